@@ -83,7 +83,7 @@ class Letter(_Common, frozen=True, kw_only=True):
 
     @property
     def position(self) -> Position:
-        """What identifies the refused event."""
+        """The partition and offset of the refused event, which identify the letter."""
         return self.partition, self.offset
 
     @property
@@ -224,7 +224,7 @@ class DeadLetters:
         self._bytes = 0
 
     def close(self) -> None:
-        """Flush, and close the sink."""
+        """Flush the letters, then close the sink."""
         self._sink.close()
 
 
@@ -312,7 +312,7 @@ def position_of(text: str) -> Position:
 
 
 class _Mark(msgspec.Struct, forbid_unknown_fields=True):
-    """Either kind of mark."""
+    """What marks of resent and of dismissed letters have in common."""
 
     resent: Position | None = None
     dismissed: Position | None = None
@@ -346,7 +346,7 @@ class Sender(Protocol):
         """Mark the letter as settled; its event is not sent."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release all resources."""
 
 
 def headers_again(letter: Letter, secret: bytes) -> list[tuple[str, bytes]]:

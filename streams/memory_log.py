@@ -95,7 +95,7 @@ class MemoryLog:
             self.changed.notify_all()
 
     def home(self, key: str) -> Partition:
-        """The partition of a key."""
+        """The partition that records of this key go to."""
         return self.partitions[by_crc32(key.encode(), len(self.partitions))]
 
     def add_partitions(self, count: int) -> None:
@@ -128,7 +128,7 @@ class Group:
         return set(self.partitions[: member.read][self.members.index(member) :: len(self.members)])
 
     def owned(self, member: MemorySource) -> set[Partition]:
-        """What a member owns."""
+        """The partitions that a member owns."""
         return {partition for partition, owner in self.owners.items() if owner is member}
 
     def free(self, member: MemorySource) -> set[Partition]:
@@ -136,12 +136,12 @@ class Group:
         return self.share(member) - self.owners.keys()
 
     def release(self, partitions: Iterable[Partition]) -> None:
-        """Let others own these."""
+        """Make partitions free for other members."""
         for partition in partitions:
             self.owners.pop(partition, None)
 
     def leave(self, member: MemorySource) -> None:
-        """Be no member any more."""
+        """Remove a member, and free its partitions."""
         self.release(self.owned(member))
         if member in self.members:
             self.members.remove(member)
@@ -179,7 +179,7 @@ class MemorySource:
                     return []
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at this offset."""
+        """Continue reading a partition at this offset."""
         if partition not in self._positions:
             raise SourceError(f"cannot seek in partition {partition}: this source owns {sorted(self._positions)}")
         self._positions[partition] = offset
@@ -194,7 +194,7 @@ class MemorySource:
 
     @property
     def partitions(self) -> int:
-        """How many there are."""
+        """How many partitions the log has."""
         return len(self.log.partitions)
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
@@ -203,11 +203,11 @@ class MemorySource:
 
     @property
     def away(self) -> bool:
-        """Never."""
+        """Always False: memory cannot be out of reach."""
         return False
 
     def backlog(self, position: int, end: int) -> int:
-        """Offsets."""
+        """How many offsets lie between a position and an end."""
         return end - position
 
     def begin(self, partition: Partition) -> int:
@@ -303,7 +303,7 @@ class MemorySink:
             self.send(value, key)
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Nothing waits."""
+        """Do nothing: events are in the log as soon as they are sent."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a sink in memory holds no resources."""

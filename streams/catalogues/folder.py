@@ -99,7 +99,7 @@ class MappedCatalogue(Items):
 
     @property
     def pictures(self) -> FolderPictures:
-        """Where the items' thumbnails are."""
+        """The thumbnails of the items."""
         return FolderPictures(self.path / THUMBNAILS)
 
     def verify(self) -> None:
@@ -314,7 +314,7 @@ class FolderPictures:
         (self._folder / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """The names of all files."""
+        """The names of all stored thumbnails."""
         return sorted(path.name for path in self._folder.iterdir()) if self._folder.is_dir() else []
 
 

@@ -119,7 +119,7 @@ class Items:
 
     @property
     def pictures(self) -> Pictures:
-        """Where the items' thumbnails are."""
+        """The thumbnails of the items."""
         raise NotImplementedError
 
     def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:

@@ -47,12 +47,12 @@ class MappedItems:
 
     @property
     def describer(self) -> Describer | None:
-        """What describes pictures and texts."""
+        """The describer of pictures and texts; None if the catalogue has none."""
         return self._items.describer
 
     @property
     def pictures(self) -> Pictures:
-        """Where the items' thumbnails are."""
+        """The thumbnails of the items."""
         return self._items.pictures
 
     @property
@@ -66,7 +66,7 @@ class MappedItems:
         return dict.fromkeys(self.dims, self._items.mapped)
 
     def in_coordinates(self, coordinates: str) -> Catalogue:
-        """The catalogue itself, or this."""
+        """The catalogue itself for ``features``, this view for ``mapped``."""
         return self._items.in_coordinates(coordinates)
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:

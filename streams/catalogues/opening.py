@@ -1,4 +1,4 @@
-"""A catalogue by its address."""
+"""Opens a catalogue by its address: a folder, or a URL of Redis."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class UnitNorm(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="uni
 
 
 class Unscaled(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="none"):
-    """Vectors as they are."""
+    """Leaves vectors as they are."""
 
     def fitted(self, vectors: Floats) -> Unscaled:
         """Itself: there is nothing to fit."""

@@ -73,7 +73,7 @@ def check_sets(sets: Iterable[ItemSet], items: Container[str], taken: Container[
 
 
 def encode_sets(sets: Iterable[ItemSet]) -> bytes:
-    """JSON lines."""
+    """Sets as JSON lines, one set a line."""
     return _encoder.encode_lines(list(sets))
 
 

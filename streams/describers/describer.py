@@ -156,7 +156,7 @@ class Describer:
 
     @property
     def digest(self) -> str:
-        """Sha256 of its bytes."""
+        """The SHA-256 of the describer's bytes."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
@@ -200,7 +200,7 @@ class Describer:
 
 
 def thumbnail_file(described: Described) -> bytes:
-    """A picture's thumbnail as WebP."""
+    """A thumbnail of a picture, encoded as WebP."""
     return encoded(described.thumbnail)
 
 

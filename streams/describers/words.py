@@ -49,7 +49,7 @@ class Words:
 
     @property
     def dim(self) -> int:
-        """Numbers of a vector."""
+        """How many numbers a vector has."""
         return int(self.basis.shape[1])
 
     @classmethod

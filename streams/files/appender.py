@@ -56,5 +56,4 @@ class Appender:
             self._dirty = False
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)

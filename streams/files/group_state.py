@@ -80,7 +80,7 @@ class GroupState:
                 os.close(descriptor)
 
     def unlock(self) -> None:
-        """Let another reader take over."""
+        """Release the lock, so that another reader can take over."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

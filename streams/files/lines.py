@@ -69,7 +69,7 @@ def to_text(data: bytes) -> Text:
 
 
 def to_bytes(text: Text) -> bytes:
-    """The inverse of :func:`to_text`."""
+    """The bytes that :func:`to_text` made the text from."""
     return text.base64 if isinstance(text, Binary) else text.encode()
 
 

@@ -42,7 +42,7 @@ def _begin(log: Log, most_bytes: int) -> int:
 
 
 def _size(log: Log, number: int) -> int:
-    """Bytes in a segment."""
+    """The size of a segment in bytes."""
     descriptor = log.open(number)
     if descriptor is None:
         return 0

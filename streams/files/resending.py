@@ -49,7 +49,7 @@ class FileSender:
         self._letters.flush()
 
     def dismiss(self, letter: Letter) -> None:
-        """The mark, on the disk."""
+        """Write a mark that says the letter was dismissed, and wait until it is durable."""
         self._letters.send(Dismissed(letter.position).encode(), letter.model)
         self._letters.flush()
 

@@ -27,7 +27,7 @@ QUIET_S = 1.0
 
 
 class Segment(NamedTuple):
-    """A line of the ledger."""
+    """A line of the ledger: a file that was rotated away."""
 
     number: int
     inode: int
@@ -120,14 +120,14 @@ class RotatedLog:
         return time.monotonic() - self._still[1] >= self.quiet_s
 
     def growing(self) -> Path:
-        """The file itself."""
+        """The file that other programs append to."""
         return self.path
 
     def next_segment(self) -> None:
-        """Rotating is somebody else's business."""
+        """Do nothing: other programs rotate this file."""
 
     def thin_out(self, most: int) -> list[str]:
-        """Likewise."""
+        """Do nothing: other programs delete rotated files."""
         return []
 
     def beside(self, name: str) -> Path:

@@ -108,7 +108,7 @@ class FileSource:
         return False
 
     def backlog(self, position: int, end: int) -> int:
-        """Bytes, over all segments between."""
+        """Bytes from a position to an end, over all segments between them."""
         (number, byte), (newest, size) = divmod(position, 1 << OFFSET_BITS), divmod(end, 1 << OFFSET_BITS)
         with reaching(self.log.path):
             return size - byte + sum(self._segment_bytes(between) for between in range(number, newest))
@@ -127,11 +127,11 @@ class FileSource:
             os.close(descriptor)
 
     def begin(self, partition: Partition) -> int:
-        """Where the oldest segment begins."""
+        """The offset at which the oldest segment begins."""
         return self.log.oldest() << OFFSET_BITS
 
     def end(self, partition: Partition) -> int:
-        """Where the newest segment ends."""
+        """The offset at which the newest segment ends."""
         newest, size = self.log.newest()
         return newest << OFFSET_BITS | size
 
@@ -234,7 +234,7 @@ class FileSink:
                 self._file.sync()
 
     def close(self) -> None:
-        """Flush, and let go."""
+        """Flush, then close the file and release its lock."""
         try:
             self.flush()
         finally:

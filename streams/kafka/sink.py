@@ -31,7 +31,7 @@ EVENT_OVERHEAD_BYTES = 512
 
 
 class Sent(NamedTuple):
-    """An event on its way."""
+    """An event that was handed to the producer and is not acknowledged yet."""
 
     acknowledgement: Any
     key: str | None

@@ -32,7 +32,7 @@ class Catalogue(Protocol):
 
     @property
     def generation(self) -> str:
-        """Its name."""
+        """The generation's name."""
 
     @property
     def first(self) -> int:
@@ -65,7 +65,7 @@ class Catalogue(Protocol):
 
     @property
     def pictures(self) -> Pictures:
-        """Where the items' thumbnails are."""
+        """The thumbnails of the items."""
 
     @property
     def shown(self) -> Shown:

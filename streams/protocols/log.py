@@ -128,4 +128,4 @@ class Sink(Protocol):
         """Return when everything sent is durable and acknowledged; raise SourceError when it could not be."""
 
     def close(self) -> None:
-        """Flush, and let go."""
+        """Flush, then release all resources."""

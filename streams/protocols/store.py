@@ -57,7 +57,7 @@ class Marks(dict[Partition, int]):
 
 
 class CheckpointStore(Protocol):
-    """Where learning resumes from."""
+    """Stores checkpoints, from which learning resumes."""
 
     def claim(self, model: str) -> Claim:
         """Become the owner: raise the model's epoch (counter and random nonce), answer its newest valid checkpoint.
@@ -167,11 +167,11 @@ class Watch(Protocol):
         """Models that may have moved, as soon as there is one; empty after ``timeout_s``."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release all resources. The store must not be used afterwards."""
 
 
 class SnapshotStore(Protocol):
-    """What nodes serve from."""
+    """Stores snapshots, from which nodes answer queries."""
 
     @property
     def store_id(self) -> str:
@@ -218,7 +218,7 @@ class SnapshotStore(Protocol):
         """
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """Hints about these models."""
+        """Start to receive hints that these models' pointers moved."""
 
 
 class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):

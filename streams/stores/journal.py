@@ -47,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def snapshot(self) -> SnapshotKey:
-        """Which snapshot it is about."""
+        """The snapshot that the entry is about."""
         return self.version, self.digest
 
     def pointer(self, store_id: str) -> Pointer:
@@ -56,7 +56,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return Pointer(serial, self.version, self.digest, self.epoch, self.at, self.pinned and serial > 0, store_id)
 
     def as_history(self) -> dict[str, Any]:
-        """The line that operators see."""
+        """The entry as a line of the history that operators see."""
         return {name: getattr(self, name) for name in self.__struct_fields__ if name != "live"}
 
 

@@ -79,11 +79,11 @@ class JournaledSnapshots(ABC):
         return one_by_one(self.publish, publications)
 
     def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
-        """The live pointers."""
+        """The live pointers of these models; None for a model without one."""
         return [self.current(model) for model in models]
 
     def current(self, model: str) -> Pointer | None:
-        """The live pointer."""
+        """The live pointer of a model; None if nothing was published."""
         _, last = self.journal(model).last()
         return last.live if last else None
 

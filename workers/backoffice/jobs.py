@@ -90,7 +90,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 def health(configuration: Configuration) -> Health:
-    """Look at the whole installation."""
+    """Run the doctor's checks on the whole installation."""
     findings = [FoundFault(check, str(level), text) for check, level, text in examine(configuration)]
     return Health(Look(configuration).status(), findings)
 
@@ -156,7 +156,7 @@ def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
 
 
 def line(book: Book, letter: Letter) -> LetterLine:
-    """A letter for a list."""
+    """A letter as it appears in a list."""
     partition, offset = letter.position
     return LetterLine(
         position=f"{partition}/{offset}",

@@ -41,7 +41,7 @@ def run(configuration: Configuration) -> bool:
 
 
 def read_letters(configuration: Configuration) -> Letters:
-    """Where the dead letters lie."""
+    """All dead letters of the log, from its letters topic or folder."""
     letters, source = Letters(), open_letters_to_read(configuration.log)
     if source is None:
         return letters

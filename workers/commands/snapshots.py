@@ -169,7 +169,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
 
 
 def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:
-    """A snapshot's provenance, in words."""
+    """A snapshot's provenance, as text for an operator."""
     metric, size = snapshot.metric, len(snapshot.to_bytes())
     fields: dict[str, Any] = {
         "learner": snapshot.learner,
@@ -304,7 +304,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
 
     from omdml.workers.configuration import process
     from omdml.workers.node.attributes.layers import ChangedAttributes
-    from omdml.workers.operate.export.exporter import Exporter, Options, told
+    from omdml.workers.operate.export.exporter import Exporter, Options, in_words
     from omdml.workers.wiring.node import attributes_of
 
     if options["follow"] and options["version"] is not None:
@@ -317,7 +317,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
         if not options["follow"]:
             written = exporter.step()
             assert written is not None
-            say(f"{folder}: {told(written)}")
+            say(f"{folder}: {in_words(written)}")
             return
         stop = threading.Event()
         process.on_signals(stop.set)

@@ -78,7 +78,7 @@ class Access:
 
     @property
     def moves(self) -> bool:
-        """Whether anybody may move versions."""
+        """Whether any token allows its holder to move versions."""
         return any(token.role == "operator" for token in self._tokens.values())
 
     def check(self, headers: Mapping[str, str], role: Role = "feedback") -> str:

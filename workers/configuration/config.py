@@ -170,7 +170,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def access(self) -> Access:
-        """Who may read and write."""
+        """The tokens of the node: who may read, and who may write."""
         return Access(self.token, self.tokens, self.private, self.origins)
 
 

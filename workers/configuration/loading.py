@@ -81,7 +81,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _single_underscore(name: str) -> str | None:
-    """What ``OMDML_STORE_URL`` should be."""
+    """The corrected name of a variable such as ``OMDML_STORE_URL``, which lacks an underscore."""
     section, _, option = name.removeprefix(PREFIX).partition("_")
     sections = [known.upper() for known in Configuration.__struct_fields__]
     if name.startswith(PREFIX) and section in sections and option and not option.startswith("_"):

@@ -129,7 +129,7 @@ class Retentions(NamedTuple):
     configuration: Configuration
 
     def of(self, model: str) -> Retention:
-        """What holds for this model."""
+        """How long the snapshots of a model are kept."""
         matched = self.configuration.match(model)
         return OF_MANY if matched and is_pattern(matched[0]) else RETENTION
 

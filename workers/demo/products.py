@@ -59,7 +59,7 @@ SHAPES: Mapping[str, Sequence[Part]] = {
 
 
 class Product(NamedTuple):
-    """What a picture shows."""
+    """The shape, color, pattern and size of one drawn product."""
 
     id: str
     shape: str

@@ -144,7 +144,7 @@ def load(crowd: Crowd) -> str:
 
 
 def quantiles(seconds: Sequence[float]) -> str:
-    """Median and 99th percentile."""
+    """The median and the 99th percentile of these numbers."""
     if not seconds:
         return "none"
     p50, p99 = np.percentile(seconds, [50, 99]) * 1000

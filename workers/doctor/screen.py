@@ -60,7 +60,7 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
 
 
 def log_text(log: LogStatus) -> str:
-    """The log in a line."""
+    """The feedback log in one line: its name, its partitions, and how many events wait."""
     waits = f"{'more than ' * log.more}{amount(log.lag, 'event')} to be learned"
     if log.kind == "kafka":
         return f"topic {log.name}: {amount(len(log.partitions), 'partition')}, {waits}"

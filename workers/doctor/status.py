@@ -101,7 +101,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatalogueStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The items of a catalogue."""
+    """A catalogue: its name, its generation and how many items it has."""
 
     name: str
     items: int

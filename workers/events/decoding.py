@@ -102,11 +102,11 @@ class Batch:
         return self.only([record.offset >= offset for record in self.records])
 
     def before(self, offset: float) -> Batch:
-        """The events before an offset."""
+        """The events of the batch whose offsets lie before this one."""
         return self.only([record.offset < offset for record in self.records])
 
     def only(self, stay: list[bool]) -> Batch:
-        """The events that stay."""
+        """The batch with only the events whose flag is true."""
         rest = Batch()
         for name in ("records", "events", "named", "times"):
             setattr(rest, name, list(compress(getattr(self, name), stay)))
@@ -168,7 +168,7 @@ def _known(
 
 
 def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
-    """Records by partition, in order."""
+    """Records grouped by partition, in the order of their offsets."""
     sorted_out: dict[Partition, list[Record]] = {}
     for record in records:
         sorted_out.setdefault(record.partition, []).append(record)

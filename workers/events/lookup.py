@@ -60,7 +60,7 @@ class Located(NamedTuple):
         return min(len(self.ends), int(np.searchsorted(self.ends, self._begin(first) + comparisons)) + 1)
 
     def count(self, event: int) -> int:
-        """Comparisons of an event."""
+        """How many comparisons an event consists of."""
         return int(self.ends[event]) - self._begin(event)
 
     def ids(self, event: int) -> list[str]:
@@ -69,7 +69,7 @@ class Located(NamedTuple):
         return self.events.ids[begin : begin + self.events.named[event]]
 
     def without(self, events: Collection[int]) -> Located:
-        """A copy without these events."""
+        """A copy that lacks these events."""
         counts = np.diff(self.ends, prepend=0)
         stay = np.ones(len(counts), bool)
         stay[list(events)] = False

@@ -56,7 +56,7 @@ class SeenIds:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Bytes of memory that the ids take."""
         return int(self._hashes.nbytes)
 
     def to_bytes(self) -> bytes:

@@ -68,7 +68,7 @@ class Stretches:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Bytes of memory that the stretches take."""
         return sum(stretch.nbytes for stretch in self._stretches)
 
     def kept(self) -> list[Stretch]:
@@ -157,7 +157,7 @@ class Stretches:
 
 
 class _Stretch:
-    """One stretch in memory."""
+    """A stretch in memory, in a form that is quick to search."""
 
     def __init__(self, kept: Stretch) -> None:
         self.home, self.since, self.until, self.closed = kept.home, kept.since, kept.until, kept.closed

@@ -183,7 +183,7 @@ class WorkerMetrics:
             self.events.labels(self._models.of(label), kind, outcome).inc(count)
 
     def refused(self, label: str, kind: str, reason: str, count: int = 1) -> None:
-        """Dead letters."""
+        """Count dead letters by their reason."""
         self.events.labels(label if label == UNKNOWN else self._models.of(label), kind, "refused").inc(count)
         self.letters.labels(reason).inc(count)
 
@@ -213,7 +213,7 @@ class WorkerMetrics:
         self._tell_held(self._models.of(label))
 
     def taken_back(self) -> None:
-        """The reference was brought back."""
+        """Count that the guard made the reference live again."""
         self.publications.labels(TAKEN_BACK).inc()
 
     def _tell_held(self, label: str) -> None:

@@ -93,7 +93,7 @@ class LearnerWorker:
 
     @property
     def partitions(self) -> dict[Partition, OwnedPartition]:
-        """The partitions that it owns."""
+        """The partitions that this worker owns now."""
         return self._owned.partitions
 
     def stop(self) -> None:
@@ -250,10 +250,10 @@ class LearnerWorker:
         # What does not fit into a turn is decoded, and looked up in the store, again.
         count = min(piece(records), A_TURN if partition.crowded else len(records))
         try:
-            left = partition.take(records[:count])
-            if len(left) < count and (logged_at := records[count - len(left) - 1].timestamp) is not None:
+            remaining = partition.take(records[:count])
+            if len(remaining) < count and (logged_at := records[count - len(remaining) - 1].timestamp) is not None:
                 self.services.metrics.took(partition.partition, logged_at)
-            return [*left, *records[count:]]
+            return [*remaining, *records[count:]]
         except SourceError:
             # The dead letters are away, so nothing can be saved, but what was learned goes live.
             self._publish(self.services.clock())
@@ -284,7 +284,7 @@ class LearnerWorker:
         allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
         changed = [(model, owned) for owned in self.partitions.values() for model in owned.models.unsaved.values()]
-        changed.sort(key=lambda one: one[0].changed_at)
+        changed.sort(key=lambda pair: pair[0].changed_at)
         self._cut_short = False
         for owned, models in by_owner(changed, lambda: allowance.left):
             owned.models.keep(models)

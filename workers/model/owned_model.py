@@ -180,13 +180,13 @@ class OwnedModel:
         self.stretches.open(here, batch.records[0].offset)
         self.stretches.refuse(here, offsets_of(refused))
         if batch.identified or batch.resent:
-            found = self._take_new(batch, timed)
+            not_learned = self._take_new(batch, timed)
         else:
-            found, self.repeated = self._take(batch, timed), frozenset()
-            self.stretches.refuse(here, offsets_of(found))
+            not_learned, self.repeated = self._take(batch, timed), frozenset()
+            self.stretches.refuse(here, offsets_of(not_learned))
         self.next = batch.records[-1].offset + 1
         self.stretches.end(self.next)
-        return found
+        return not_learned
 
     def refuse(self, refused: Sequence[Refusal]) -> None:
         """Remember refused events that came without any others."""
@@ -200,9 +200,9 @@ class OwnedModel:
         new: list[Record] = []
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, learned=0, held=0)
         for new_part in self.new_parts(batch):
-            found = self._take(new_part.batch, timed)
-            self.remember(new_part, found)
-            refused += found
+            not_learned = self._take(new_part.batch, timed)
+            self.remember(new_part, not_learned)
+            refused += not_learned
             held |= self.held_out
             new += new_part.batch.records
         self.held_out, self.repeated = frozenset(held), frozenset()
@@ -312,10 +312,10 @@ class OwnedModel:
         """Tell of learned events that bring a trace context. That of the first goes on with the publication."""
         for record in records:
             if record.headers and (context := traces.context_in(record.headers)):
-                at = {"partition": record.partition.number, "offset": record.offset}
-                log.debug("traced_event_learned", model=self.name, trace_id=traces.trace_id(context), **at)
+                place = {"partition": record.partition.number, "offset": record.offset}
+                log.debug("traced_event_learned", model=self.name, trace_id=traces.trace_id(context), **place)
                 now = time.time()
-                context = traces.passed("worker.learn", context, self._taken_at, now, model=self.name, **at)
+                context = traces.passed("worker.learn", context, self._taken_at, now, model=self.name, **place)
                 self.traced = self.traced or context
                 if self.trail and not self.trail.trace:
                     self.trail = msgspec.structs.replace(self.trail, trace=context)
@@ -338,7 +338,7 @@ class OwnedModel:
         return self.withheld
 
     def checkpoint(self, platform: str) -> Checkpoint:
-        """Everything that resumes this model."""
+        """The checkpoint from which another worker can resume this model."""
         assert self.home is not None
         self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
         self.progress.users = self.users.to_bytes()
@@ -380,10 +380,10 @@ class OwnedModel:
 
     def gone_live(self, snapshot: Snapshot) -> None:
         """A snapshot was published: its trails stay for nodes that pass over it, but few of them, and not long."""
-        kept = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
-        if len(kept) > TRAILS:
-            kept.appendleft(kept.popleft().with_later(kept.popleft()))
-        self._trails, self.trail = tuple(kept), None
+        trails = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
+        if len(trails) > TRAILS:
+            trails.appendleft(trails.popleft().with_later(trails.popleft()))
+        self._trails, self.trail = tuple(trails), None
 
     def reference_again(self) -> Snapshot:
         """What goes live again if what is live was judged worse: the reference, under the number of the version judged.

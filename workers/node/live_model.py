@@ -87,7 +87,7 @@ class View:
 
     @property
     def count(self) -> int:
-        """Rows that are searched in."""
+        """How many rows a search looks at."""
         return self.shown.rows
 
     @property
@@ -114,7 +114,7 @@ class View:
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the galleries."""
+        """Bytes of memory that the galleries take."""
         return sum(index.nbytes for index in {id(index): index for index in self.indexes.values()}.values())
 
     @property
@@ -197,7 +197,7 @@ class View:
         return Query(rows[rows < self.count], table, named=named)
 
     def _known(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Rows of these items."""
+        """Row numbers of these items; SearchError if one is unknown."""
         rows = self.catalogue.rows(ids)
         if rows.min() < 0:
             unknown = ids[int(rows.argmin())]
@@ -226,7 +226,7 @@ class SetView(View):
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Ids of the sets."""
+        """The ids of the sets in the order of their rows; the ids of the items if there are no sets."""
         return list(self.sets) or self.catalogue.ids
 
     @cached_property
@@ -388,7 +388,7 @@ def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: 
 
 
 def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:
-    """(r, d) of each modality."""
+    """The shape (r, d) of each modality's projection."""
     return {name: matrix.shape for name, matrix in metric.matrices.items()}
 
 

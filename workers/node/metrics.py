@@ -133,7 +133,7 @@ class NodeMetrics:
         self.feedback_refused.labels(reason).inc()
 
     def refused_snapshot(self, reason: str) -> None:
-        """A snapshot cannot be served."""
+        """Count a snapshot that this node cannot serve."""
         self.refusals.labels(reason if reason in REFUSED else "other").inc()
 
     def swapped(self, label: str, before: View | None, view: View, took_s: float) -> None:
@@ -206,7 +206,7 @@ class Views(Collector):
         self._views, self._label, self._models = views, label, models
 
     def collect(self) -> Iterator[Any]:
-        """As of now."""
+        """Sample all views now."""
         loaded: dict[str, Counts[str]] = {label: Counts() for label in self._models.all()}
         single = {name: family(name, text) for name, text in ALONE.items()}
         for model, view in dict(self._views).items():
@@ -241,5 +241,5 @@ def told_of(view: View) -> dict[str, float]:
 
 
 def family(name: str, text: str) -> GaugeMetricFamily:
-    """A gauge by model."""
+    """An empty gauge with the label ``model``, to which samples are added."""
     return GaugeMetricFamily(f"omdml_node_{name}", text, labels=["model"])

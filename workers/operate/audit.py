@@ -117,7 +117,7 @@ class Letters:
         self._offsets: dict[Partition, NDArray[np.int64]] = {}
 
     def read(self, records: Iterable[Record]) -> None:
-        """Take in letters."""
+        """Count these dead letters in."""
         for record in records:
             try:
                 position = _positions.decode(record.value)
@@ -281,7 +281,7 @@ def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bo
 
 
 def _limits(audit: Audit, cut: list[str]) -> list[str]:
-    """What these sums cannot tell."""
+    """Sentences about what these sums cannot show."""
     earlier = {model.name: model.before for model in audit.models.values() if model.before}
     begun = {name: count for name, count in earlier.items() if (tally := audit.models[name].tally) and tally.anew}
     before = {name: count for name, count in earlier.items() if name not in begun}

@@ -42,16 +42,16 @@ class Beginning:
         self._numbers = numbers
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
-        """Begin there, whatever was committed."""
+        """Start each partition at its first offset, and ignore committed offsets."""
         return {
             partition: None for partition in committed if self._numbers is None or partition.number in self._numbers
         }
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
-        """Nothing is saved."""
+        """Do nothing: a replay saves nothing."""
 
     def lost(self, partitions: Iterable[Partition]) -> None:
-        """Nothing is saved."""
+        """Do nothing: a replay saves nothing."""
 
 
 def read_as_placed(open_source: Callable[[], Source], placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:

@@ -52,7 +52,7 @@ def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
     """The page of a replay of the model ``name``, whose learners began at a start fitted on so many events."""
     first = f", from a start fitted on the first {fitted:,} events" if fitted else ""
     body = [f'<p class="soft">The log was learned again from its beginning{first}, beside whatever runs.</p>']
-    names = {id(model): told(model.learner.name) for model in models}
+    names = {id(model): escaped(model.learner.name) for model in models}
     colours = {id(model): COLOURS[number % len(COLOURS)] for number, model in enumerate(models)}
     along = [(model, model.orders_along()) for model in models]
     held_out = [
@@ -79,8 +79,8 @@ def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
             chart("Share of comparisons answered wrongly, by comparisons learned", mistakes),
         ]
     body.append(table(models))
-    body += [f"<p>{told(line)}</p>" for line in map(refusals, models) if line]
-    return PAGE.format(title=f"Replay of {told(name)}", style=STYLE, body="\n".join(body))
+    body += [f"<p>{escaped(line)}</p>" for line in map(refusals, models) if line]
+    return PAGE.format(title=f"Replay of {escaped(name)}", style=STYLE, body="\n".join(body))
 
 
 def in_stretches(curve: Sequence[Stretch]) -> list[tuple[float, float]]:
@@ -168,12 +168,12 @@ def table(models: Sequence[ReplayedModel]) -> str:
         shares = in_stretches(model.curve)
         for stretch, (_, here) in zip(model.curve, shares, strict=True):
             figures = stretch.comparisons, stretch.mistakes / stretch.comparisons, here, stretch.seconds
-            cells = told(model.learner.name), *map(str.format, ("{:,}", "{:.2%}", "{:.2%}", "{:.2f}"), figures)
+            cells = escaped(model.learner.name), *map(str.format, ("{:,}", "{:.2%}", "{:.2%}", "{:.2f}"), figures)
             rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in ("learner", "comparisons", "mistakes", "in this stretch", "seconds"))
     return f'<h2>Figures</h2>\n<div tabindex="0"><table><tr>{head}</tr>\n' + "\n".join(rows) + "\n</table></div>"
 
 
-def told(text: str) -> str:
+def escaped(text: str) -> str:
     """What somebody else named, harmless in a page."""
     return escape(visible(text))

@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 def survey(extents: Sequence[Extent], store: Store, workers: Sequence[Member]) -> list[Line]:
-    """Every partition of the topic."""
+    """One line for each partition: its offsets, watermark, models, owner, and what is wrong with it."""
     owners = {number: str(worker) for worker in workers for number in worker.partitions}
     marks, positions = store.marks([extent.partition for extent in extents]), store.positions(store.models())
     placement = store.placement(extents[0].partition.topic_id)

@@ -18,7 +18,7 @@ class Routing(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether it routes what comes."""
+        """Whether the router has a producer, so that it can route events."""
 
     @property
     def stopping(self) -> bool:

@@ -62,7 +62,7 @@ class Page(Collector):
         self._process, self._meanings, self._ask, self._pattern = process, meanings, ask, pattern
 
     def collect(self) -> Iterator[Any]:
-        """As of now."""
+        """Sample the models of this page now."""
         models = self._ask()
         names = sorted(name for name in models if fnmatchcase(name, self._pattern))
         text = f"Models that this page leaves out, beyond {MOST:,}: ask for some, ?model=NAME"

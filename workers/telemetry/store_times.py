@@ -72,5 +72,5 @@ class StoreTimes:
 
 
 def timed(store: Store, registry: CollectorRegistry) -> Store:
-    """The same store, timed."""
+    """Wrap a store, so that its calls are timed."""
     return cast(Store, StoreTimes(store, registry))

@@ -28,7 +28,7 @@ class Kind(Protocol):
 
     @property
     def generation(self) -> str:
-        """Its name."""
+        """The generation's name."""
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -143,7 +143,7 @@ def readable(store: SnapshotStore, model: str, line: Line) -> Snapshot | None:
 
 
 def choose(lines: Sequence[Line], version: int) -> str:
-    """What to do instead."""
+    """A sentence that names the versions which can be chosen instead."""
     versions = sorted({line["version"] for line in lines} - {version})
     if not versions:
         return "no other version is kept that can be served"

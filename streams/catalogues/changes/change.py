@@ -97,7 +97,7 @@ class Shown(NamedTuple):
 
     @property
     def items(self) -> int:
-        """How many items there are."""
+        """How many rows are items."""
         return self.rows - self.gone
 
     def after(self, rows: int, gone: Sequence[int], changes: int, attributed: int) -> Shown:

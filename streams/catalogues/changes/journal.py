@@ -35,7 +35,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def rows(self) -> int:
-        """How many rows they put."""
+        """How many rows the changes of this part add."""
         return sum(entry.put for entry in self.entries)
 
 

@@ -1,4 +1,4 @@
-"""Copies a catalogue to Redis."""
+"""Copies a catalogue, or what is new in it, to Redis."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[s
 
 
 def some_ids(ids: Sequence[str] | None, start: int, count: int) -> Sequence[str]:
-    """The ids of these rows."""
+    """The ids of the items in these rows."""
     return ids[start : start + count] if ids is not None else [str(row) for row in range(start, start + count)]
 
 

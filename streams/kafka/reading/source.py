@@ -197,7 +197,7 @@ class KafkaSource:
         return self._watch.away
 
     def backlog(self, position: int, end: int) -> int:
-        """Offsets."""
+        """How many offsets lie between a position and an end."""
         return end - position
 
     def begin(self, partition: Partition) -> int:

@@ -80,7 +80,7 @@ class Copy(NamedTuple):
 
 
 class Told(Protocol):
-    """Hears what a router does."""
+    """What counts a router's transactions: its metrics."""
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
         """One transaction is committed: so many records of each fate, written in so long."""

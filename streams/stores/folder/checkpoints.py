@@ -143,7 +143,7 @@ class CheckpointFolder:
             return []
 
     def _files(self) -> list[CheckpointFile]:
-        """Oldest first."""
+        """The model's checkpoint files, the oldest first."""
         files = []
         for epoch in self._epochs():
             for path in (self.path / epoch).glob("[0-9]*"):

@@ -94,15 +94,15 @@ class DirectoryStore(JournaledSnapshots):
         return self._checkpoints(model).owner()
 
     def journal(self, model: str) -> DirectoryJournal:
-        """The model's journal."""
+        """The journal of a model's publications and moves."""
         return DirectoryJournal(self._folder(model))
 
     def claim(self, model: str) -> Claim:
-        """Become the owner."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return the_only(self.claim_all([model]))
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
-        """Become the owner of each."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             self.make()
             self._be_an_owner()
@@ -115,7 +115,7 @@ class DirectoryStore(JournaledSnapshots):
         return {model: position for model, position in positions.items() if position}
 
     def peek(self, model: str) -> Checkpoint | None:
-        """The newest valid checkpoint."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             return self._checkpoints(model).peek()
 
@@ -137,7 +137,7 @@ class DirectoryStore(JournaledSnapshots):
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
-        """Keep each of these."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return together(self.save, ((*save, False, placement) for save in saves))
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
@@ -197,7 +197,7 @@ class DirectoryStore(JournaledSnapshots):
         return None
 
     def models(self) -> list[str]:
-        """Names of the models."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             names = os.listdir(self._models) if self._is_there() else []
             return sorted(unquote(name) for name in names if not name.startswith(ASIDE))

@@ -14,7 +14,7 @@ from omdml.streams.stores.redis.keys import understanding
 
 
 class RedisMarks(RedisDatabase):
-    """A MarkStore."""
+    """Watermarks, placements and the secret in Redis."""
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; the run is the server's, and its replication's."""

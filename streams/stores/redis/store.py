@@ -81,7 +81,7 @@ class RedisStore(RedisMarks):
         self._publications: defaultdict[str, Iterator[int]] = defaultdict(somewhere_between)
 
     def claim(self, model: str) -> Claim:
-        """Become the owner."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return the_only(self.claim_all([model]))
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
@@ -163,7 +163,7 @@ class RedisStore(RedisMarks):
         return {model: read_position(fields) for model, fields in positions.items() if fields[0]}
 
     def peek(self, model: str) -> Checkpoint | None:
-        """The newest valid checkpoint."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         keys = self._keys.model(model)
         with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hget(keys.checkpoint, "data").hget(keys.previous, "data")
@@ -180,7 +180,7 @@ class RedisStore(RedisMarks):
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
-        """Keep each of these."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return self._save_each(saves, placement)
 
     def _save_each(
@@ -201,7 +201,7 @@ class RedisStore(RedisMarks):
         return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
 
     def models(self) -> list[str]:
-        """Names of the models."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with reaching(self._where):
             return sorted(name.decode() for name in self._client.smembers(self._keys.models))
 
@@ -321,7 +321,7 @@ class RedisStore(RedisMarks):
             return read_pointer(dict(zip(moved[::2], moved[1::2], strict=True)), self._client.get(self._keys.store))
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """A subscription."""
+        """Subscribe to the moves of these models' pointers."""
         return RedisWatch(self._url, {model: self._keys.model(model).updates for model in models})
 
     def _pointer(self, model: str, version: int | None) -> Pointer | None:

@@ -59,7 +59,7 @@ class RedisWatch:
                 return set()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the subscription and its connection."""
         if self._pubsub is not None:
             self._pubsub.close()
         self._client.close()

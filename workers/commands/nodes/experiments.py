@@ -60,7 +60,7 @@ def show(experiment: Experiment) -> None:
 
 
 def sentence(experiment: Experiment) -> str:
-    """The verdict in words."""
+    """The verdict on an experiment, as a sentence for an operator."""
     first, second = sides(experiment)
     if experiment.share is None:
         return "no search was won yet: clicks come by POST /clicks, with the search that the answer names"

@@ -33,7 +33,7 @@ class Albums:
 
     @property
     def answers(self) -> int:
-        """Every set."""
+        """Every set may answer a query."""
         return len(self._shown)
 
     def fits(self, query: str, found: str) -> bool:

@@ -107,7 +107,7 @@ class Crowd:
 
     @property
     def waits(self) -> bool:
-        """Whether everybody waits for :meth:`go_on`."""
+        """Whether all people are paused until :meth:`go_on`."""
         with self._turns:
             return len(self._ends) > 1 and self.sent == self._ends[0]
 

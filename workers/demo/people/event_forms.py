@@ -13,7 +13,7 @@ Form = Callable[[str, str | None, Comparison, int], AnyFeedback]
 
 
 def triplet(model: str, task: str | None, comparison: Comparison, turn: int) -> Triplet:
-    """The comparison as it is."""
+    """The comparison as a triplet event."""
     query, relevant, irrelevant = comparison
     return Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant, at=time.time())
 

@@ -66,7 +66,7 @@ class Person:
         self._draw = random.Random(seed)
 
     def think(self) -> str:
-        """An item to search for."""
+        """Choose an item to search for."""
         return self._draw.choice(self._truth.queries)
 
     def compare(self, query: str, shown: Sequence[str]) -> list[Comparison]:

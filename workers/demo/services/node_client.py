@@ -59,5 +59,5 @@ class NodeClient:
         return {live.model: live for live in self._client.models(since)}
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._client.close()

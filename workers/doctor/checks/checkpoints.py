@@ -84,7 +84,7 @@ class Seen:
             )
 
     def remarks(self) -> list[Remark]:
-        """Errors first."""
+        """The remarks on all models, errors before warnings."""
         errors = (self.waits, self.beyond, self.elsewhere, self.misfit)
         remarks = [remark for problems in errors for remark in gathered(problems, error)]
         return remarks + gathered(self.fell_back, warning)

@@ -50,7 +50,7 @@ def safety_of(url: str) -> ServerSafety | None:
 
 
 def of_store(url: str, safety: ServerSafety | None) -> str | list[Remark]:
-    """What the store may forget."""
+    """Settings under which the store may lose writes that it acknowledged."""
     if safety is None:
         return f"{masked(url)} is as safe as its disk"
     return [warning(text) for text in unsafe_server(safety)] or safe_server(safety)
@@ -145,7 +145,7 @@ def _short_retention(topic: str, safety: TopicSafety, use: Use, set_it: str) -> 
 
 
 def kept_for(safety: TopicSafety) -> str:
-    """How long events are kept."""
+    """How long the log keeps events, in words."""
     if safety.retention_s is None:
         return "for ever"
     return f"for {duration(safety.retention_s)}: no replay, and no backup of the store, may reach back further"

@@ -75,7 +75,7 @@ def stopped(known: Sequence[Line]) -> list[Remark]:
 
 
 def numbered(lines: Sequence[Line]) -> str:
-    """These partitions by their numbers."""
+    """The numbers of these partitions, as a list for a sentence."""
     return f"partition{'s' * (len(lines) > 1)} {', '.join(str(line.extent.partition.number) for line in lines)}"
 
 

@@ -47,7 +47,7 @@ def sampled(x: Array, rows: Array) -> tuple[Array, Array, Array]:
 
 
 def squared(a: Array) -> Array:
-    """Squared lengths (T,) of rows."""
+    """Squared Euclidean lengths (T,) of rows (T, d)."""
     return np.einsum("ij,ij->i", a, a)
 
 
@@ -67,7 +67,7 @@ def of_weights(query: Array, a: Array, b: Array) -> float:
 
 
 def of_similarity(query: Array, a: Array, b: Array) -> float:
-    """Mean ``|q|^2 |r - s|^2``."""
+    """The mean of ``|q|^2 |r - s|^2`` over the triplets."""
     return float((squared(query) * squared(a - b)).mean())
 
 

@@ -81,7 +81,7 @@ class Senders:
 
     @property
     def count(self) -> int:
-        """Events that were looked at."""
+        """How many events were looked at."""
         return self.home + self.causes.total()
 
     def add(self, record: Record) -> None:

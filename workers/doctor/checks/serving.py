@@ -32,7 +32,7 @@ class Seen:
         self.drifted: dict[str, str] = {}
 
     def add(self, name: str, standing: Standing) -> None:
-        """Sort one model in."""
+        """Sort a model by what is wrong with it, if anything."""
         self.live, self.pins = self.live + 1, self.pins + standing.pointer.pinned
         pointer, version = standing.pointer, f"version {standing.pointer.version:,}"
         since = f"{when(pointer.published_at)} ({span(self.now - pointer.published_at)} ago)"
@@ -72,7 +72,7 @@ class Seen:
             )
 
     def remarks(self) -> list[Remark]:
-        """Errors first."""
+        """The remarks on all models, errors before warnings."""
         errors, warnings = (self.unservable, self.long_withheld), (self.withheld, self.reset, self.pinned, self.drifted)
         return [
             *(remark for problems in errors for remark in gathered(problems, error)),

@@ -111,7 +111,7 @@ class OwnedModels:
             self.write(unsaved)
 
     def _tell(self, models: list[OwnedModel]) -> None:
-        """Bring drift into the history."""
+        """Write an alarm about drift into the model's history."""
         for model in models:
             if model.drifted:
                 with self.unless_deleted(model):

@@ -53,7 +53,7 @@ class Blocked:
 
     def due(self) -> str | None:
         """The model to look at again, the one first that was looked at least lately."""
-        name = min(self.offsets, key=lambda one: self._again[one], default=None)
+        name = min(self.offsets, key=lambda model: self._again[model], default=None)
         return None if name is None or self.waits(name) else name
 
     def forget_before(self, name: str, offset: int) -> int:
@@ -79,7 +79,7 @@ class Blocked:
         self.offsets.pop(name, None)
 
     def forget(self) -> None:
-        """The partition is another's."""
+        """Drop all entries, because another worker owns the partition now."""
         for cause in self._causes.values():
             self._count.labels(cause).dec()
         self._causes.clear()

@@ -56,13 +56,13 @@ class Mark:
         moved = left is None or left == self.offset or self._store.move_mark(self._partition, self.offset, left)
         expected = left if moved else self.offset
         marks = self._store.marks([self._partition])
-        found = marks.get(self._partition)
-        if marks.run == self._run and found is not None and (expected is None or found > expected):
-            self.offset = found
-            self.move(found if left is None else left if back else max(found, left), back)
+        stored = marks.get(self._partition)
+        if marks.run == self._run and stored is not None and (expected is None or stored > expected):
+            self.offset = stored
+            self.move(stored if left is None else left if back else max(stored, left), back)
             return
-        if not moved or found != left or marks.run != self._run:
-            raise self._changed(found, expected, marks.run)
+        if not moved or stored != left or marks.run != self._run:
+            raise self._changed(stored, expected, marks.run)
         self.offset = left
 
     def look(self) -> None:
@@ -71,8 +71,8 @@ class Mark:
             marks = self._store.marks([self._partition])
             raise self._changed(marks.get(self._partition), self.offset, marks.run)
 
-    def _changed(self, found: int | None, left: int | None, run: str) -> StoreChanged:
-        difference = f"its mark is {found}, left at {left}"
+    def _changed(self, stored: int | None, expected: int | None, run: str) -> StoreChanged:
+        difference = f"its mark is {stored}, left at {expected}"
         if run != self._run:
             difference += f"; its run is {run!r}, was {self._run!r}"
         return StoreChanged(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import metric_to_bytes
 from omdml.workers.configuration.config import GuardConfig
-from omdml.workers.model.judging.held_out_window import HeldEvent, Window, in_pairs, judging, told
+from omdml.workers.model.judging.held_out_window import HeldEvent, Window, in_pairs, judging, margins_on
 
 Array = NDArray[Any]
 # So many held-out events, and queries among them, must there be before they say anything.
@@ -205,7 +205,7 @@ class Guard:
         depends on the clock, so looks can only withhold, until the next decision, and leave nothing in the checkpoint.
         """
         began = time.monotonic()
-        gain = told(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
+        gain = margins_on(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
         each = votes(gain, window.asked(len(gain)))
         enough = len(gain) >= FEWEST and len(each) >= VOTES
         self._looked_at = version
@@ -231,7 +231,7 @@ class Guard:
         """
         if not window.kept:
             return self._leap(candidate)
-        margins = self.margins = told(candidate, window.kept, features)
+        margins = self.margins = margins_on(candidate, window.kept, features)
         gain = margins - self._expected(window.kept, features)
         asked = window.asked(len(gain))
         each = votes(gain, asked)
@@ -299,10 +299,10 @@ class Guard:
         """
         kept = judging(kept)
         if in_pairs(kept):
-            return told(self.reference, kept, features)
+            return margins_on(self.reference, kept, features)
         new = np.array([event.expected is None for event in kept], bool)
         expected = np.array([event.expected or 0.0 for event in kept], np.float64)
-        expected[new] = told(self.reference, [event for event in kept if event.expected is None], features)
+        expected[new] = margins_on(self.reference, [event for event in kept if event.expected is None], features)
         if keep:
             for event, margin in zip(kept, expected.tolist(), strict=True):
                 event.expected = margin
@@ -327,8 +327,8 @@ def why(withheld: str) -> str:
 def votes(gain: Array, asked: Array) -> Array:
     """Mean gain of each query (Q,), from that of each event (n,): nobody speaks louder by asking again."""
     _, query = np.unique(asked, return_inverse=True)
-    found: Array = np.bincount(query, gain) / np.bincount(query) if len(gain) else np.empty(0)
-    return found
+    means: Array = np.bincount(query, gain) / np.bincount(query) if len(gain) else np.empty(0)
+    return means
 
 
 def newest(asked: Array, queries: int) -> int:
@@ -364,8 +364,8 @@ def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
 
 def weights(metric: Metric) -> list[float]:
     """The weight of each modality; empty if the metric has none."""
-    found = metric.to_tensors()[0].get("weights")
-    return [] if found is None else np.asarray(found, np.float64).tolist()
+    tensor = metric.to_tensors()[0].get("weights")
+    return [] if tensor is None else np.asarray(tensor, np.float64).tolist()
 
 
 def weight_moved(before: list[float], after: list[float]) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from omdml.learners import LEARNERS
 from omdml.metrics import Metric, SetMetric
 from omdml.streams.protocols.catalogue import Catalogue
-from omdml.workers.model.judging.held_out_window import told
+from omdml.workers.model.judging.held_out_window import margins_on
 from omdml.workers.model.judging.hold_out import HoldOut
 
 
@@ -29,7 +29,7 @@ def order_right(hold_out: HoldOut, metric: Metric, features: Mapping[str, NDArra
 
     An event of several comparisons counts once, by the mean of their margins.
     """
-    margins = told(metric, hold_out.kept, features)
+    margins = margins_on(metric, hold_out.kept, features)
     return Order(float((margins > 0).mean()), len(margins)) if len(margins) else None
 
 

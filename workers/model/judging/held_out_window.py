@@ -140,37 +140,37 @@ def in_pairs(judges: Sequence[HeldEvent]) -> bool:
     return bool(judges) and judges[0].similar is not None
 
 
-def judging(kept: Sequence[HeldEvent]) -> list[HeldEvent]:
+def judging(events: Sequence[HeldEvent]) -> list[HeldEvent]:
     """The events that judge: comparisons, or pairs if more similar ones with a dissimilar one each are there."""
-    pairs = [event for event in kept if event.similar is not None]
-    comparisons = [event for event in kept if event.similar is None]
+    pairs = [event for event in events if event.similar is not None]
+    comparisons = [event for event in events if event.similar is None]
     similar = sum(bool(event.similar) for event in pairs)
     opposed = min(similar, len(pairs) - similar)
     return pairs if not comparisons or opposed > len(comparisons) else comparisons
 
 
-def told(metric: Metric, kept: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
+def margins_on(metric: Metric, events: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
     """How clearly a metric gets events right, one by one, oldest first: in [-1, 1], above 0 is right.
 
     Of pairs: each similar one beside a dissimilar one of its task. If there are both, only what judges is asked.
     """
-    kept = judging(kept)
-    if not kept:
+    events = judging(events)
+    if not events:
         return np.empty(0)
     if isinstance(metric, SetMetric):
-        return margins_of_sets(metric, [judgement(event) for event in kept], features)
-    if in_pairs(kept):
-        return told_by_pairs(metric, kept, features)
-    each = margins(metric, np.array([row for event in kept for row in event.rows]), features)
-    counts = [len(event.rows) for event in kept]
+        return margins_of_sets(metric, [judgement(event) for event in events], features)
+    if in_pairs(events):
+        return margins_by_pairs(metric, events, features)
+    each = margins(metric, np.array([row for event in events for row in event.rows]), features)
+    counts = [len(event.rows) for event in events]
     return np.add.reduceat(each, np.cumsum([0, *counts[:-1]])) / counts
 
 
-def told_by_pairs(metric: Metric, kept: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
+def margins_by_pairs(metric: Metric, events: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
     """The same of pairs: the oldest first, as far as tasks are as old as each other."""
-    found = [margins(metric, rows, features, task) for task, rows in opposed(kept).items()]
-    age = np.concatenate([np.arange(len(each)) for each in found])
-    return np.concatenate(found)[np.argsort(-age, kind="stable")]
+    parts = [margins(metric, rows, features, task) for task, rows in opposed(events).items()]
+    age = np.concatenate([np.arange(len(each)) for each in parts])
+    return np.concatenate(parts)[np.argsort(-age, kind="stable")]
 
 
 def judgement(event: HeldEvent) -> Judgement:
@@ -179,10 +179,10 @@ def judgement(event: HeldEvent) -> Judgement:
     return Judgement(query, tuple(sets[: event.relevant]), tuple(sets[event.relevant :]))
 
 
-def opposed(kept: Sequence[HeldEvent]) -> dict[str | None, Array]:
+def opposed(events: Sequence[HeldEvent]) -> dict[str | None, Array]:
     """Similar pairs with dissimilar ones (n, 4), the newest with the newest, by task."""
     pairs: dict[str | None, tuple[list[list[int]], list[list[int]]]] = {}
-    for event in reversed(kept):
+    for event in reversed(events):
         pairs.setdefault(event.task, ([], []))[not event.similar].extend(event.rows)
     return {task: np.array([near + far for near, far in zip(*both, strict=False)], np.int64).reshape(-1, 4)
             for task, both in pairs.items()}  # fmt: skip

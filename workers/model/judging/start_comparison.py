@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from omdml.metrics import Metric
 from omdml.workers.model.judging.guard import FEWEST
-from omdml.workers.model.judging.held_out_window import Window, told
+from omdml.workers.model.judging.held_out_window import Window, margins_on
 
 Array = NDArray[Any]
 # Seconds between two comparisons with the start. One takes about as long as a decision of the guard.
@@ -43,6 +43,6 @@ class StartComparison:
         """If it is time, compare the margins of the held-out events with those under the metric at the start."""
         if len(margins) < FEWEST or time.monotonic() < self._due_at:
             return
-        at_start = told(first_metric(), window.kept, features)
+        at_start = margins_on(first_metric(), window.kept, features)
         self.figures = {"held_out_right": share_right(margins), "held_out_right_at_start": share_right(at_start)}
         self._due_at = time.monotonic() + COMPARE_EVERY_S

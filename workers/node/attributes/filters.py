@@ -38,7 +38,7 @@ class Filter:
         self._columns, self._count, self._conditions = columns, count, 0
 
     def mask(self, asked: Any, path: str = "filter", depth: int = 0) -> Mask:
-        """Which rows match (n,)."""
+        """A mask (n,) of the rows that match a filter."""
         if depth > MAX_DEPTH:
             raise bad(path, f"deeper than {MAX_DEPTH} filters within filters: make it flatter")
         if not isinstance(asked, dict):

@@ -60,7 +60,7 @@ class Follower:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread makes progress."""
+        """Whether the following thread makes progress."""
         return self._thread.is_alive() and time.monotonic() - self._progressed_at < STUCK_AFTER_S
 
     @property

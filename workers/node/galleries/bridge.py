@@ -106,7 +106,7 @@ class Bridge:
 
     @property
     def nbytes(self) -> int:
-        """Memory that is used."""
+        """Bytes of memory that the bridge takes."""
         return self.gallery.nbytes + self._radii.nbytes
 
     def grown(self, gallery: Gallery, features: Features, spread: Spread) -> Bridge:

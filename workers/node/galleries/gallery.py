@@ -274,7 +274,7 @@ class ScoredGallery:
         return closest(rows, distances[rows], k)
 
     def expanded(self, query: Query, count: int) -> Query:
-        """Refuse: raises NoEmbedding."""
+        """Raise NoEmbedding: this metric scores pairs, and has no embedding to move a query in."""
         raise NoEmbedding(f"a {self.metric.kind} metric has no embedding in which a query could be expanded")
 
     def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:

@@ -76,11 +76,11 @@ class SetGallery:
         return closest(rows, distances[rows], k)
 
     def expanded(self, query: Query, count: int) -> Query:
-        """Refuse: raises NoEmbedding."""
+        """Raise NoEmbedding: a query for sets has several elements, and no single place."""
         raise NoEmbedding("a query for sets has several elements, and no single place to expand")
 
     def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-        """Refuse: raises MeasureError."""
+        """Raise MeasureError: a distance of sets has no parts by modality."""
         raise MeasureError("a metric of sets compares a set as a whole: its score is no sum over modalities or experts")
 
     def _asked(self, query: Query) -> Array:

@@ -89,7 +89,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._request = self._deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
+        """Cancel the timeouts of a connection that has ended."""
         self._request_came()
         self._answer_read()
         super().connection_lost(exc)
@@ -104,7 +104,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse()
 
     def on_message_begin(self) -> None:
-        """Start counting again."""
+        """Start counting the bytes and fields of the next request."""
         self._head_bytes = self._fields = 0
         super().on_message_begin()
 

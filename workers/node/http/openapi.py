@@ -34,7 +34,7 @@ JSON = "application/json"
 
 
 def openapi() -> dict[str, Any]:
-    """The document."""
+    """The OpenAPI document of all endpoints."""
     structs = [
         *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step),
         *(PutItem, Change, ItemsChanged, Settle, Clicks, Clicked, Outcome, *IN_QUERIES),

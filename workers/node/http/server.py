@@ -71,7 +71,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The address at which the server answers."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 

@@ -15,7 +15,7 @@ DEPTH = 1_000
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One version's answer."""
+    """One version's answer to the query that both versions were asked."""
 
     version: int
     items: list[Found]
@@ -60,6 +60,6 @@ def ranked(view: View, item: str, task: str | None, expand: int) -> Side:
 
 
 def moved_of(item: str, before: Mapping[str, int], after: Mapping[str, int]) -> Moved:
-    """How one item moved."""
+    """How one item's rank and distance differ between two answers."""
     was, now = before.get(item), after.get(item)
     return Moved(item, was, now, was - now if was and now else None)

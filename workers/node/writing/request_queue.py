@@ -22,7 +22,7 @@ class Request(Protocol):
 
     @property
     def done(self) -> Future[Any]:
-        """What became of it."""
+        """The future that holds the outcome."""
 
 
 R = TypeVar("R", bound=Request)
@@ -58,11 +58,11 @@ class RequestQueue(Generic[R]):
         self._busy_since: float | None = None  # monotonic
 
     def start(self) -> None:
-        """Begin to do what waits."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Do what waits, and stop."""
+        """Finish the requests in the queue, then stop the thread. Later requests are refused."""
         self._closed = True
         if self._thread.ident is not None:
             self._waiting.put(None)
@@ -80,7 +80,7 @@ class RequestQueue(Generic[R]):
         return self._thread.is_alive() and (begun is None or time.monotonic() - begun < STUCK_AFTER_S)
 
     def waiting(self) -> int:
-        """Requests that wait."""
+        """How many requests are in the queue."""
         return self._waiting.qsize()
 
     def put(self, request: R) -> None:

@@ -44,7 +44,7 @@ class Table(Protocol):
 
     @property
     def columns(self) -> Any:
-        """Names of the attributes."""
+        """The names of the attributes that are exported."""
 
     def of(self, items: Sequence[str], names: Sequence[str]) -> Attributes:
         """The values of each item, as far as it has them."""
@@ -173,7 +173,7 @@ class Exporter:
         while not stop.is_set():
             try:
                 if manifest := self.step():
-                    tell(told(manifest))
+                    tell(in_words(manifest))
                 waiting = ""
             except (StoreError, CatalogueError, CorruptError) as error:
                 # A store comes back, a worker publishes on another catalogue, an operator rolls back.
@@ -249,7 +249,7 @@ class Exporter:
         return Written(self.manifest, part)
 
 
-def told(written: Written) -> str:
+def in_words(written: Written) -> str:
     """A step in a sentence."""
     manifest, part = written
     if part is None:

@@ -61,7 +61,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
 
     def write(self, folder: Path) -> None:
-        """Put the manifest in place."""
+        """Replace the manifest by this one, in one atomic step."""
         put(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(self), indent=2))
 
 

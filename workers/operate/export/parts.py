@@ -94,7 +94,7 @@ AGAIN = "remove the folder of the export, and export again"
 
 
 def digest(path: Path) -> str:
-    """Sha256 of a file."""
+    """The SHA-256 of a file, as hexadecimal digits."""
     with open(path, "rb", opener=open_regular) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -111,7 +111,7 @@ def spread(embedding: Matrix) -> float:
 
 
 def chosen(rows: Rows, places: NDArray[np.int64]) -> Rows:
-    """Some of the rows."""
+    """The vectors of these rows only."""
     named = None if rows.attributes is None else [rows.attributes[place] for place in places]
     return Rows([rows.ids[place] for place in places], rows.embedding[places], named, rows.removed)
 

@@ -29,7 +29,7 @@ from omdml.workers.model.judging.guard import (
     weights,
     why,
 )
-from omdml.workers.model.judging.held_out_window import HeldEvent, Window, told
+from omdml.workers.model.judging.held_out_window import HeldEvent, Window, margins_on
 from tests.support.deep import examples
 from tests.support.worlds import DIMS, items, triplets
 
@@ -67,7 +67,7 @@ def decide(guard, candidate, window, held_out=256):
 def quality(metric):
     """Mean margin on what was held out, each query counted once."""
     window = window_of()
-    margins = told(metric, window.kept, TABLE)
+    margins = margins_on(metric, window.kept, TABLE)
     return votes(margins, window.asked(len(margins))).mean()
 
 
@@ -99,7 +99,7 @@ def test_too_few_events_held_out_say_nothing():
 
 def test_what_is_perhaps_worse_goes_live_unless_something_was_withheld():
     reference, little, window = turned(0.2), turned(0.27), window_of(FEWEST)
-    gain = told(little, window.kept, TABLE) - told(reference, window.kept, TABLE)
+    gain = margins_on(little, window.kept, TABLE) - margins_on(reference, window.kept, TABLE)
     drop = votes(gain, window.asked(len(gain))).mean()
     assert drop < 0
     config = GuardConfig(tolerance=-0.99 * drop)
@@ -184,7 +184,7 @@ def test_what_is_compared_with_is_renewed_at_once_by_what_is_surely_better():
     guard.yardstick.renewed = 256
     assert decide(guard, turned(0.0), window) == ""
     assert guard.reference.weights == turned(0.0).weights
-    assert [event.expected for event in window.kept] == told(turned(0.0), window.kept, TABLE).tolist()
+    assert [event.expected for event in window.kept] == margins_on(turned(0.0), window.kept, TABLE).tolist()
     assert decide(guard, turned(0.6), window) != ""
 
 

@@ -14,7 +14,7 @@ from omdml.streams.memory_log import MemoryLog
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig, WorkerConfig
 from omdml.workers.model.judging.guard import NEAR
-from omdml.workers.model.judging.held_out_window import told
+from omdml.workers.model.judging.held_out_window import margins_on
 from omdml.workers.versions import moves
 from tests.support.worlds import World, events, not_held_out, run_until_idle, whole_log
 
@@ -318,7 +318,7 @@ def test_a_snapshot_tells_how_many_events_held_out_it_and_the_start_order_as_peo
     figures = snapshot.progress
     (partition,) = worker.partitions.values()
     model = partition.models.loaded["shop"]
-    at_start = told(model.first_metric(), model._window.kept, world.catalogue.features)
+    at_start = margins_on(model.first_metric(), model._window.kept, world.catalogue.features)
     assert 0.5 < figures["held_out_right"] <= 1
     assert figures["held_out_right"] > figures["held_out_right_at_start"]
     # It is measured at decisions, after which a few more events were held out.

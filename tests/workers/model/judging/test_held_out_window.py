@@ -20,9 +20,9 @@ from omdml.workers.model.judging.held_out_window import (
     chosen,
     judgement,
     judging,
+    margins_on,
     opposed,
     share,
-    told,
 )
 from tests.support.deep import examples
 from tests.support.worlds import ITEMS, TASKS, catalogue, triplets
@@ -164,7 +164,7 @@ def test_rare_dissimilar_pairs_stay_for_similar_ones_to_be_compared_with():
 def test_a_log_of_similar_pairs_only_says_nothing(items):
     kept = admitted([pair("one", True, n % ITEMS, (n + 1) % ITEMS) for n in range(400)], items=ITEMS)
     assert len(kept) == WINDOW // 2
-    assert told(started("cpmtml", items).metric, kept, items.features).shape == (0,)
+    assert margins_on(started("cpmtml", items).metric, kept, items.features).shape == (0,)
 
 
 def test_of_an_event_of_many_comparisons_some_are_kept_evenly_chosen():
@@ -185,7 +185,7 @@ def started(name, items):
 def test_an_event_says_the_mean_of_its_comparisons(items):
     metric = started("lomdml", items).metric
     rows = triplets(9).tolist()
-    found = told(metric, [HeldEvent(rows[:5]), HeldEvent(rows[5:6]), HeldEvent(rows[6:])], items.features)
+    found = margins_on(metric, [HeldEvent(rows[:5]), HeldEvent(rows[5:6]), HeldEvent(rows[6:])], items.features)
     each = margins(metric, np.array(rows), items.features)
     np.testing.assert_allclose(found, [each[:5].mean(), each[5], each[6:].mean()], rtol=1e-6)
 
@@ -194,7 +194,7 @@ def test_similar_pairs_are_compared_with_the_newest_dissimilar_of_their_task(ite
     said = [pair("one", True, 1, 2), pair("one", True, 3, 4), pair("other", False, 5, 6), pair("one", False, 7, 8)]
     assert {task: rows.tolist() for task, rows in opposed(said).items()} == {"one": [[3, 4, 7, 8]], "other": []}
     metric = started("cpmtml", items).metric
-    found = told(metric, said, items.features)
+    found = margins_on(metric, said, items.features)
     np.testing.assert_allclose(found, margins(metric, np.array([[3, 4, 7, 8]]), items.features, "one"))
 
 
@@ -202,7 +202,7 @@ def test_pairs_speak_in_the_order_of_their_age(items):
     said = [pair("one", n % 2 == 0, n, n + 1) for n in range(40)]
     metric = started("cpmtml", items).metric
     rows = np.array([[n, n + 1, n + 1, n + 2] for n in range(0, 40, 2)])
-    np.testing.assert_allclose(told(metric, said, items.features), margins(metric, rows, items.features, "one"))
+    np.testing.assert_allclose(margins_on(metric, said, items.features), margins(metric, rows, items.features, "one"))
 
 
 # comparisons and pairs, of a learner that takes both
@@ -226,8 +226,8 @@ def test_margins_of_a_mixed_window_are_those_of_what_judges(items):
     metric = started("dca", items).metric
     for counts in ((9, 5, 5), (3, 9, 8)):
         window = Window(both(*counts), 10_000)
-        margins_found = told(metric, window.kept, items.features)
-        np.testing.assert_array_equal(margins_found, told(metric, judging(window.kept), items.features))
+        margins_found = margins_on(metric, window.kept, items.features)
+        np.testing.assert_array_equal(margins_found, margins_on(metric, judging(window.kept), items.features))
         assert len(window.asked(len(margins_found))) == len(margins_found) == max(counts[0], min(counts[1:]))
 
 

@@ -16,7 +16,7 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.events.decoding import Batch
 from omdml.workers.events.lookup import Lookup
-from omdml.workers.model.judging.held_out_window import COMPARISONS, told
+from omdml.workers.model.judging.held_out_window import COMPARISONS, margins_on
 from omdml.workers.model.judging.hold_out import Draw, HoldOut, fingerprint, part
 from tests.support.deep import examples
 from tests.support.worlds import (
@@ -224,7 +224,7 @@ def test_whatever_a_learner_learns_from_says_something_of_its_metrics(tmp_path, 
     hold_out, state = kept(world, name)
     assert letters(world) == []
     assert hold_out.count == len(hold_out.kept) > 5
-    found = told(LEARNERS[name].from_bytes(state).metric, hold_out.kept, world.catalogue.features)
+    found = margins_on(LEARNERS[name].from_bytes(state).metric, hold_out.kept, world.catalogue.features)
     assert len(found)
     assert np.all(np.abs(found) <= 1)
     assert np.any(found != 0)

@@ -57,7 +57,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Api:
-    """Endpoints over one node."""
+    """The endpoints over one node: search, feedback, versions, health."""
 
     def __init__(self, node: RetrievalNode, access: Access, trials: Trials) -> None:
         self._node, self._access, self._trials = node, access, trials
@@ -165,7 +165,7 @@ class Api:
         return response
 
     async def models(self, request: Request) -> Response:
-        """What answers, model by model."""
+        """``GET /models``: what answers for each model, and how fresh it is."""
         since = parameters_as(Look, request.query_params).since
         return reply({"models": self._node.describe(since), "stale_seconds": self._node.stale_seconds})
 
@@ -231,7 +231,7 @@ class Api:
         return Response(await run_in_threadpool(encode, registry), headers={"content-type": content_type})
 
     async def schema(self, _: Request) -> Response:
-        """OpenAPI."""
+        """``GET /schema``: the OpenAPI document."""
         return reply(openapi())
 
     async def click_js(self, request: Request) -> Response:

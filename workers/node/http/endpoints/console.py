@@ -33,7 +33,7 @@ async def begin(_: Request) -> Response:
 
 
 async def file(request: Request) -> Response:
-    """One of the console's files."""
+    """Answer with one of the console's files, or with 404."""
     name = request.path_params.get("file") or INDEX
     if name not in FILES:
         return Response(f"the console has no file {name!r}", 404, media_type="text/plain")

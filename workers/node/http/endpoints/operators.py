@@ -75,7 +75,7 @@ class Operators:
 
     @property
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """The routes of these endpoints."""
         return [
             Route("/status", self.status, methods=["GET"]),
             Route("/letters", self.letters, methods=["GET"]),
@@ -95,7 +95,7 @@ class Operators:
         return json_reply(self._health)
 
     async def letters(self, request: Request) -> Response:
-        """The newest dead letters."""
+        """``GET /letters``: the newest dead letters."""
         self._access.check(request.headers, "operator")
         asked = parameters_as(Letters, request.query_params)
         return json_reply(

@@ -49,7 +49,7 @@ class Trials:
 
     @property
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """The routes of these endpoints."""
         return [
             Route("/experiments", self.outcomes, methods=["GET"]),
             Route("/clicks", self.clicks, methods=["POST"]),

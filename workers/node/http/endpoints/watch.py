@@ -63,7 +63,6 @@ class Stream(StreamingResponse):
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -107,7 +106,7 @@ class Watch:
         return reply({"model": model, **page, **thumbnails})
 
     async def picture(self, request: Request) -> Response:
-        """The picture of an item."""
+        """``GET /picture``: the picture of an item, or 404."""
         asked = parameters_as(ItemPicture, request.query_params)
         view = self._node.view(asked.model)
         pictures = self._pictures(view.snapshot.model)
@@ -142,7 +141,7 @@ class Watch:
         return reply({"model": model, "steps": self._node.course.steps(model)})
 
     async def inspect(self, request: Request) -> Response:
-        """What a kept snapshot holds."""
+        """``GET /models/{model}/inspect``: what a stored snapshot holds."""
         asked = parameters_as(OfVersion, request.query_params)
         model = self._known(request)
         loaded = await run_in_threadpool(self._node.store.load, model, asked.version)

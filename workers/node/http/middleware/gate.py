@@ -51,7 +51,6 @@ class Hosts:
         self._app, self._names = app, frozenset(name.lower() for name in names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on, or raise ForeignHost."""
         for host in Headers(scope=scope).getlist("host"):
             if not self._knows(host.lower()):
                 raise ForeignHost(
@@ -81,7 +80,6 @@ class Tokens:
         self._app, self._access, self._is_open = app, access, is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on, or raise AccessError."""
         self._access.admit(Headers(scope=scope), self._is_open(scope["path"]))
         await self._app(scope, receive, send)
 

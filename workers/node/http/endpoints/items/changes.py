@@ -95,7 +95,7 @@ class Items:
         return await self._change(request, [{"id": item, **msgspec.structs.asdict(asked)}])
 
     async def delete(self, request: Request) -> Response:
-        """Delete one item."""
+        """``DELETE /items/{id}``: delete one item."""
         self._access.check(request.headers, "items")
         return await self._change(request, [{"id": request.path_params["id"], "delete": True}])
 
