@@ -67,7 +67,7 @@ class SegmentedLog:
         return self._segment(self._growing + 1)
 
     def thin_out(self, most: int) -> list[str]:
-        """Delete the oldest segments until the others have at most ``most`` bytes; returns the names of deleted files."""
+        """Delete the oldest segments until the others have at most ``most`` bytes; the names of deleted files."""
         paths = [self._segment(number) for number in self._numbers()]
         sizes = [path.stat().st_size for path in paths]
         gone = []
