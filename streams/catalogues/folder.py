@@ -116,7 +116,7 @@ class MappedCatalogue(Items):
     def _take_in_all(self) -> None:
         """Take in new parts and records in their order.
 
-        Raises CatalogueError if the folder holds another generation by now: open it anew to adopt that.
+        Raises CatalogueError if the folder holds another generation now: open it again to adopt that.
         """
         while not self._take_in(self._new_manifest()):
             # A part came before a record, and was named after the manifest had been read.
@@ -132,7 +132,7 @@ class MappedCatalogue(Items):
         if manifest.generation != self.generation or manifest.parts[:known] != self._parts:
             raise CatalogueError(
                 f"catalogue {self.path} was opened as generation {self.generation} and now holds "
-                f"{manifest.generation}: open it anew to adopt that"
+                f"{manifest.generation}: open it again to adopt that"
             )
         self._stamp = stamp
         self.manifest = manifest

@@ -75,7 +75,7 @@ class MappedItems:
 
     @property
     def shown(self) -> Shown:
-        """Which rows are items by now."""
+        """Which rows are items now."""
         return self._items.shown
 
     @property

@@ -1,7 +1,7 @@
 """A matrix of float32 in a ``.npy`` file that grows by rows.
 
 numpy's header leaves room for more digits of the first dimension, so to grow is to append rows and write the header
-anew. The file is one that ``numpy.load`` reads at any time.
+again. The file is one that ``numpy.load`` reads at any time.
 """
 
 from __future__ import annotations

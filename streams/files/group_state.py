@@ -102,7 +102,7 @@ class GroupState:
         if committed.topic_id != self.log.topic_id:
             raise GapError(
                 f"{self.path}: committed in log {committed.topic_id}, but {self.log.path} is log {self.log.topic_id}, "
-                "made anew since: remove that file to read this log from its beginning"
+                "made again since: remove that file to read this log from its beginning"
             )
         return committed
 

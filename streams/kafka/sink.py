@@ -135,7 +135,7 @@ class KafkaSink:
             )
 
     def close(self) -> None:
-        """Flush, and let go of the cluster in any case. Twice is once."""
+        """Flush, and close the connection in any case. A second call does nothing."""
         if self._closed:
             return
         self._closed = True

@@ -13,7 +13,7 @@ from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
 
 class Topic(NamedTuple):
-    """A topic as the cluster describes it; one created anew under the same name has another ``id``."""
+    """A topic as the cluster describes it; one created again under the same name has another ``id``."""
 
     id: str
     partitions: int

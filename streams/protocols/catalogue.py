@@ -69,7 +69,7 @@ class Catalogue(Protocol):
 
     @property
     def shown(self) -> Shown:
-        """Which rows are items by now."""
+        """Which rows are items now."""
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
@@ -111,5 +111,5 @@ class Catalogue(Protocol):
         """Take in what was added to the generation and changed since; answers how many rows. Rows keep their numbers.
 
         Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError if the place
-        can no longer tell, as when it holds another generation by now.
+        can no longer tell, as when it holds another generation now.
         """

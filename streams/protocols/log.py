@@ -9,7 +9,7 @@ import msgspec
 
 
 class Partition(NamedTuple):
-    """An ordered part of a log. ``topic_id`` is the log's identity, not its name: a log created anew has another."""
+    """An ordered part of a log. ``topic_id`` is the log's identity, not its name: a log created again has another."""
 
     topic_id: str
     number: int

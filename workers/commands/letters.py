@@ -139,7 +139,7 @@ def resend(
 def dismiss(
     configuration: config.Configuration, wanted: tuple[str, ...], reason: str | None, model: str | None, every: bool
 ) -> None:
-    """Mark letters as settled though their events were not sent again, since nobody can or will mend them.
+    """Mark letters as settled though their events were not sent again, since nobody can or will fix them.
 
     The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
     """

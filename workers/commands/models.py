@@ -97,7 +97,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
 def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
     """Remove everything about MODEL from the store: checkpoints, snapshots, history.
 
-    Nodes let go of it. An event for it that comes later begins it anew, as long as the configuration covers its name.
+    Nodes let go of it. An event for it that comes later begins it again, as long as the configuration covers its name.
     """
     from omdml.workers.operate import models
     from omdml.workers.wiring.stores import open_stores

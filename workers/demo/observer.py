@@ -1,4 +1,4 @@
-"""Watching a crowd at work on a node: how it stands, and what the answers are worth by now."""
+"""Watching a crowd at work on a node: how it stands, and what the answers are worth now."""
 
 from __future__ import annotations
 

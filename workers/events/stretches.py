@@ -98,7 +98,7 @@ class Stretches:
         return bool(self._stretches) and self._stretches[-1].home == str(home) and not self._stretches[-1].closed
 
     def shrink(self) -> None:
-        """Forget the oldest of too many refused events; every copy below the newest of them must be decided by now."""
+        """Forget the oldest of too many refused events; every copy below the newest of them must be decided now."""
         if self._stretches:
             self._stretches[-1].shrink()
 

@@ -131,7 +131,7 @@ class WorkerMetrics:
         self.resident = gauge("resident_models", "Models in memory")
         self.resident_bytes = gauge("resident_bytes", "Bytes of models in memory")
         self.resident_limit = gauge("resident_limit_bytes", "Bytes that models may take in memory")
-        self.evictions = counter("evictions_total", "Models let go to make room for others")
+        self.evictions = counter("evictions_total", "Models dropped from memory to make room for others")
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
         self.gaps = counter("gaps_accepted_total", "Gaps in the log that an operator accepted")
         self.store_changes = counter("store_changed_total", "Times that the store may have forgotten what was saved")

@@ -349,7 +349,7 @@ class LearnerWorker:
             again = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
             start = again.start(before.mark.offset)
             if start is not None and not self._is_member(partition, start, doubt):
-                log.warning("expelled", reason=str(doubt), action="lets go of all, joins again")
+                log.warning("expelled", reason=str(doubt), action="gives up all partitions and joins again")
                 self._owned.lost(list(self.partitions))
                 break
             begin = next(

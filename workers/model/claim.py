@@ -107,7 +107,7 @@ def took_on(
     except FormatError as error:
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
-        raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
+        raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it again") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.first_metric = spec.first_metric
     model.published = live.version if live else -1

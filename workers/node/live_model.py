@@ -96,7 +96,7 @@ class View:
         return self.catalogue.shown.position if self.covers(self.catalogue) else self.shown.position
 
     def covers(self, catalogue: Catalogue) -> bool:
-        """Whether this catalogue's items, as they are by now, are the ones searched in."""
+        """Whether this catalogue's items, as they are now, are the ones searched in."""
         shown = catalogue.shown
         return self.catalogue is catalogue and (self.shown.rows, self.shown.gone) == (shown.rows, shown.gone)
 
@@ -313,10 +313,10 @@ def embedded_view(
 
 
 def grown_view(view: View, catalogue: Catalogue) -> View | None:
-    """The view of what the catalogue holds by now; None if it must be made anew.
+    """The view of what the catalogue holds now; None if it must be made again.
 
     Rows are only ever added, so those that are searched in stay as they are, and the new ones are embedded. The numbers
-    are those of a view that is made anew, up to the last digits of float32: a product of few rows is summed in another
+    are those of a view that is made again, up to the last digits of float32: a product of few rows is summed in another
     order than one of many.
     """
     shown = catalogue.shown

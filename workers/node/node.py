@@ -183,7 +183,7 @@ class RetrievalNode:
         return self._refresher.views.get(self._name(model))
 
     def view(self, model: str | None = None) -> View:
-        """What answers for a model by now; one of a pattern is loaded if need be.
+        """What answers for a model now; one of a pattern is loaded if need be.
 
         Raises SearchError: ``unknown_model``, or ``not_ready`` if nothing was published that can be served.
         """
@@ -217,7 +217,7 @@ class RetrievalNode:
 
         Under a metric of sets: the ``k`` sets that answer the elements ``ids`` best. ``by`` says how: ``"vector"`` (one
         vector a set, the default), ``"aggregate"`` (one of the query too) or ``"elements"`` (greedy matching to every
-        set's elements, exact and slow); ``rerank`` orders that many of the best anew by greedy matching.
+        set's elements, exact and slow); ``rerank`` orders that many of the best again by greedy matching.
 
         Raises SearchError.
         """

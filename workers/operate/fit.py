@@ -141,7 +141,7 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     4. publish  the first snapshot.
 
     Raises StoreError if the model exists already or nothing was read of it, Fenced if a worker took it meanwhile,
-    PlacementChanged if models live elsewhere by now.
+    PlacementChanged if models live elsewhere now.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
@@ -167,6 +167,6 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
 def exists(name: str, version: int) -> StoreError:
     """The error for a model that has begun already."""
     return StoreError(
-        f"model {name!r} is in the store already, at version {version}: to begin it anew, stop the workers and pass "
+        f"model {name!r} is in the store already, at version {version}: to begin it again, stop the workers and pass "
         "--replace, which deletes its checkpoints, snapshots and history first"
     )

@@ -76,7 +76,7 @@ def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
     if not tally.anew:
         raise StoreError(
             f"model {name!r} did not begin with its first event: it was reset, copied, rewound or moved at offset "
-            f"{tally.since} of partition {home.number}. To learn the log again would bring back what came before, too. "
+            f"{tally.since} of partition {home.number}. To learn the log again would restore what came before, too. "
             "Nothing was changed; --accept-gap does it all the same"
         )
     begin, end = next(((extent.begin, extent.end) for extent in extents if extent.partition == home), (0, 0))

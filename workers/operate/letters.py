@@ -1,4 +1,4 @@
-"""Dead letters, explained: which of them can be sent again, now that what was wrong is mended."""
+"""Dead letters, explained: which of them can be sent again, now that what was wrong is fixed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOWHERE = ModelPosition(Partition("", 0), 0)
 
 
 class Verdict(NamedTuple):
-    """Whether an event would be learned by now: it, or why not."""
+    """Whether an event would be learned now: it, or why not."""
 
     event: AnyFeedback | None
     why: str = ""

@@ -1,4 +1,4 @@
-"""Models in the store, begun anew, copied, deleted, while workers and nodes go on."""
+"""Models in the store, begun again, copied, deleted, while workers and nodes go on."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def require(store: Store, name: str) -> None:
 
 
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
-    """Begin a model anew, at its start and where its events are by now; answers the offset it goes on from.
+    """Begin a model again, at its start and where its events are now; answers the offset it goes on from.
 
     1. claim    Its worker is fenced: it drops what it learned since its last save.
     2. publish  Version 0. A crash before it changes nothing.
     3. save     The start, at the position kept. A crash before it: what was learned is live again with the next event.
 
     None, and the model deleted instead, if the newest checkpoint cannot be read: nor can its position. A worker that
-    waits for it begins it anew. Raises StoreError if there is nothing to reset, Fenced if a worker keeps taking
+    waits for it begins it again. Raises StoreError if there is nothing to reset, Fenced if a worker keeps taking
     it back.
     """
     require(store, name)
@@ -83,7 +83,7 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
     It goes on from the partition's mark: nobody takes again what lies below it.
 
     Raises StoreError if the one does not exist or the other does, ConfigurationError if the settings do not fit,
-    PlacementChanged if models live elsewhere by now.
+    PlacementChanged if models live elsewhere now.
     """
     require(store, source)
     learned, there = store.peek(source), store.peek(target)

@@ -268,7 +268,7 @@ class ReplayedModel(OwnedModel):
         self.curve.append(Stretch(comparisons, mistakes, time.perf_counter() - self._began))
 
     def orders(self) -> list[Order]:
-        """How many held-out events are ordered rightly by Euclidean distance, at the start, and by now; empty if no
+        """How many held-out events are ordered rightly by Euclidean distance, at the start, and now; empty if no
         event is held out."""
         if self.start is None:
             return []

@@ -1,6 +1,6 @@
 """Versions that a model may be taken back to: those that nodes can serve beside what is learned today.
 
-A reset begins the numbering of versions again, and a catalogue that was built anew has other items: what was learned
+A reset begins the numbering of versions again, and a catalogue that was built again has other items: what was learned
 before either stays in the store for a while, but no longer belongs to the model as it is.
 """
 
@@ -134,7 +134,7 @@ def servable(store: SnapshotStore, model: str, line: Line, kind: Kind | None) ->
 
 
 def readable(store: SnapshotStore, model: str, line: Line) -> Snapshot | None:
-    """The snapshot of a publication; None if its bytes are damaged, or gone, or of another publication by now."""
+    """The snapshot of a publication; None if its bytes are damaged, or gone, or of another publication now."""
     try:
         loaded = store.load(model, line["version"])
     except CorruptError:

@@ -217,7 +217,7 @@ def _is_new(target: Path, generation: str) -> bool:
     if there != generation:
         raise CatalogueError(
             f"{target} holds generation {there}, these inputs make {generation}: replace it (--replace), which running "
-            f"processes adopt when they open it anew, or name another folder"
+            f"processes adopt when they open it again, or name another folder"
         )
     return False
 

@@ -113,7 +113,7 @@ def _build_at(
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
                 f"{masked(target)} holds generation {there}, these inputs make {built.generation}: replace it "
-                f"(--replace), which running processes adopt when they open it anew, or choose another name"
+                f"(--replace), which running processes adopt when they open it again, or choose another name"
             )
         upload_catalogue(built, target)
     return RedisCatalogue(target)
@@ -168,7 +168,7 @@ def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None,
 
 
 def _with_attributes(target: str, built: Items, attribute_inputs: InputAttributes) -> Items:
-    """The catalogue, whose items have these attributes by now. An item that was deleted since it was built has none."""
+    """The catalogue, whose items have these attributes now. An item that was deleted since it was built has none."""
     if not attribute_inputs.names:
         return built
     return change_at(target, (change for change in attribute_inputs.changes() if change.id in built))[0]

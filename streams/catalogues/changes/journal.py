@@ -75,13 +75,13 @@ def read(folder: Path, offset: int) -> Read:
             size = os.fstat(file.fileno()).st_size
             if size < offset:
                 raise CatalogueError(
-                    f"{path}: {size} bytes, {offset} were read before: restore it, or open the catalogue anew"
+                    f"{path}: {size} bytes, {offset} were read before: restore it, or open the catalogue again"
                 )
             file.seek(offset)
             data: bytes = file.read(size - offset)
     except FileNotFoundError:
         if offset:
-            raise CatalogueError(f"{path} is gone: restore it, or open the catalogue anew") from None
+            raise CatalogueError(f"{path} is gone: restore it, or open the catalogue again") from None
         return Read([], [])
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror}: restore it, or build the catalogue again") from error

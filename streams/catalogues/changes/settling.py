@@ -1,4 +1,4 @@
-"""Which of the changes that several requests ask for can be made, as a catalogue is by now."""
+"""Which of the changes that several requests ask for can be made, as a catalogue is now."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class RedisCatalogue(Items):
         more = True
         while more:
             with reaching(self.where):
-                # In this order: a set's items are listed by now, and a change that is not read lies behind all ids that
+                # In this order: a set's items are listed now, and a change that is not read lies behind all ids that
                 # are counted here.
                 pipeline = self._client.pipeline(transaction=False)
                 pipeline.lrange(self._keys.sets, self._listed_sets, -1)
@@ -99,7 +99,7 @@ class RedisCatalogue(Items):
             if changed < self._read:
                 raise CatalogueError(
                     f"{self.where}: key {self._keys.changes} has {changed} entries, {self._read} were read before: "
-                    "restore it, or open the catalogue anew"
+                    "restore it, or open the catalogue again"
                 )
             for data in changes:
                 self._take_in_changes(data)
@@ -190,7 +190,7 @@ class RedisCatalogue(Items):
     def _damaged(self, item: str, name: str, what: str) -> CatalogueError:
         return CatalogueError(
             f"{self.where}: item {item!r}, modality {name!r} {what}, expected {self._stored[name]} finite float32 "
-            f"numbers: write key {self._keys.item}{item} anew"
+            f"numbers: write key {self._keys.item}{item} again"
         )
 
     def _make_room(self, rows: int) -> None:

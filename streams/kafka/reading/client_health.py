@@ -55,7 +55,7 @@ class Outage:
 
 
 class Absence:
-    """Ends the process if its topic is missing from a cluster that answers, because waiting would not bring it back."""
+    """Ends the process if its topic is missing from a cluster that answers, because waiting would not restore it."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.servers, self.topic = servers, topic
@@ -74,7 +74,7 @@ class Absence:
         elif time.monotonic() - self._since >= ABSENT_S:
             raise SourceRefused(
                 f"topic {self.topic!r} is missing from Kafka at {self.servers}: it was deleted, or the cluster lost "
-                "it. Bring it back or create it again, then start this again"
+                "it. Restore it or create it again, then start this again"
             )
 
 

@@ -136,7 +136,7 @@ def created_anew(
     """The error for a topic that was deleted and created again: the position belongs to another topic id."""
     old = "" if position is None else f"offset {position} of partition {partition.number} belongs to the old topic, "
     return GapError(
-        f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; {old}partition "
+        f"topic {topic!r} was deleted and created again: its id is {now}, it was {before}; {old}partition "
         f"{partition.number} of the new one has offsets {available[0]} up to {available[1]}; restart with `{command} "
         "--accept-gap` to read the new one from its beginning, or, if the store lost its content too, run "
         "`omdml topics rewind` and start again",

@@ -286,7 +286,7 @@ class Router:
         if isinstance(error.__cause__, kafka.errors.RetriableError):
             self._outage.goes_on(str(error))
         else:
-            log.warning("routing_again", reason=str(error), action="going on where the group's offsets are")
+            log.warning("routing_again", reason=str(error), action="continuing at the group's committed offsets")
             if not isinstance(error.__cause__, kafka.errors.CommitFailedError) and not self._failures.wait():
                 message = f"{error}; it was tried again and again, without success: start this again"
                 raise ClientFailed(message) from error

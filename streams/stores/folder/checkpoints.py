@@ -78,7 +78,7 @@ class CheckpointFolder:
         """Add a checkpoint of this epoch, which owns the model.
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
-        2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin anew.
+        2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
         3. Drop all but the two newest. A crash within leaves a file more than need be.
         """
         data = checkpoint.to_bytes()

@@ -206,7 +206,7 @@ class RedisStore(RedisMarks):
             return sorted(name.decode() for name in self._client.smembers(self._keys.models))
 
     def delete(self, model: str) -> None:
-        """Forget a model, all at once: who claimed it before is told, who claims it from then on begins it anew."""
+        """Forget a model, all at once: who claimed it before is told, who claims it from then on begins it again."""
         keys, names = self._keys.model(model), self._keys.models
         with reaching(self._where, model):
             self._delete(

@@ -218,9 +218,9 @@ def test_a_topic_created_anew_is_a_gap_however_many_events_it_has(
         recreate(kafka, topic, meanwhile=lambda: None)
         # It is as if it had stood still for longer.
         monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.0)
-    assert "created anew" in str(gap(reader))
+    assert "created again" in str(gap(reader))
     assert reader.values == numbered(10)
-    with pytest.raises(GapError, match="created anew"):
+    with pytest.raises(GapError, match="created again"):
         reader.read()
 
 

@@ -274,7 +274,7 @@ def test_a_log_made_anew_is_refused_until_that_is_accepted(tmp_path):
     log.rename(tmp_path / "old")
     write(log, *events(20, seed=1))
     refused = on_files(world, log)
-    with pytest.raises(GapError, match="made anew"):
+    with pytest.raises(GapError, match="made again"):
         run_until_idle(refused)
     refused.services.source.close()
     assert letters(world) == []

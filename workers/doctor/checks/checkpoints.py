@@ -73,7 +73,7 @@ class Seen:
         if extent is None and self.topics and home.topic_id not in self.topics:
             self.elsewhere[name] = (
                 f"model {name}: learned from log {home.topic_id}, but the configured one is "
-                f"{', '.join(sorted(self.topics))}: it was created anew, or is another one. Correct [log], or have "
+                f"{', '.join(sorted(self.topics))}: it was created again, or is another one. Correct [log], or have "
                 "workers begin at the beginning of this log: omdml worker --accept-gap"
             )
         elif extent and offset > extent.end:
@@ -95,7 +95,7 @@ def waits(name: str, why: str) -> str:
     return (
         f"model {name} waits: {why}. Its events stay in the log and the mark below them, other models go on. Restore "
         f"the store from a backup, or learn the model again: omdml replay --model {name} --publish --replace; or begin "
-        f"it anew: omdml models reset {name}"
+        f"it again: omdml models reset {name}"
     )
 
 

@@ -19,7 +19,7 @@ from omdml.workers.wiring.kafka_topic import connection
 from omdml.workers.wiring.router import routed_topics
 
 DAY_S = 86_400
-# A worker that ends on a Friday is mended before its events are gone.
+# A worker that ends on a Friday is fixed before its events are gone.
 SAFE_RETENTION_S = 7 * DAY_S
 RELEARNED = "workers notice that by the server's run, and learn again from the log what it forgot"
 

@@ -6,7 +6,7 @@ the same bytes:
 1. start     at min(mark, commit). Nothing was taken: nothing is lost.
 2. claim     a model at the first event that it has not taken: its epoch rises, its checkpoint is loaded. If that lacks
              what lies below the mark (the newest one was damaged, or is an older copy), the mark goes back to where it
-             ends, before anything of the model is saved. Settings that are others by now are noted and saved. A crash
+             ends, before anything of the model is saved. Settings that are others now are noted and saved. A crash
              leaves a higher epoch, a mark that is too low, or the same settings noted twice.
 3. take      learn what lies at or after the model's ``next``; what cannot be learned, or belongs on another partition
              (streams/placement.py), becomes a dead letter. Only memory changed: a crash takes it all again.
@@ -14,12 +14,12 @@ the same bytes:
              with what is live it publishes nothing.
 5. save      a checkpoint a changed model, the oldest changes first, as many as there is time for. A crash between two
              models: the saved one skips by its ``next``, the other one learns again from its older checkpoint. The
-             store refuses it if the models were placed elsewhere: these events may be dead letters by now.
+             store refuses it if the models were placed elsewhere: these events may be dead letters now.
 6. letters   flushed until acknowledged; those of a model before its checkpoint too, which skips their events. A
              crash sends some twice: readers tell them by position.
 7. mark      moved to the first offset that is in no checkpoint, from where this owner left it. A crash replays what
              every model that was saved skips.
-8. look      whether the store is still the one that took all this. One that was brought back older, or failed over,
+8. look      whether the store is still the one that took all this. One that was restored older, or failed over,
              may have forgotten some of it, whatever its mark says: the partition begins again, at the lower of its mark
              and the last one that was looked at. A crash leaves the commit there: min(mark, commit).
 9. commit    to the log. A crash leaves it behind the mark: min(mark, commit) replays what every model skips.
@@ -96,9 +96,9 @@ class OwnedPartition:
         return claimed
 
     def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
-        """Go on with settings that are others by now: tell the history, save a checkpoint that names them.
+        """Go on with settings that are others now: tell the history, save a checkpoint that names them.
 
-        A model that is deleted meanwhile begins anew with the events at hand, which lie at ``offset`` and after it.
+        A model that is deleted meanwhile begins again with the events at hand, which lie at ``offset`` and after it.
         """
         self.models.changed(model, offset)
         with self.models.unless_deleted(model):

@@ -55,7 +55,7 @@ def turn_of(
 ) -> Turn:
     """Sort records out, all of them from before the last rehome or all from after it.
 
-    ``loaded`` are the models in memory; ``waits`` tells whether a model waits for its checkpoint to be mended.
+    ``loaded`` are the models in memory; ``waits`` tells whether a model waits for its checkpoint to be fixed.
     Raises StoreError if the store is out of reach.
     """
     with services.metrics.timed("decode"):

@@ -57,7 +57,7 @@ class Blocked:
         return None if name is None or self.waits(name) else name
 
     def forget_before(self, name: str, offset: int) -> int:
-        """The log begins there by now: what it no longer holds is not waited for. Answers where the model waits."""
+        """The log begins there now: what it no longer holds is not waited for. Answers where the model waits."""
         before = self.offsets[name]
         if before < offset:
             self.offsets[name] = offset

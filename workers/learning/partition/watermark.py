@@ -25,14 +25,14 @@ class Mark:
     def start(self, committed: int | None) -> int | None:
         """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
 
-        Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
+        Raises StoreLost for a commit without a mark: the store was lost, and learning again would be silent.
         """
         marks = self._store.marks([self._partition])
         mark = marks.get(self._partition)
         if mark is None and committed is not None:
             raise StoreLost(
                 f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: it "
-                "was emptied or is another one. Restore it, or learn anew: omdml topics rewind"
+                "was emptied or is another one. Restore it, or learn again: omdml topics rewind"
             )
         self.offset, self._run = mark, marks.run
         return mark if mark is None or committed is None else min(mark, committed)
@@ -77,7 +77,7 @@ class Mark:
             difference += f"; its run is {run!r}, was {self._run!r}"
         return StoreChanged(
             f"partition {self._partition}: the store changed under this worker: {difference}: it was restarted, "
-            "emptied or brought back from a copy"
+            "emptied or restored from a copy"
         )
 
     @property

@@ -245,7 +245,7 @@ class Refresher:
             self._told_at, self._swaps_untold = time.monotonic(), 0
 
     def take_in(self) -> None:
-        """Have every view answer as its catalogue is by now: when this returns, nobody is answered with less.
+        """Have every view answer as its catalogue is now: when this returns, nobody is answered with less.
 
         Raises CorruptError if a metric cannot embed what came.
         """
@@ -254,7 +254,7 @@ class Refresher:
                 self._take_in(model, view, view.catalogue, time.perf_counter(), at_once=True)
 
     def _take_in(self, model: str, view: View, catalogue: Catalogue, began: float, at_once: bool = False) -> None:
-        """Search in what came to the catalogue, and no longer in what went, or in a catalogue that was opened anew.
+        """Search in what came to the catalogue, and no longer in what went, or in a catalogue that was opened again.
 
         If very much came, that is embedded in the background unless it is to be there ``at_once``.
         """
@@ -313,7 +313,7 @@ class Refresher:
             return None
 
     def _complete(self, model: str, view: View, made: View) -> None:
-        """Put the embedded view under the one that answers by now."""
+        """Put the embedded view under the one that answers now."""
         latest = self.views.get(model)
         if latest is None:
             return
@@ -339,7 +339,7 @@ def move_between(old: Pointer, new: Pointer) -> str:
 def follows(new: Pointer, served: Pointer, gone: bool, fallen: Pointer | None = None) -> bool:
     """Whether a node that serves one pointer goes on to a new one.
 
-    Within a store serials tell the order (after its pointer was ``gone`` the model began anew). A store that was
+    Within a store serials tell the order (after its pointer was ``gone`` the model began again). A store that was
     restored from a copy, or a replica that took over, may say less than what is served: then versions that it learns
     again must not lead back, until they are as many. What an operator does there meanwhile does: a pin, or, after the
     store said ``fallen``, a move to a version before that (a rollback, a reset).

@@ -59,7 +59,7 @@ class SetGallery:
         """The k sets of highest score; a distance is minus the score.
 
         ``by`` vector: a score is the sum over the query's elements; aggregate: that of one vector of them all;
-        elements: greedy matching to each set's elements by their cosines. ``rerank`` orders the best N anew so.
+        elements: greedy matching to each set's elements by their cosines. ``rerank`` orders the best N again so.
         """
         assert query.features is not None
         everything = np.arange(len(self.vectors))

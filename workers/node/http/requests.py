@@ -127,7 +127,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     items that match ``filter`` are (deploy/SEARCH.md), and ``fields`` are attributes that come with each.
 
     Of a model of sets: the sets that answer these elements best, searched ``by`` one vector a set, by one of the query
-    too (aggregate), or by all elements; the best ``rerank`` may be ordered anew by their elements.
+    too (aggregate), or by all elements; the best ``rerank`` may be ordered again by their elements.
     """
 
     id: str | None = None

@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Event(NamedTuple):
-    """A checked event as it goes to the log, which is as it came: written anew it could be too large."""
+    """A checked event as it goes to the log, which is as it came: written again it could be too large."""
 
     payload: bytes
     model: str
