@@ -318,7 +318,7 @@ class LearnerWorker:
                 raise self._owned.doubt
             partition.save(self._owned.untaken(partition.partition), until=until)
         except Rewind as rewind:
-            log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
+            log.error(rewind.why, reason=str(rewind), action="stopped unsaved, the next start reads it again")
             return False
         except (Fenced, PlacementChanged) as refused:
             # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
@@ -336,7 +336,7 @@ class LearnerWorker:
             log.warning("fenced", reason=str(doubt))
         else:
             self.services.metrics.store_changes.inc()
-            log.error("store_changed", reason=str(doubt), then="what its copies lack is learned again from the log")
+            log.error("store_changed", reason=str(doubt), action="what its copies lack is learned again from the log")
 
     def _start_over(self, doubt: Fenced | StoreChanged) -> None:
         """Prove the membership by a commit, then begin every partition again from what is stored.

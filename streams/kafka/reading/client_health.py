@@ -43,7 +43,7 @@ class Outage:
         """Note that a check failed."""
         if not self.told and time.monotonic() - self._reached_at >= OUTAGE_AFTER_S:
             self.told = True
-            log.warning("kafka_out_of_reach", servers=self.servers, why=why)
+            log.warning("kafka_out_of_reach", servers=self.servers, reason=why)
 
     def is_over(self) -> None:
         """Note that a check succeeded."""
@@ -129,7 +129,7 @@ class Failures:
     def reader_failed(self, topic: str, options: KafkaOptions, error: Exception) -> None:
         """Log the failure of a reader's client, and wait; raises ClientFailed after too many failures in a row."""
         what = f"{type(error).__name__}: {options.redact(str(error))}"
-        log.error("kafka_client_failed", topic=topic, error=what, do="making a new client", exc_info=True)
+        log.error("kafka_client_failed", topic=topic, error=what, action="making a new client", exc_info=True)
         if not self.wait():
             raise ClientFailed(
                 f"topic {topic!r} at {options.servers}: one client after the other fails: {what}; "

@@ -51,5 +51,5 @@ class Commits:
 
     def refused(self, reason: str, answer: bool | None) -> bool | None:
         """Log why a commit did not succeed; returns ``answer``."""
-        log.warning("kafka_commit_refused", topic=self._topic, group=self._group, why=reason)
+        log.warning("kafka_commit_refused", topic=self._topic, group=self._group, reason=reason)
         return answer

@@ -109,7 +109,7 @@ def leave(consumer: Any, group: str) -> None:
         consumer.close(autocommit=False, timeout_ms=milliseconds(ANSWER_LIMIT_S))
     except Exception as error:
         # The consumer may be closed because it is broken.
-        log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
+        log.warning("kafka_leave_failed", group=group, reason=type(error).__name__)
 
 
 def remove_static_member(admin: Any, group: str, group_instance_id: str, member_id: str) -> None:
@@ -121,7 +121,7 @@ def remove_static_member(admin: Any, group: str, group_instance_id: str, member_
     try:
         admin.remove_group_members(group, [member])
     except kafka.errors.KafkaError as error:
-        log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
+        log.warning("kafka_leave_failed", group=group, reason=type(error).__name__)
 
 
 def replaced(group: str, group_instance_id: str | None) -> SourceRefused:

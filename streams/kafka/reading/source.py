@@ -340,7 +340,7 @@ class KafkaSource:
         }
         if stuck := self._flow.look(progress):
             numbers = sorted(tp.partition for tp in stuck)
-            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, do="making a new client")
+            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
             self._make_client()
 
     def _replace_client(self, error: Exception) -> None:

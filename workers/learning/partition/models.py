@@ -218,7 +218,7 @@ class OwnedModels:
             begin = model.unsaved_from if model.name in self.unsaved else None
             self.drop(model.name)
             if begin is None:
-                log.warning("model_deleted", model=model.name, then="its next event begins it again")
+                log.warning("model_deleted", model=model.name, action="its next event begins it again")
                 return
             raise self._go_back(model.name, begin, "model_deleted") from None
 

@@ -47,7 +47,7 @@ class Blocked:
             self._causes[name] = "moved" if isinstance(error, Misplaced) else "damaged"
             self._count.labels(self._causes[name]).inc()
             then = f"its events wait in the log from offset {offset} on, the other models go on"
-            log.error("model_waits", model=name, reason=str(error), then=then)
+            log.error("model_waits", model=name, reason=str(error), action=then)
         self.offsets[name] = min(offset, self.offsets.get(name, offset))
         self._again[name] = self._clock() + AGAIN_S
 
@@ -61,7 +61,7 @@ class Blocked:
         before = self.offsets[name]
         if before < offset:
             self.offsets[name] = offset
-            log.error("waiting_events_lost", model=name, first=before, behind=offset, why="retention deleted them")
+            log.error("waiting_events_lost", model=name, first=before, behind=offset, reason="retention deleted them")
         return self.offsets[name]
 
     def cut(self, offset: int) -> None:

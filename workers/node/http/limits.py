@@ -131,7 +131,7 @@ class BoundedConnection(HttpToolsProtocol):
         if len(self.pipeline) < MAX_AHEAD:
             super().on_headers_complete()
         elif not self.transport.is_closing():
-            _log.warning("connection_ended", why="too many requests sent ahead", ahead=MAX_AHEAD)
+            _log.warning("connection_ended", reason="too many requests sent ahead", ahead=MAX_AHEAD)
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
@@ -160,7 +160,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Answer, unless an answer to an earlier request would be mixed up with it, and end the connection."""
         client = self.client[0] if self.client else ""
         self._metrics.not_a_request(status)
-        _log.warning("connection_ended", why=message, status=status, client=client)
+        _log.warning("connection_ended", reason=message, status=status, client=client)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             # The answer is for this very request if its body is still coming, and nothing else waits to be answered.
