@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.describers.sources import Sources
 from omdml.workers.demo.products import Product, draw_products, picture

@@ -20,12 +20,12 @@ def as_object(_: click.Context, __: click.Parameter, text: str | None) -> dict[s
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not JSON ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise click.BadParameter(f'{text!r} is no object, expected such as {{"price": {{"lt": 20}}}}')
-    return found
+    return value
 
 
 def as_texts(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
@@ -174,10 +174,10 @@ def made_of(item: Item) -> str:
     return ", ".join(f"{name} {100 * abs(part) / whole:.0f} %" for name, part in item.parts.items())
 
 
-def moved(one: Moved) -> tuple[str, object, object, str]:
+def moved(item: Moved) -> tuple[str, object, object, str]:
     """A row about an item that moved; a rank beyond the first thousand is not told."""
-    if one.rose is None:
-        how = "new" if one.before is None else "gone"
+    if item.rose is None:
+        how = "new" if item.before is None else "gone"
     else:
-        how = f"up {one.rose}" if one.rose > 0 else f"down {-one.rose}"
-    return one.id, one.before or "-", one.after or "-", how
+        how = f"up {item.rose}" if item.rose > 0 else f"down {-item.rose}"
+    return item.id, item.before or "-", item.after or "-", how

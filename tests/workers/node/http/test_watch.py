@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import ConfigurationError
-from omdml.workers.node.http import console, watch
+from omdml.workers.node.http.endpoints import console, watch
 from omdml.workers.node.pictures import Pictures
 from tests.support.nodes import serves
 from tests.support.shops import client_of, listening, refused
