@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from omdml.engines.covariance import CovarianceEngine
-from omdml.engines.covariance_state import SYMMETRIC
-from omdml.engines.moments import Moments
+from omdml.engines.second_order.covariance import CovarianceEngine
+from omdml.engines.second_order.state import SYMMETRIC
+from omdml.engines.second_order.moments import Moments
 from omdml.errors import FeedbackError
 from omdml.kernels.covariance import TILE, gather
 from omdml.learners.dca import DCA
@@ -31,7 +31,7 @@ class Sums(NamedTuple):
     asked : (64,)
         Codes of the last queries among them.
     moments
-        See :class:`omdml.engines.moments.Moments`; ``near``, ``far`` and ``middle`` are (d (d + 1) / 2,).
+        See :class:`omdml.engines.second_order.moments.Moments`; ``near``, ``far`` and ``middle`` are (d (d + 1) / 2,).
     """
 
     version: int

@@ -106,14 +106,15 @@ def files_of(inputs: Sequence[str]) -> list[Path]:
 
 def pieces(archive: Archive, span: int) -> list[Piece]:
     """The archive, cut at multiples of ``span`` offsets; pieces without a row group are left out."""
-    # Offsets of a log in files leave wide gaps between its segments.
-    starts = {n for group in archive.groups for n in range(group.first // span, group.last // span + 1)}
+    # Not range by range: offsets of a log in files leave wide gaps between its segments.
+    within: dict[int, list[Group]] = {}
+    for group in archive.groups:
+        for number in range(group.first // span, group.last // span + 1):
+            within.setdefault(number, []).append(group)
     found = []
-    for number in sorted(starts):
+    for number, groups in sorted(within.items()):
         begin, end = max(archive.begin, number * span), min(archive.end, (number + 1) * span)
-        groups = tuple(group for group in archive.groups if group.first < end and group.last >= begin)
-        if groups:
-            found.append(Piece(archive.partition, begin, end, groups))
+        found.append(Piece(archive.partition, begin, end, tuple(groups)))
     return found
 
 
