@@ -13,7 +13,6 @@ import click
 
 from omdml.errors import OmdmlError
 from omdml.workers.commands import (
-    archives,
     backup,
     catalogue,
     demo,
@@ -26,6 +25,7 @@ from omdml.workers.commands import (
     snapshots,
     topics,
 )
+from omdml.workers.commands.history import archive, bootstrap
 from omdml.workers.commands.nodes import experiments, searches
 from omdml.workers.commands.options import exit_code, say
 
@@ -119,8 +119,8 @@ def main() -> None:
 
 PROCESSES = (processes.worker, processes.node, processes.route, demo.demo, demo.simulate)
 OPERATORS = (
-    archives.archive,
-    archives.bootstrap,
+    archive.archive,
+    bootstrap.bootstrap,
     backup.backup,
     backup.restore,
     catalogue.catalogue,

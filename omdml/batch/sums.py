@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from omdml.engines.second_order.covariance import CovarianceEngine
-from omdml.engines.second_order.state import SYMMETRIC
 from omdml.engines.second_order.moments import Moments
+from omdml.engines.second_order.state import SYMMETRIC
 from omdml.errors import FeedbackError
 from omdml.kernels.covariance import TILE, gather
 from omdml.learners.dca import DCA
