@@ -17,7 +17,7 @@ from rich.table import Table
 
 from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.loading import load

@@ -13,9 +13,9 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, Refusal
-from omdml.workers.model.guard import Guard
-from omdml.workers.model.held_out_window import HeldEvent
-from omdml.workers.model.hold_out import HeldOut
+from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_window import HeldEvent
+from omdml.workers.model.judging.hold_out import HeldOut
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.operate.replay import nothing_timed
 

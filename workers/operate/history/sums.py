@@ -21,7 +21,7 @@ from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.specs import Spec, Specs, Start
 from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as, sort_out
 from omdml.workers.events.lookup import Located
-from omdml.workers.model.hold_out import part
+from omdml.workers.model.judging.hold_out import part
 from omdml.workers.operate.history.archived import Piece, by_chunk
 from omdml.workers.operate.history.model import Facts, HistoryModel, without_payloads
 

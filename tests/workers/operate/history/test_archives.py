@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.extents import Extent
-from omdml.streams.memory import MemorySource
+from omdml.streams.memory_log import MemorySource
 from omdml.workers.cli import main
 from omdml.workers.operate.history import archive
 from omdml.workers.operate.history.archived import by_chunk, look, pieces

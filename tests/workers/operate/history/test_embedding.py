@@ -12,7 +12,7 @@ from deploy.examples.embed_catalogue import embed, opened
 from omdml.errors import ConfigurationError
 from omdml.learners import DCA
 from omdml.snapshot import Snapshot
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
 from tests.support.exports import read
