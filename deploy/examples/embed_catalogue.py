@@ -41,7 +41,8 @@ def embed(session: SparkSession, snapshot: str, catalogue: str, items: str, out:
     _, seen = opened(snapshot, catalogue)
     modalities = list(seen.raw_dims)
 
-    @pandas_udf("array<float>")
+    # PySpark's annotations do not know functions of iterators, which its documentation recommends.
+    @pandas_udf("array<float>")  # type: ignore[call-overload,untyped-decorator]
     def embedding(batches: Iterator[pd.DataFrame]) -> Iterator[pd.Series]:
         version, seen = opened(snapshot, catalogue)
         for batch in batches:

@@ -68,7 +68,7 @@ def _sum_up(piece: Piece) -> list[Chunk]:
 
 
 class Spark:
-    """Sums up on the executors of a Spark session, which need omdml and see the files, the catalogue and the store.
+    """Sums up on the executors of a Spark session, which need omdml and see the files and the catalogue.
 
     Parameters
     ----------
