@@ -152,9 +152,9 @@ class Prequential(msgspec.Struct):
     recent: list[int] = []
 
     def __post_init__(self) -> None:
-        """Raise ValueError for counts that no comparisons lead to."""
-        kept = min(-(-self.count // 100), 11)
-        if not (len(self.recent) == kept and 0 <= self.mistakes <= self.count and set(self.recent) <= set(range(101))):
+        """Raise ValueError for impossible counts."""
+        size = min(-(-self.count // 100), 11)
+        if not (len(self.recent) == size and 0 <= self.mistakes <= self.count and set(self.recent) <= set(range(101))):
             raise ValueError(f"{self.mistakes} mistakes of {self.count}, by hundred {self.recent[:12]}")
 
     def add(self, scores: Array) -> None:

@@ -31,7 +31,7 @@ class OASIS(TripletLearner):
 
     This step never overshoots its margin. ``f = S(q, s) - S(q, r)``.
 
-    Departure: the paper starts at W_i = I, where a margin of 1 means little in one modality and much in another. Ours
+    Departure: the paper starts at W_i = I. There a margin of 1 is small in one modality and large in another. Ours
     is I scaled so that ``S_i(q, r) - S_i(q, s)`` of random triplets has mean square 1. mAP at the start and after
     50,000 triplets (seed 0, features scaled to [0, 1], C = 0.01), and the same from I in brackets: mfeat 0.537, 0.921
     (0.549, 0.883); leaves100 0.369, 0.736 (0.060, 0.728); caltech101_20 0.522, 0.802 (0.400, 0.808); yaleb 0.120, 0.599

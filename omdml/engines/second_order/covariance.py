@@ -282,16 +282,16 @@ class CovarianceEngine(Engine):
         state, made = self.state, {}
         compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
         others = {name: compared.others[name] for name in names}
-        if not len(compared.kept):
+        if not len(compared.coordinates):
             return {}
-        earlier = {name: self._in_coordinates(rows, compared.kept) for name, rows in (near or {}).items()}
+        earlier = {name: self._in_coordinates(rows, compared.coordinates) for name, rows in (near or {}).items()}
         for name, rows in discriminant_rows(compared.near, others, compared.added, earlier).items():
             if len(state.basis):
                 with one_blas_thread():
-                    whole = rows @ state.basis[compared.kept]
+                    whole = rows @ state.basis[compared.coordinates]
             else:
                 whole = np.zeros((len(rows), len(state.mean)))
-                whole[:, compared.kept] = rows
+                whole[:, compared.coordinates] = rows
             with np.errstate(over="ignore"):
                 made[name] = whole.astype(state.W.dtype, copy=False)
         # If features are close to the smallest numbers of the type, rows can be too large for it.

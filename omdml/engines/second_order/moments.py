@@ -89,7 +89,7 @@ class Compared(NamedTuple):
     """Covariances in the k coordinates that vary enough; only the upper triangles of matrices count."""
 
     # Numbers of the k coordinates.
-    kept: Array  # (k,)
+    coordinates: Array  # (k,)
     # Covariance of near pairs.
     near: Array  # (k, k)
     # The variance that is added to each coordinate of ``near``.
@@ -115,12 +115,12 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     d, (total, _, total_far) = len(variances), moments.sums
     most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
     added = shrinkage(effective_pairs(moments), d) * float((moments.near.diagonal() / pairs).sum()) / d
-    kept = told_apart(variances, added)
-    block, diagonal = np.ix_(kept, kept), np.diag_indices(len(kept))
-    near, centre = moments.near[block] / pairs, moments.centre[kept] / pairs
+    coordinates = told_apart(variances, added)
+    block, diagonal = np.ix_(coordinates, coordinates), np.diag_indices(len(coordinates))
+    near, centre = moments.near[block] / pairs, moments.centre[coordinates] / pairs
     share = catalogue_share(min(total, most), d)
     items = (1 - share) * (near / 2 + moments.middle[block] / pairs - np.outer(centre, centre))
-    items[diagonal] += share * variances[kept]
+    items[diagonal] += share * variances[coordinates]
     # *items* stands for missing far pairs. Otherwise, in a model of a thousand near pairs, the first far pair would
     # decide half of what is served.
     pairs_far = max(pairs, total_far)
@@ -129,7 +129,7 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     far[diagonal] += mean_far * added
     if mean_far < 1:
         far += (1 - mean_far) * items
-    return Compared(kept, near, added, {"items": items, "far": far})
+    return Compared(coordinates, near, added, {"items": items, "far": far})
 
 
 def pairs_among(q: Array, r: Array, s: Array) -> tuple[Array, Array]:
