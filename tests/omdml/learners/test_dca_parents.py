@@ -190,7 +190,7 @@ def test_a_parent_is_taken_at_the_start_alone_and_from_its_like():
         fresh.begin_from(moved.metric, moved.version)
     narrow = learner(features, rank=3)
     narrow.learn_many(rows, features)
-    with pytest.raises(ParameterError, match="in other coordinates"):
+    with pytest.raises(ParameterError, match="in different coordinates"):
         fresh.begin_from(narrow.metric, narrow.version)
     fresh.learn_many(rows, features)
     with pytest.raises(ParameterError, match="a learner at its start"):
