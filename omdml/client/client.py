@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -124,9 +125,11 @@ class Client:
         k: int = 10,
         *,
         features: Vectors | None = None,
+        text: Mapping[str, str] | None = None,
+        picture: bytes | None = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """The ``k`` items closest to an item, to the mean of several items, or to raw vectors.
+        """The ``k`` items closest to an item, to the mean of several, to raw vectors, to words, or to a picture.
 
         Parameters
         ----------
@@ -134,10 +137,14 @@ class Client:
             An id, or a list of them; None with ``features`` alone.
         features
             Raw vectors of some or all modalities. Together with ids: the mean of the items and of these vectors.
+        text
+            Words by the text column of the catalogue in which they are looked up (deploy/PICTURES.md).
+        picture
+            The bytes of a JPEG, PNG, WebP or GIF file, at most 6 MiB.
         options
             See :class:`Options`.
         """
-        return self._search(Answer, k, options, query_body(query, features))
+        return self._search(Answer, k, options, query_body(query, features, text, picture))
 
     def search_each(
         self, queries: Sequence[str | Sequence[str] | Vectors], k: int = 10, **options: Unpack[Options]
@@ -146,9 +153,7 @@ class Client:
 
         Each query is an id, a list of ids, or raw vectors by modality.
         """
-        bodies = [
-            query_body(None, query) if isinstance(query, Mapping) else query_body(query, None) for query in queries
-        ]
+        bodies = [query_body(None, query) if isinstance(query, Mapping) else query_body(query) for query in queries]
         reply = self._search(Answers, k, options, {"queries": bodies})
         shared = reply.model, reply.version, reply.serial, reply.took_s
         return [Answer(*shared, items, reply.parent, reply.parent_version) for items in reply.answers]
@@ -343,13 +348,22 @@ class Client:
         return name
 
 
-def query_body(query: str | Sequence[str] | None, features: Vectors | None) -> dict[str, Any]:
+def query_body(
+    query: str | Sequence[str] | None,
+    features: Vectors | None = None,
+    text: Mapping[str, str] | None = None,
+    picture: bytes | None = None,
+) -> dict[str, Any]:
     """The fields of a query in the body of a request."""
     body: dict[str, Any] = {}
     if query is not None:
         body |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
     if features is not None:
         body["features"] = numbers(features)
+    if text is not None:
+        body["text"] = dict(text)
+    if picture is not None:
+        body["picture"] = base64.b64encode(picture).decode()
     return body
 
 
