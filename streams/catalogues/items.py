@@ -192,7 +192,7 @@ class Items:
 
     @property
     def stored(self) -> Mapping[str, NDArray[np.float32]]:
-        """All matrices, by the names of what they are kept in."""
+        """All stored matrices by name: one for each modality, and the mapped coordinates if there is a map."""
         return {**self.features, MAPPED: self.mapped} if self.map else self.features
 
     def in_coordinates(self, coordinates: str) -> Catalogue:

@@ -77,7 +77,7 @@ class CheckpointStore(Protocol):
 
         A model without a checkpoint is absent.
 
-        Where the newest was found to be damaged, that of the one before it: what a claim would answer.
+        If the newest checkpoint is known to be damaged, the position of the one before it, as a claim would answer.
         """
 
     def peek(self, model: str) -> Checkpoint | None:
@@ -120,7 +120,7 @@ class MarkStore(Protocol):
     """Where models live, and up to where everything is in checkpoints."""
 
     def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live; None before the first worker recorded it. Raises StoreError if damaged."""
+        """The placement of a log's models; None before a worker recorded it. Raises StoreError if it is damaged."""
 
     def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
         """Record where the models of a log live, if the record still is ``before``, or is ``after`` already.

@@ -184,7 +184,7 @@ class MemoryStore(JournaledSnapshots):
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live."""
+        """The placement of a log's models; None before the first worker recorded it."""
         return self._placements.get(topic_id)
 
     def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:

@@ -35,7 +35,7 @@ from omdml.workers.telemetry.condition import Condition
 from omdml.workers.telemetry.single_models import Told
 
 log = structlog.get_logger(__name__)
-# Between two tries of what the store or the dead letters refused.
+# Seconds between two tries of a write that the store or the dead letters refused.
 RETRY_S = 0.5
 # Seconds to wait while no more models may begin.
 PAUSE_S = 0.005

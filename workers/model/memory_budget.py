@@ -1,4 +1,4 @@
-"""The models in memory: within a budget of bytes, the least recently used ones let go."""
+"""The models in memory, kept within a budget of bytes: the least recently used ones are dropped first."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Residents:
         self.total += size
 
     def make_room(self) -> None:
-        """Let go of what was not used for longest, until the others fit; raises what saving raises."""
+        """Drop the models that were not used for longest, until the others fit. Raises what saving raises."""
         while self.total > self.budget and len(self._sizes) > 1:
             name = next(iter(self._sizes))
             self._drop[name](name)

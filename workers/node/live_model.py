@@ -76,7 +76,7 @@ class View:
 
     @property
     def names(self) -> Sequence[str]:
-        """Ids of what is answered, in the order of the gallery's rows."""
+        """Ids of the items (or sets) that can be answered, in the order of the gallery's rows."""
         return self.catalogue.ids
 
     @cached_property

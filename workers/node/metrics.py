@@ -106,7 +106,7 @@ class NodeMetrics:
         self._recent: dict[str, deque[tuple[float, float]]] = {}
 
     def watch(self, views: Mapping[str, View], label: Callable[[str], str]) -> None:
-        """Tell of what answers, at every scrape."""
+        """Export the live views as metrics at every scrape."""
         self.registry.register(Views(views, label, self.models))
         self.single.ask = lambda: {name: partial(told_of, view) for name, view in dict(views).items()}
 

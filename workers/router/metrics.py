@@ -29,18 +29,18 @@ class RouterMetrics:
         self._owned: set[str] = set()
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
-        """One transaction is committed: so many records of each fate, written in so long."""
+        """Count a committed transaction: its records by fate, and the seconds it took."""
         for fate, count in fates.items():
             self._events.labels(fate).inc(count)
         self._transactions.labels("committed").inc()
         self._seconds.observe(seconds)
 
     def repeated(self) -> None:
-        """One transaction failed; its records are read again."""
+        """Count a transaction that failed. Its records are read again."""
         self._transactions.labels("repeated").inc()
 
     def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
-        """Note the next offset of each owned partition, and the end; how far others' are behind is theirs to say."""
+        """Set the lag of each owned partition from its next offset and its end, and drop the lags of all others."""
         numbers = {str(partition.number) for partition in progress}
         for number in self._owned - numbers:
             self._lag.remove(number)

@@ -116,6 +116,6 @@ def _make_readable(buffer: bytearray, index: int) -> None:
 
 
 def _behind(buffer: bytearray, index: int) -> int:
-    """Where the bytes end whose length stands here; -1 is that of none."""
+    """The end of a field of bytes whose length stands here. A length of -1 means that there is no field."""
     length, begin = decode_varint(buffer, index)
     return int(begin + max(length, 0))

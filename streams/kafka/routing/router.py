@@ -125,7 +125,7 @@ class Router:
     source
         What is read; its group's offsets say how far.
     targets
-        Where it goes.
+        The topics that copies and dead letters are sent to, and how large their messages may be.
     key_of
         Answers the key of a record, the name of its model; None if it has none that can be read.
     name

@@ -160,7 +160,7 @@ class DirectoryStore(JournaledSnapshots):
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live."""
+        """The placement of a log's models; None before the first worker recorded it."""
         with self._reaching():
             path = self._placement(topic_id)
             return Placement.decode(read_regular(path, DOCUMENT_BYTES), str(path)) if path.exists() else None

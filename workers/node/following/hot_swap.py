@@ -42,7 +42,7 @@ class Refusal(NamedTuple):
 class Refresher:
     """Keeps ``views`` at what the store points at. Any number of threads may use it.
 
-    A view is replaced whole, by one assignment: whoever took the one before goes on with it. Where the store lost its
+    A view is replaced whole, by one assignment: whoever took the one before goes on with it. If the store lost its
     content or holds a snapshot that cannot be served, the last good view stays. ``course`` is what went live, and when.
 
     Parameters
@@ -53,7 +53,7 @@ class Refresher:
     label
         The name of a model in metrics.
     patience_s
-        Where embedding a gallery takes longer, a new metric answers over a bridge meanwhile.
+        If embedding a gallery takes longer than this, a bridge answers under the new metric in the meantime.
     first
         What answers for models of which the store has nothing; None: nothing does.
     approximate

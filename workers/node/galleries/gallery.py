@@ -174,7 +174,7 @@ class Gallery:
         return made
 
     def point(self, query: Query) -> NDArray[np.float64]:
-        """Where the query lies among the embedded items."""
+        """The query's place (R,) among the embedded items."""
         if query.place is not None:
             return query.place
         if query.features is None:
