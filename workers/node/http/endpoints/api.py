@@ -96,7 +96,7 @@ class Api:
         return self._node.expand(view.snapshot.model) if asked.expand is None else asked.expand
 
     def _tag(self, view: View, asked: Search) -> str:
-        """The same tag for the same request on any node, until the answer changes. It ignores how long the search took."""
+        """The same tag for the same request on any node, until the answer changes; ``took_s`` does not count."""
         parent = view.parent.version if view.parent else 0
         # A bridge answers some requests by the version before.
         moving = int(view.origin is not None)
