@@ -386,7 +386,7 @@ class OwnedPartition:
 
     # 6 to 9
     def advance(self, untaken: int | None, commit: bool = True) -> None:
-        """Move mark and commit to the end of what is in checkpoints. Parameters and errors are those of :meth:`save`."""
+        """Move mark and commit to the end of what is in checkpoints. Parameters and errors: see :meth:`save`."""
         position = self._taken if untaken is None else untaken
         # The log's own position, if it has one, also passes offsets that hold no event.
         if untaken is None and commit:

@@ -17,13 +17,13 @@ from starlette.routing import Route
 from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.node.experiments.experiments import Experiments
+from omdml.workers.node.http.connection_limits import MAX_CONNECTIONS
 from omdml.workers.node.http.endpoints.api import Api
 from omdml.workers.node.http.endpoints.console import CONSOLE, FILES_OF
 from omdml.workers.node.http.endpoints.items.changes import Items
 from omdml.workers.node.http.endpoints.operators import Operators
 from omdml.workers.node.http.endpoints.trials import Trials
 from omdml.workers.node.http.endpoints.watch import Watch
-from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.middleware.gate import Bodies, Hosts, Tokens
 from omdml.workers.node.http.middleware.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.middleware.request_id import Identified

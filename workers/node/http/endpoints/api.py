@@ -18,6 +18,7 @@ from omdml.errors import SourceError
 from omdml.streams.protocols.store import Pointer, Why
 from omdml.workers.configuration.access import Access, AccessError
 from omdml.workers.node.galleries.gallery import Query
+from omdml.workers.node.http.body_limits import MAX_FEEDBACK_BYTES, MAX_MOVE_BYTES, MAX_PICTURE_QUERY_BYTES
 from omdml.workers.node.http.endpoints.items.describing import described
 from omdml.workers.node.http.endpoints.trials import Trials
 from omdml.workers.node.http.min_version import view_from
@@ -25,9 +26,6 @@ from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.http.problems import error_reply, reply
 from omdml.workers.node.http.requests import (
     MAX_ERRORS,
-    MAX_FEEDBACK_BYTES,
-    MAX_MOVE_BYTES,
-    MAX_PICTURE_QUERY_BYTES,
     Look,
     Search,
     body_of,
