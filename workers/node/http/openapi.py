@@ -232,6 +232,11 @@ ITEMS = {
         "total": {"type": "integer", "description": "how many there are"},
         "position": {"type": "integer", "description": "changes that this node answers with"},
         "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
+        "describes": {
+            "type": "object",
+            "description": "what a search may bring instead of an item: these texts, and whether a picture",
+            "properties": {"texts": {"type": "array", "items": TEXT}, "picture": {"type": "boolean"}},
+        },
         "atlas": {
             "type": "object",
             "description": "if there are thumbnails: pixels a side of one, and how many a line of an atlas has",

@@ -19,6 +19,7 @@ from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.following.course import Step
+from omdml.workers.node.http.endpoints.items.describing import describes
 from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
 from omdml.workers.node.http.requests import (
     Compare,
@@ -103,7 +104,7 @@ class Watch:
         thumbnails = await run_in_threadpool(self._thumbnails.told, view.catalogue, ids)
         pictures = self._pictures(model) is not None or bool(thumbnails)
         page = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
-        return reply({"model": model, **page, **thumbnails})
+        return reply({"model": model, **page, "describes": describes(view.catalogue), **thumbnails})
 
     async def picture(self, request: Request) -> Response:
         """``GET /picture``: the picture of an item, or 404."""

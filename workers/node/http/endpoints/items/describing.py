@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,12 @@ def described(catalogue: Catalogue, asked: Search) -> Search:
         return _with_features(describer, asked)
     queries = [_with_features(describer, query) for query in asked.queries]
     return msgspec.structs.replace(asked, queries=queries)
+
+
+def describes(catalogue: Catalogue) -> dict[str, Any]:
+    """What a search may bring instead of an item: names of texts, and whether a picture."""
+    describer = catalogue.describer
+    return {"texts": list(describer.texts) if describer else [], "picture": bool(describer and describer.pictures)}
 
 
 def _with_features(describer: Describer | None, query: AnyQuery) -> AnyQuery:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
-from omdml.engines.discriminant import catalogue_share, shrinkage, told_apart
-from omdml.engines.distinct import distinct, mark
+from omdml.engines.second_order.discriminant import catalogue_share, shrinkage, told_apart
+from omdml.engines.second_order.distinct import distinct, mark
 from omdml.kernels.covariance import combine, fade, mark_others
 
 Array = NDArray[Any]
@@ -27,12 +27,18 @@ LEARNED = ("items", "far")
 class Moments(NamedTuple):
     """Sums over pairs of items in d coordinates. Of symmetric matrices only the upper triangle counts."""
 
-    near: Array  # (d, d)        sum of z z' / 2 over the differences z of near pairs
-    far: Array  # (d, d)         the same of far pairs
-    middle: Array  # (d, d)      sum of m m' over the midpoints m of near pairs
-    centre: Array  # (d,)        sum of these midpoints
-    sums: Array  # (3,)          of the near pairs' weights, of their squares, of the far pairs' weights
-    seen: Array  # (SLOTS / 8,)  which items were in near pairs, see distinct.py
+    # Sum of z z' / 2 over the differences z of near pairs.
+    near: Array  # (d, d)
+    # Sum of z z' / 2 over the differences z of far pairs.
+    far: Array  # (d, d)
+    # Sum of m m' over the midpoints m of near pairs.
+    middle: Array  # (d, d)
+    # Sum of these midpoints.
+    centre: Array  # (d,)
+    # Sum of the near pairs' weights, of the squares of these weights, and of the far pairs' weights.
+    sums: Array  # (3,)
+    # Which items were in near pairs; see distinct.py.
+    seen: Array  # (SLOTS / 8,)
 
     def add(self, q: Array, r: Array, s: Array, near: Array, far: Array, rule: float, most: float) -> None:
         """Add pairs, each of which makes those of its kind before it fade by ``rule``; ``most`` bounds squared lengths.
@@ -80,11 +86,14 @@ class Moments(NamedTuple):
 class Compared(NamedTuple):
     """Covariances in the k coordinates that can be told apart; of matrices only the upper triangle counts."""
 
-    kept: Array  # (k,)   which coordinates these are
-    near: Array  # (k, k) covariance of near pairs
+    # Numbers of the k coordinates.
+    kept: Array  # (k,)
+    # Covariance of near pairs.
+    near: Array  # (k, k)
     # The variance that is added to each of its coordinates.
     added: float
-    others: dict[str, Array]  # (k, k) by expert: what it is compared with
+    # The covariance to compare with, by expert.
+    others: dict[str, Array]  # (k, k)
 
 
 def effective_pairs(moments: Moments) -> float:

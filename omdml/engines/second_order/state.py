@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from omdml.engines.base import Array
-from omdml.engines.distinct import SLOTS
-from omdml.engines.moments import LEARNED
+from omdml.engines.second_order.distinct import SLOTS
+from omdml.engines.second_order.moments import LEARNED
 
 # How many near pairs are added at a time. It is part of the arithmetic: another number gives other bytes.
 BLOCK = 64
@@ -24,26 +24,39 @@ PARTLY_USED = (*OPEN, "W")
 class State(NamedTuple):
     """What a model is; D numbers an item, d principal coordinates. For the sums see Moments."""
 
-    mean: Array  # (D,)          of the catalogue
-    basis: Array  # (d, D)       its principal directions; (0, D) if an item's numbers are its coordinates, d = D
-    deviations: Array  # (d,)    roots of its variances along them
+    # The catalogue's mean.
+    mean: Array  # (D,)
+    # The catalogue's principal directions; (0, D) if an item's numbers are its coordinates already, d = D.
+    basis: Array  # (d, D)
+    # Standard deviations of the catalogue along these directions.
+    deviations: Array  # (d,)
     near: Array  # (d, d)
     far: Array  # (d, d)
     middle: Array  # (d, d)
     centre: Array  # (d,)
     sums: Array  # (3,)
     seen: Array  # (SLOTS / 8,)
-    Q: Array  # (BLOCK, D)       queries of the open block
-    R: Array  # (BLOCK, D)       what was relevant
-    S: Array  # (BLOCK, D)       and what was not
-    W: Array  # (2, d, D)        what scores, as of the last refresh: of each learned expert, the first ``used`` rows
+    # Open block: queries.
+    Q: Array  # (BLOCK, D)
+    # Open block: relevant items.
+    R: Array  # (BLOCK, D)
+    # Open block: irrelevant items.
+    S: Array  # (BLOCK, D)
+    # Rows that score triplets, made by the last refresh: the first ``used`` rows of each learned expert.
+    W: Array  # (2, d, D)
     used: Array  # (2,)
-    share: Array  # (1,)         of the plain features there
-    hedge: Array  # (5,)         see hedged; the last number is what merges add to the bound of the loss
-    asked: Array  # (RECENT,)    codes of the last queries, by version
-    made: Array  # (1,)          version of the last refresh
-    next: Array  # (1,)          and of the next one
-    counts: Array  # (4,)        see counts.py
+    # Share of the plain coordinates, as of the last refresh.
+    share: Array  # (1,)
+    # See :func:`omdml.kernels.experts.hedged`. The last number is what merges add to the bound of the loss.
+    hedge: Array  # (5,)
+    # Codes of the last queries, by version.
+    asked: Array  # (RECENT,)
+    # Version of the last refresh.
+    made: Array  # (1,)
+    # Version of the next refresh.
+    next: Array  # (1,)
+    # See counts.py.
+    counts: Array  # (4,)
 
 
 def new_state(start: Mapping[str, Array]) -> State:

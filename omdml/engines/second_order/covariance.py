@@ -10,7 +10,19 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill, with_copies
-from omdml.engines.covariance_state import (
+from omdml.engines.second_order.discriminant import discriminant_rows, shrinkage
+from omdml.engines.second_order.distinct import factors
+from omdml.engines.second_order.moments import (
+    LEARNED,
+    REACH,
+    ROUNDING,
+    Moments,
+    covariances,
+    effective_pairs,
+    pairs_among,
+)
+from omdml.engines.second_order.parent import Parent
+from omdml.engines.second_order.state import (
     BLOCK,
     CONSTANT,
     OPEN,
@@ -21,10 +33,6 @@ from omdml.engines.covariance_state import (
     new_state,
     next_refresh,
 )
-from omdml.engines.discriminant import discriminant_rows, shrinkage
-from omdml.engines.distinct import factors
-from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs, pairs_among
-from omdml.engines.parent import Parent
 from omdml.initial import check_axes
 from omdml.kernels.blas import GEMM
 from omdml.kernels.counts import FILLED, UPDATES, VERSION

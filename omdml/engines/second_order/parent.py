@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from omdml.engines.base import Array, fill
-from omdml.engines.moments import LEARNED, ROUNDING
+from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.kernels.experts import trusted
 from omdml.metrics.cosine import CosineMetric
 
@@ -19,11 +19,16 @@ PREFIX = "parent/"
 class Parent(NamedTuple):
     """What another model served when this one began. Only ``trust`` ever changes."""
 
-    rows: Array  # (p, D)     of its learned experts, one expert after the other
-    sizes: Array  # (2,)      how many of them each expert has, in the order of LEARNED
-    shares: Array  # (3,)     of the plain coordinates, then of each learned expert
-    version: Array  # (1,)    of the parent
-    trust: Array  # (4,)      see :func:`omdml.kernels.experts.trusted`
+    # Rows of the parent's learned experts, one expert after the other.
+    rows: Array  # (p, D)
+    # Number of rows of each expert, in the order of LEARNED.
+    sizes: Array  # (2,)
+    # Share of the plain coordinates, then of each learned expert.
+    shares: Array  # (3,)
+    # The parent's version.
+    version: Array  # (1,)
+    # See :func:`omdml.kernels.experts.trusted`.
+    trust: Array  # (4,)
 
     @classmethod
     def of(cls, metric: CosineMetric, version: int, mean: Array, basis: Array) -> Parent:
