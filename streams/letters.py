@@ -190,7 +190,7 @@ class DeadLetters:
         self.add_many([(record, error, model)])
 
     def add_many(self, refused: Iterable[tuple[Record, FeedbackError, str | None]]) -> int:
-        """Send letters about the first of these records, as many as a piece holds; answers how many.
+        """Send letters about the first of these records, as many as a piece holds; returns how many.
 
         Raises SourceError if the sink can take no more for now: then send the same again.
         """

@@ -91,7 +91,7 @@ class Items:
         return item in self._row_of
 
     def refresh(self) -> int:
-        """Take in what was added and changed since; answers how many rows. Rows that were there keep their numbers."""
+        """Take in what was added and changed since; returns how many rows. Rows that were there keep their numbers."""
         with self._taking_in:
             self.refreshed_at = time.monotonic()
             before = self.shown

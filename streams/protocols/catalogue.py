@@ -108,7 +108,7 @@ class Catalogue(Protocol):
         """The same for vectors of some modalities, one at least: the others get their conditional means (MATHS 17)."""
 
     def refresh(self) -> int:
-        """Take in what was added to the generation and changed since; answers how many rows. Rows keep their numbers.
+        """Take in what was added to the generation and changed since; returns how many rows. Rows keep their numbers.
 
         Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError if the place
         can no longer tell, as when it holds another generation now.

@@ -145,7 +145,7 @@ class WorkerMetrics:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Count the time inside to a stage, but what is counted to another one meanwhile."""
+        """Count the time inside for a stage, without the time that is counted for another stage."""
         begin, outside = time.perf_counter(), self._inner
         self._inner = 0.0
         try:
@@ -157,7 +157,7 @@ class WorkerMetrics:
 
     @contextmanager
     def share_of(self, seconds: Histogram, count: int) -> Iterator[None]:
-        """Observe the time inside, in which ``count`` of the same were done: each took its share."""
+        """Observe the time inside as ``count`` equal shares of it."""
         begin = time.perf_counter()
         yield
         for _ in range(count):
@@ -174,11 +174,11 @@ class WorkerMetrics:
             self.learn_seconds.labels(self._models.of(label)).observe(took, traces.exemplar(model.traced))
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Time that went into a stage."""
+        """Add seconds to a stage."""
         self.stage.labels(stage).inc(seconds)
 
     def taken(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
-        """Events of one batch by kind, and what became of them."""
+        """Count the events of one batch by kind and outcome."""
         for kind, count in kinds.items():
             self.events.labels(self._models.of(label), kind, outcome).inc(count)
 
@@ -188,7 +188,7 @@ class WorkerMetrics:
         self.letters.labels(reason).inc(count)
 
     def learned(self, label: str, model: OwnedModel, ahead: int) -> None:
-        """A batch was learned: comparisons, mistakes and updates since the last one, and what the guard decided."""
+        """Count a learned batch: comparisons, mistakes and updates since the last one, and the guard's decisions."""
         label = self._models.of(label)
         counters = {"version": self.comparisons, "mistakes": self.mistakes, "updates": self.updates}
         for name, before in model.counted.items():
@@ -200,11 +200,11 @@ class WorkerMetrics:
         self.ahead.labels(label).inc(ahead)
 
     def drifted(self, label: str) -> None:
-        """Mistakes of a model became more frequent."""
+        """Count an alarm about drift."""
         self.drift.labels(self._models.of(label)).inc()
 
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:
-        """A publication, or a snapshot put on record as withheld."""
+        """Count a publication, or a snapshot that was recorded as withheld."""
         self.publications.labels(outcome).inc()
         held = self._held.setdefault(self._models.of(label), {})
         since = held.pop(model.name, (None, time.time()))[1]
@@ -222,7 +222,7 @@ class WorkerMetrics:
         self.held_since.labels(label).set(min((since for _, since in held.values()), default=0.0))
 
     def describe(self, label: str, model: OwnedModel) -> None:
-        """What a model that is configured by name looks like at its publication."""
+        """Set the gauges of a model that is configured by name, at its publication."""
         if is_pattern(label) or self._models.of(label) != label:
             return
         learner = model.learner
@@ -237,7 +237,7 @@ class WorkerMetrics:
             self.doubt.labels(label).set(model.guard.doubt)
 
     def holds(self, residents: Residents, allowance: Allowance, unsaved_since: float | None) -> None:
-        """What is in memory, what may be saved, and since when something is not."""
+        """Set how much is in memory, how much may be saved, and since when something is unsaved."""
         self.resident.set(len(residents))
         self.resident_bytes.set(residents.total)
         self.resident_limit.set(residents.budget)
@@ -247,16 +247,16 @@ class WorkerMetrics:
         self.unsaved_since.set(unsaved_since or 0.0)
 
     def waits_for(self, *dependencies: str) -> None:
-        """These are what learning waits for, and nothing else."""
+        """Set what learning waits for."""
         for name in DEPENDENCIES:
             self.waiting.labels(name).set(name in dependencies)
 
     def took(self, partition: Partition, logged_at: float) -> None:
-        """The last record that was taken was logged then."""
+        """Set the time at which the newest taken record was logged."""
         self.last_event.labels(str(partition.number)).set(logged_at)
 
     def behind(self, partition: Partition, backlog: int, oldest: float | None) -> None:
-        """How much of an owned partition is not taken, and when the oldest record of that was logged."""
+        """Set the backlog of an owned partition, and the time at which its oldest record was logged."""
         number = str(partition.number)
         if partition not in self._oldest:
             # It is asked at every scrape: the oldest record grows older if the loop hangs, too.
@@ -269,7 +269,7 @@ class WorkerMetrics:
         return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
     def given_up(self, partition: Partition) -> None:
-        """A partition is no longer owned: how far it is behind, and what of it is held, is its new owner's to say."""
+        """Remove the values of a partition that is no longer owned. Its new owner exports them."""
         for label, held in self._held.items():
             for name in [name for name, (home, _) in held.items() if home == partition]:
                 del held[name]

@@ -246,7 +246,7 @@ class LearnerWorker:
                 break
 
     def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
-        """Take the next piece of these records; answers what is left."""
+        """Take the next piece of these records; returns what is left."""
         # What does not fit into a turn is decoded, and looked up in the store, again.
         count = min(piece(records), A_TURN if partition.crowded else len(records))
         try:

@@ -139,7 +139,7 @@ class OwnedModel:
         self.withheld = self.guard.yardstick.withheld
 
     def begin_at(self, offset: int) -> None:
-        """Be saved before the first event, which lies there."""
+        """Set the position for a save before the first event, whose offset this is."""
         assert self.home is not None
         self.next = offset
         self.progress.tally.take(self.home, offset, learned=0, held=0)
@@ -153,7 +153,7 @@ class OwnedModel:
 
     @property
     def metric(self) -> Metric:
-        """What was learned: one object until more is learned, or :meth:`measure` lets go of it."""
+        """The learned metric. It is one object until more is learned, or until :meth:`measure` drops it."""
         made_of = (self.learner, self.learner.version)
         if self._metric is None or self._metric[0] != made_of:
             self._metric = made_of, self.learner.metric
@@ -168,7 +168,7 @@ class OwnedModel:
         self.size += self.stretches.nbytes + self.users.nbytes
 
     def take(self, batch: Batch, timed: Timed, refused: Sequence[Refusal] = ()) -> list[Refusal]:
-        """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``.
+        """Learn a batch; returns the events that could not be learned, which changed nothing but ``next``.
 
         Parameters
         ----------
@@ -309,7 +309,7 @@ class OwnedModel:
             self.trail = self.trail.with_later(new) if self.trail else new
 
     def _trace(self, records: list[Record]) -> None:
-        """Tell of learned events that bring a trace context. That of the first goes on with the publication."""
+        """Trace learned events that carry a trace context. The publication continues the context of the first one."""
         for record in records:
             if record.headers and (context := traces.context_in(record.headers)):
                 place = {"partition": record.partition.number, "offset": record.offset}
@@ -326,7 +326,7 @@ class OwnedModel:
         return self.guard.has_time or self.guard.is_near(self.learner.version) or bool(self.guard.yardstick.withheld)
 
     def judge(self, candidate: Metric) -> str:
-        """Why a metric of this model must not go live; empty if it may. Says so when that changes."""
+        """Why a metric of this model must not go live; empty if it may. Changes are logged."""
         before, version = self.withheld, self.learner.version
         self.withheld = self.guard.withheld(candidate)
         if not self.withheld and not self.guard.is_near(version):
@@ -379,14 +379,14 @@ class OwnedModel:
         )
 
     def gone_live(self, snapshot: Snapshot) -> None:
-        """A snapshot was published: its trails stay for nodes that pass over it, but few of them, and not long."""
+        """Note that a snapshot was published. For a while later snapshots repeat its trail, for nodes that skip it."""
         trails = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
         if len(trails) > TRAILS:
             trails.appendleft(trails.popleft().with_later(trails.popleft()))
         self._trails, self.trail = tuple(trails), None
 
     def reference_again(self) -> Snapshot:
-        """What goes live again if what is live was judged worse: the reference, under the number of the version judged.
+        """The reference as a snapshot, to replace a live version that was judged worse. It has that version's number.
 
         A lower number would look like the late write of an earlier owner. Nothing that it learned is new.
         """

@@ -1,4 +1,4 @@
-"""What kafka-python reads too strictly, or gives up without a word on where to go on."""
+"""Record batches that kafka-python refuses although they can be read, or fails on without saying where to continue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIELDS_BEFORE_KEY = 4
 
 
 class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types
-    """A batch that is damaged; ``then`` is the offset behind it, or behind its first record if nobody knows."""
+    """A damaged batch. ``then`` is the offset behind it, or behind its first record if its end is unknown."""
 
     def __init__(self, why: str, then: int) -> None:
         super().__init__(why)

@@ -80,12 +80,12 @@ class OwnedPartition:
 
     @property
     def placement(self) -> Placement:
-        """Where models live, as this owner knows it."""
+        """The placement of models, as this owner knows it."""
         return self.models.placement
 
     # 1
     def start(self, committed: int | None) -> int | None:
-        """Where to read from; see :meth:`omdml.workers.learning.partition.watermark.Mark.start`."""
+        """The offset to read from; see :meth:`omdml.workers.learning.partition.watermark.Mark.start`."""
         begin = self.mark.start(committed)
         return 0 if begin is None and committed is not None else begin
 

@@ -107,7 +107,7 @@ class Course:
         return sorted(newest.values(), key=lambda step: step.number)
 
     def listen(self, listener: Callable[[Step], None]) -> Callable[[], None]:
-        """Call this with each step from now on, from any thread; answers what ends it."""
+        """Call this with each step from now on, from any thread; returns what ends it."""
         with self._changing:
             self._listeners.add(listener)
 
