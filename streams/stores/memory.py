@@ -38,7 +38,7 @@ class MemoryModel:
             return self._last, self._journal.get(self._last)
 
     def newest(self) -> Entry | None:
-        """The last entry that brought a snapshot."""
+        """The last entry that added a snapshot."""
         return newest_publication(entry for _, entry in self.entries())
 
     def entries(self) -> list[tuple[int, Entry]]:

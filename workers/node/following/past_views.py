@@ -1,4 +1,4 @@
-"""Views of kept versions that are not live, for whoever compares before and after."""
+"""Views of stored versions that are not live, to compare versions."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Bridge:
 
     @property
     def work(self) -> int:
-        """Numbers looked at to answer one query."""
+        """How many numbers a scan reads for one query."""
         return self.gallery.work + REFINED * sum(self.metric.dims.values())
 
     @property
