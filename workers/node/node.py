@@ -24,9 +24,10 @@ from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.follow import Follower
 from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.making_views import PATIENCE_S
 from omdml.workers.node.following.past_views import PastViews
 from omdml.workers.node.galleries.gallery import Query
-from omdml.workers.node.live_model import PATIENCE_S, View
+from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.pattern_memory import PatternMemory
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single

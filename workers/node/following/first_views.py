@@ -13,7 +13,8 @@ from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.live_model import PATIENCE_S, View, embedded_view
+from omdml.workers.node.following.making_views import PATIENCE_S, embedded_view
+from omdml.workers.node.live_model import View
 
 # Of nothing that was published: any pointer of the store is newer.
 NOTHING = Pointer(serial=0, version=0, digest="", epoch="", published_at=0.0)

@@ -16,8 +16,9 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.node.following.course import Course
 from omdml.workers.node.following.first_views import FirstViews
+from omdml.workers.node.following.making_views import PATIENCE_S, bridged_view, embedded_view, grown_view
 from omdml.workers.node.galleries.indexing import is_index_due, with_cells
-from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view, grown_view
+from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.versions.targets import readable, since_reset
 
