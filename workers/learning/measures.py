@@ -25,12 +25,12 @@ SINGLE = {
     "version": "Comparisons learned",
     "published_version": "Comparisons that the newest publication had learned, -1 before this owner's first",
     "mistake_ratio": "Share of mistakes among the last thousand comparisons or so",
-    "withheld": "1 if the guard keeps what was learned from going live",
+    "withheld": "1 if the guard withholds the newest version",
     "guard_margin": "Mean gain in margins over the reference, at the last look",
-    "guard_doubt": "How far off the margin may be",
-    "unsaved_seconds": "For how long something has been in no checkpoint, 0 if all is saved",
+    "guard_doubt": "Margin of error of the mean gain",
+    "unsaved_seconds": "Age of the oldest unsaved change, 0 if everything is saved",
     "resident_bytes": "Bytes in memory",
-    "partition": "Number of the partition that it lives on",
+    "partition": "Number of the model's home partition",
 }
 
 

@@ -105,7 +105,7 @@ class LearnerWorker:
         return self._measures.condition(self._stopping, len(self.partitions))
 
     def single_models(self) -> Mapping[str, Told]:
-        """The models in memory, and how each is told of; asked from any thread."""
+        """The models in memory, and how to measure each. Any thread may call this."""
         return self._measures.single_models(list(self.partitions.values()))
 
     def run(self) -> None:
@@ -374,7 +374,7 @@ class LearnerWorker:
         member = self.services.source.commit({partition: start})
         if member is None:
             self._pass_over()
-            raise SourceError(f"{doubt}; whether this worker still is a member of its group cannot be told for now")
+            raise SourceError(f"{doubt}; it is unknown for now whether this worker is still a member of its group")
         return member
 
     def __repr__(self) -> str:

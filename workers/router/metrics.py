@@ -21,10 +21,10 @@ class RouterMetrics:
         transactions = Counter("omdml_route_transactions_total", "Transactions", ["outcome"], registry=registry)
         self._transactions = at_zero(transactions, ["committed", "repeated"])
         self._seconds = Histogram(
-            "omdml_route_transaction_seconds", "Writing one transaction", buckets=STORE, registry=registry
+            "omdml_route_transaction_seconds", "Seconds to write one transaction", buckets=STORE, registry=registry
         )
         self._lag = Gauge(
-            "omdml_route_lag_offsets", "Offsets to the end of the topic that is read", ["partition"], registry=registry
+            "omdml_route_lag_offsets", "Offsets to the end of the source topic", ["partition"], registry=registry
         )
         self._owned: set[str] = set()
 

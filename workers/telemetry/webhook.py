@@ -50,7 +50,7 @@ class Webhook:
         self.url, self.timeout_s = url, timeout_s
         counter = Counter(
             "omdml_worker_webhook_requests_total",
-            "What the webhook was to be told, by what came of it",
+            "Messages for the webhook, by outcome",
             ["outcome"],
             registry=registry,
         )
