@@ -9,8 +9,8 @@ sends its command again.
 LOST, ABSENT = b"lost", b"absent"
 
 CLAIM = """
--- Raise the epoch, answer it, the newest checkpoint, whether one was ever saved, and if there is no newest one, the one
--- before it. The nonce tells a retry from another owner.
+-- Raise the epoch, answer it, the newest checkpoint, the digest of what was saved last, and if there is no newest one,
+-- the one before it. The nonce tells a retry from another owner.
 local epoch, checkpoint, newest, previous, nonce = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local owner = redis.call('GET', epoch) or '0-'
 local counter, by = string.match(owner, '^(%d+)%-(.*)$')
@@ -52,7 +52,7 @@ elseif kept_topic then
 end
 redis.call('HSET', checkpoint, 'home_topic', topic, 'home_partition', partition, 'next', offset,
   'version', version, 'digest', digest, 'epoch', owner, 'data', data)
-redis.call('HSET', newest, 'saved', 1)
+redis.call('HSET', newest, 'saved', digest)
 return 'stored'
 """
 
