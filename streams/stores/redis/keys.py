@@ -68,7 +68,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def replaced(self) -> bool:
-        """Whether another checkpoint than the one saved last is in its place. Earlier releases noted no digest, but 1."""
+        """Whether another checkpoint than the one saved last is in its place. Earlier releases noted just 1."""
         return self.saved not in (None, b"1", self.digest)
 
 
