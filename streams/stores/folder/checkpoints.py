@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from omdml.snapshot import Checkpoint
 from omdml.streams.disk import put, sync
 from omdml.streams.protocols.store import Claim, ModelPosition, Written
-from omdml.streams.regular import read_regular
+from omdml.streams.regular import opened, read_regular
 from omdml.streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
 from omdml.streams.stores.folder.states import read_state
 
@@ -140,7 +140,7 @@ class CheckpointFolder:
         return Claim(epoch, None)
 
     def _note_last(self, number: int) -> None:
-        with open(self._last, "wb", buffering=0) as file:
+        with opened(self._last, "wb", buffering=0) as file:
             file.write(b"%d\n" % number)
 
     def _read_last(self) -> int:
