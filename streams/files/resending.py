@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator, Sequence
 
 from omdml.errors import SourceError
+from omdml.streams.bounded_files import open_regular
 from omdml.streams.disk import take_lock
 from omdml.streams.files.log import reaching
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Dismissed, Letter, Position, Resent, headers_again, named
 from omdml.streams.protocols.log import Record, Sink
-from omdml.streams.regular import open_regular
 
 
 class FileSender:
@@ -51,7 +51,7 @@ class FileSender:
         self._letters.flush()
 
     def dismiss(self, letters: Sequence[Letter]) -> None:
-        """The marks, on the disk."""
+        """Write marks that say the letters were dismissed, and wait until they are durable."""
         for letter in letters:
             self._letters.send(Dismissed(letter.position).encode(), letter.model)
         self._letters.flush()
