@@ -37,7 +37,10 @@ class ModelPosition(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a new owner gets. ``fell_back``: the newest checkpoint was damaged or gone, this is the one before it."""
+    """What a new owner gets. ``fell_back``: this is not the checkpoint that was saved last, but an older one.
+
+    The one saved last was damaged or removed, or the older one was put in its place.
+    """
 
     epoch: str
     checkpoint: Checkpoint | None

@@ -28,6 +28,7 @@ class MemoryModel:
         self.checkpoints: list[tuple[Saved, bytes]] = []  # newest first
         # How many of these the last claim passed over.
         self.damaged = 0
+        self.saved_last: Saved | None = None
         self._journal: dict[int, Entry] = {}
         self._last = 0
         self._bytes: dict[SnapshotKey, bytes] = {}
@@ -117,11 +118,11 @@ class MemoryStore(JournaledSnapshots):
         with self._changed:
             state = self._models.setdefault(model, MemoryModel(self._changed))
             state.owner = next_epoch(state.owner)
-            for age, (_, data) in enumerate(state.checkpoints):
+            for age, (saved, data) in enumerate(state.checkpoints):
                 checkpoint = read_checkpoint(model, data, str(self))
                 if checkpoint:
                     state.damaged = age
-                    return Claim(state.owner, checkpoint, fell_back=age > 0)
+                    return Claim(state.owner, checkpoint, fell_back=saved != state.saved_last)
             if state.checkpoints:
                 raise none_valid(model, str(self))
             return Claim(state.owner, None)
@@ -161,6 +162,7 @@ class MemoryStore(JournaledSnapshots):
             outcome = saved.replaces(sound[0][0] if sound else None, back)
             if outcome is Written.STORED:
                 state.checkpoints, state.damaged = [(saved, data), *sound[:1]], 0
+                state.saved_last = saved
             return outcome
 
     def save_all(

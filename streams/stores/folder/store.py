@@ -6,6 +6,7 @@
 ``secret``                                          which events are held out; only its owner may read it
 ``owners``                                          locked by every process that owns models
 ``marks/<topic id>.<partition>``                    an offset, in digits
+``marks/<name>.saved``                              number of the checkpoint of a model that was saved last
 ``placements/<topic id>.json``                      streams/placement.py
 ``models/<name>/checkpoints/<epoch>/``              streams/stores/folder/checkpoints.py
 ``models/<name>/history/<number>.json``             streams/stores/folder/journal.py
@@ -205,6 +206,7 @@ class DirectoryStore(JournaledSnapshots):
     def delete(self, model: str) -> None:
         """Delete a model. One rename hides it, then its files are deleted."""
         with self._reaching():
+            self._last(model).unlink(missing_ok=True)
             if self._folder(model).exists():
                 self._folder(model).rename(self._models / f"{ASIDE}{secrets.token_hex(8)}")
             for path in self._models.glob(f"{ASIDE}*"):
@@ -292,13 +294,16 @@ class DirectoryStore(JournaledSnapshots):
         return number
 
     def _checkpoints(self, model: str) -> CheckpointFolder:
-        return CheckpointFolder(self._folder(model) / "checkpoints", model)
+        return CheckpointFolder(self._folder(model) / "checkpoints", model, self._last(model))
 
     def _folder(self, model: str) -> Path:
         return self._models / encoded(model)
 
     def _mark(self, partition: Partition) -> Path:
         return self._marks / f"{encoded(partition.topic_id)}.{partition.number}"
+
+    def _last(self, model: str) -> Path:
+        return self._marks / f"{encoded(model)}.saved"
 
     def _placement(self, topic_id: str) -> Path:
         return self._placements / f"{encoded(topic_id)}.json"

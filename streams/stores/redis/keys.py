@@ -56,8 +56,8 @@ class ModelKeys:
 
 
 class ClaimAnswer(NamedTuple):
-    """What the script CLAIM answers: the new epoch, the newest checkpoint, whether there ever was one, and the one
-    before, if there is no newest one."""
+    """What the script CLAIM answers: the new epoch, the newest checkpoint, the digest of what was saved last, and the
+    checkpoint before, if there is no newest one."""
 
     epoch: bytes
     data: bytes | None
@@ -65,6 +65,11 @@ class ClaimAnswer(NamedTuple):
     damaged: bytes | None
     saved: bytes | None
     before: bytes | None
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another checkpoint than the one saved last is in its place. Earlier releases noted just 1."""
+        return self.saved not in (None, b"1", self.digest)
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:
