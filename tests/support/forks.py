@@ -20,7 +20,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         "tests.support.worlds",
-        "omdml.streams.catalogues.build",
+        "omdml.streams.catalogues.building.build",
         "pyarrow.parquet",
         # What `omdml worker` and `omdml node` import.
         "omdml.workers.commands.processes",

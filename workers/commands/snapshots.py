@@ -76,11 +76,13 @@ def items_now(configuration: config.Configuration, model: str) -> Callable[[], C
 
 def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snapshot]:
     """A kept snapshot; raises StoreError naming those that are kept."""
-    found = store.load(model, version)
-    if found is None:
-        kept = sorted({entry["version"] for entry in store.history(model) if entry["what"] in ("published", "held")})
-        raise StoreError(f"model {model!r}: version {version} is not kept; kept are {', '.join(map(str, kept))}")
-    return found
+    loaded_version = store.load(model, version)
+    if loaded_version is None:
+        versions = sorted(
+            {entry["version"] for entry in store.history(model) if entry["what"] in ("published", "held")}
+        )
+        raise StoreError(f"model {model!r}: version {version} is not kept; kept are {', '.join(map(str, versions))}")
+    return loaded_version
 
 
 @click.command()
@@ -118,7 +120,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
 def inspect(configuration: config.Configuration, model: str, version: int | None) -> None:
     """What a snapshot of MODEL holds; MODEL may be a file that holds one."""
     from omdml.snapshot import Snapshot
-    from omdml.streams.regular import STATE_BYTES, read_regular
+    from omdml.streams.bounded_files import STATE_BYTES, read_regular
     from omdml.workers.versions.inspection import parts, weighed, weights
 
     # For a name that no file can have this answers False, where a path would raise.
@@ -141,8 +143,8 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
     """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
     import msgspec
 
-    from omdml.workers.model.held_out_accuracy import order_right, plain_metric
-    from omdml.workers.model.owned_model import Progress
+    from omdml.workers.model.judging.held_out_accuracy import order_right, plain_metric
+    from omdml.workers.model.progress import Progress
     from omdml.workers.wiring.models import open_specs
 
     if configuration.match(snapshot.model) is None:
@@ -167,7 +169,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
 
 
 def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:
-    """A snapshot's provenance, in words."""
+    """A snapshot's provenance, as text for an operator."""
     metric, size = snapshot.metric, len(snapshot.to_bytes())
     fields: dict[str, Any] = {
         "learner": snapshot.learner,
@@ -214,8 +216,8 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
         say("no configured catalogue: whose neighbours changed cannot be told")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
-            kept = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
-            say(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
+            shares = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
+            say(f"{f'task {task}: ' if task else ''}{shares:.1%} of the {NEAREST} nearest items are the same")
 
 
 def by_me(reason: str) -> Why:
@@ -302,7 +304,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
 
     from omdml.workers.configuration import process
     from omdml.workers.node.attributes.layers import ChangedAttributes
-    from omdml.workers.operate.export.exporter import Exporter, Options, told
+    from omdml.workers.operate.export.exporter import Exporter, Options, in_words
     from omdml.workers.wiring.node import attributes_of
 
     if options["follow"] and options["version"] is not None:
@@ -315,7 +317,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
         if not options["follow"]:
             written = exporter.step()
             assert written is not None
-            say(f"{folder}: {told(written)}")
+            say(f"{folder}: {in_words(written)}")
             return
         stop = threading.Event()
         process.on_signals(stop.set)
