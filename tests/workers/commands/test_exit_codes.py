@@ -81,7 +81,7 @@ def test_a_level_that_is_none_is_refused():
 
 
 @pytest.mark.parametrize(("settings", "code"), [("[worker]\nmemory_mb = -1\n", 2), ("", 0)])
-def test_a_full_disk_under_the_log_changes_neither_what_a_worker_does_nor_its_exit_code(tmp_path, settings, code):
+def test_a_full_disk_under_the_log_changes_no_work_and_no_exit_code(tmp_path, settings, code):
     catalogue(tmp_path / "items")
     (tmp_path / "omdml.toml").write_text(
         f'[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n{settings}'
