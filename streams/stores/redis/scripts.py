@@ -9,8 +9,8 @@ that got no answer sends its command again: the second run changes nothing and g
 LOST, ABSENT = b"lost", b"absent"
 
 CLAIM = """
--- Raise the epoch. Returns it, the newest checkpoint, the digest of the last checkpoint that was saved, and, if there is
--- no newest one, the one before it.
+-- Raise the epoch. Returns it, the newest checkpoint, the digest of the checkpoint that was saved last, and, if there
+-- is no newest one, the one before it.
 -- The owner's nonce is part of the epoch. A retry finds its own nonce there and does not raise the epoch again;
 -- otherwise it would fence itself.
 local epoch, checkpoint, newest, previous, nonce = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]

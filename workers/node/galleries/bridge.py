@@ -125,8 +125,8 @@ class Bridge:
         # distance, minus both, is above the k-th smallest old distance plus both cannot be an answer.
         width = self._width(self.spread.of(table)).astype(np.float64)
         candidates = self.gallery.candidates([query], self.gallery.point(query)[None], k, self._radii, width)[0]
-        # Candidates are read and embedded one by one, which costs more for each row than a scan. If the metric moved so far
-        # that many rows remain, give up: the caller then answers by the version before.
+        # Candidates are read and embedded one by one, which costs more for each row than a scan. If the metric moved so
+        # far that many rows remain, give up: the caller then answers by the version before.
         most = max(4 * k, REFINED, int(SHARE * len(self._radii)))
         return closest_of(candidates, k, partial(self._refined, table=table), most)
 
