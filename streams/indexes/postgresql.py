@@ -217,6 +217,10 @@ class PostgresIndex:
 
     def _own(self, database: Any) -> None:
         """Be the one writer of this index; the lock ends with the connection."""
+        if database.execute("SELECT current_schema()").fetchone()[0] is None:
+            raise IndexRefused(
+                f"{self}: its role may use no schema of its search_path: GRANT USAGE, CREATE ON SCHEMA ... TO its role"
+            )
         keys = "hashtext('omdml_sync'), hashtext(current_schema() || '.' || %s)"
         if not database.execute(f"SELECT pg_try_advisory_lock({keys})", [self._name]).fetchone()[0]:
             holder = database.execute(

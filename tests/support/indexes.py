@@ -10,11 +10,14 @@ import psycopg
 from pgvector.psycopg import register_vector
 from prometheus_client import CollectorRegistry
 
+from omdml import LOMDML
+from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.indexes.postgresql import PostgresIndex
 from omdml.workers.operate.export.source import LiveItems
 from omdml.workers.operate.sync.metrics import SyncMetrics, SyncState
 from omdml.workers.operate.sync.syncing import Syncer
 from omdml.workers.operate.sync.throttle import Throttle
+from tests.support.worlds import ITEMS
 
 NAME = "omdml_shop"
 
@@ -56,6 +59,17 @@ class Postgres:
     def written(self):
         """By side, the transaction that wrote each row last."""
         return {side: dict(self.execute(f"SELECT id, xmin::text FROM {NAME}_{side}")) for side in "ab"}
+
+
+def widen(shop, folder, width=20) -> None:
+    """Give a shop a catalogue and a learner of that many coordinates a modality."""
+    draw = np.random.default_rng(0)
+    features = {name: draw.normal(size=(ITEMS, width)).astype(np.float32) for name in shop.catalogue.dims}
+    shop.catalogue = build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)])
+    version = shop.learner.version
+    shop.learner = LOMDML(dims=dict(shop.catalogue.dims), rank=12)
+    shop.learner.start(shop.catalogue.features)
+    shop.learn(version + 1)
 
 
 class Sync:

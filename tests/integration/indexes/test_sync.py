@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from omdml import LOMDML
 from omdml.errors import CatalogueError
 from omdml.streams.catalogues.build import add_items
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.exports import error
-from tests.support.indexes import Postgres, Sync
+from tests.support.indexes import Postgres, Sync, widen
 from tests.support.shops import Shop
 from tests.support.worlds import ITEMS, catalogue, items
 
@@ -125,7 +124,9 @@ def test_deleted_items_leave_and_added_ones_come(shop, database, tmp_path):
         assert len(database.read().vectors) == ITEMS - 2
         assert not {"i3", "i7"} & set(database.read().vectors)
         features, _ = items(seed=1)
-        add_items(tmp_path / "items", {name: matrix[:4] for name, matrix in features.items()}, ids=["n0", "n1", "n2", "n3"])
+        add_items(
+            tmp_path / "items", {name: matrix[:4] for name, matrix in features.items()}, ids=["n0", "n1", "n2", "n3"]
+        )
         shop.catalogue = whole
         shop.catalogue.refresh()
         sync.step()
@@ -143,24 +144,15 @@ def test_attributes_come_along_and_their_changes_too(shop, database):
     assert database.read().attributes["i4"] == {"price": 11}
 
 
-def test_a_wider_embedding_replaces_a_narrower_one(shop, database):
-    with Sync(shop, database.open()) as sync:
+def test_a_wider_embedding_replaces_a_narrower_one(shop, database, tmp_path):
+    with Sync(shop, database.open(), moved=MOVED) as sync:
         assert sync.step().indexed.width == 16
-        shop.learner = LOMDML(dims={"shape": 9, "noise": 5}, rank=9)
-        shop.learner.start(shop.catalogue.features)
-        shop.learn(40)
-        version = shop.publish()
-        sync.step()
-        wide = items_of_width(shop, 40)
-        shop.catalogue = catalogue(wide, seed=2)
-        shop.publish(generation=shop.catalogue.generation, version=41)
-        sync.step()
-    assert database.read().version == 41
-    assert version == 40
-
-
-def items_of_width(shop, width):
-    raise NotImplementedError
+        widen(shop, tmp_path / "wide")
+        for _ in range(3):
+            shop.learn(20)
+            version = shop.publish()
+            assert sync.step().indexed.width == 32
+            assert error(shop, database.read().vectors, version) <= 2 * MOVED
 
 
 def test_another_generation_waits_for_its_catalogue(shop, database, tmp_path):

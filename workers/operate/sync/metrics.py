@@ -21,9 +21,7 @@ class SyncMetrics:
         self._failures = Counter(
             "omdml_sync_failures_total", "Attempts that failed and are made again", registry=registry
         )
-        self._pending = Gauge(
-            "omdml_sync_pending_rows", "Rows to write before the next switch", registry=registry
-        )
+        self._pending = Gauge("omdml_sync_pending_rows", "Rows to write before the next switch", registry=registry)
         self._items = Gauge("omdml_sync_items", "Items that readers see", registry=registry)
         self._version = Gauge("omdml_sync_version", "Version that readers see", registry=registry)
         self._newest = Gauge("omdml_sync_newest_version", "Live version of the model", registry=registry)
