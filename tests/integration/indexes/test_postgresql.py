@@ -53,8 +53,16 @@ def start(folder, database, *arguments, name="sync"):
     )
 
 
-def of_one_version(shop, rows):
-    """Whether these rows lie where the version that they name embeds them, but for the bound."""
+def of_one_version(shop, answers):
+    """Whether the rows of each answer lie where the version that they name embeds them, but for the bound."""
+    different = {
+        (rows[0][2], b"".join(row[1].to_numpy().tobytes() for row in sorted(rows, key=lambda row: row[0]))): rows
+        for rows in answers
+    }
+    return all(as_the_version_has_it(shop, rows) for rows in different.values())
+
+
+def as_the_version_has_it(shop, rows):
     (version,) = {row[2] for row in rows}
     vectors = {row[0]: row[1].to_numpy() for row in rows}
     assert len(vectors) == ITEMS
@@ -72,7 +80,8 @@ class Reader(threading.Thread):
     def run(self):
         try:
             with self._database.reader() as connection:
-                while not self.ended.is_set():
+                # A reader that never rests would leave the writer no time on a small machine.
+                while not self.ended.wait(0.02):
                     if not self._transactions:
                         self.answers.append(self._read(connection))
                         continue
@@ -99,7 +108,7 @@ def test_a_reader_never_sees_two_versions_in_one_answer(shop, database, transact
         reader.join()
     assert reader.failed is None
     assert len({answer[0][2] for answer in reader.answers}) > 3
-    assert all(of_one_version(shop, answer) for answer in reader.answers)
+    assert of_one_version(shop, reader.answers)
     if transactions:
         pairs = zip(reader.answers[::2], reader.answers[1::2], strict=True)
         # The view stays as it is while a transaction uses it.
@@ -107,8 +116,9 @@ def test_a_reader_never_sees_two_versions_in_one_answer(shop, database, transact
 
 
 def test_a_transaction_older_than_the_switch_is_told_so(shop, database):
-    with Sync(shop, database.open()) as sync, database.reader() as reader:
+    with Sync(shop, database.open()) as sync:
         sync.step()
+    with Sync(shop, database.open()) as sync, database.reader() as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with reader.transaction(force_rollback=True):
             # Its snapshot is taken here, and the view is first used after the switch.
@@ -123,8 +133,9 @@ def test_a_transaction_older_than_the_switch_is_told_so(shop, database):
 
 def test_a_transaction_that_uses_the_view_delays_the_switch_and_not_the_other_readers(shop, database, monkeypatch):
     monkeypatch.setattr("omdml.streams.indexes.postgresql.SWITCH_TRIES", 2)
-    with Sync(shop, database.open()) as sync, database.reader() as reader:
+    with Sync(shop, database.open()) as sync:
         sync.step()
+    with Sync(shop, database.open()) as sync, database.reader() as reader:
         with reader.transaction():
             reader.execute(f"SELECT count(*) FROM {NAME}")
             shop.learn(40)
@@ -145,17 +156,17 @@ def test_rows_that_did_not_move_are_not_written(shop, database):
         shop.learn(40)
         shop.publish()
         sync.step()
-        before, vectors = database.written(), database.read().vectors
-        shop.learn(2)
-        shop.publish()
-        synced = sync.step()
+        while True:
+            before = database.written()
+            shop.learn(2)
+            shop.publish()
+            if (synced := sync.step()).switched:
+                break
     after = database.written()
     # One side was written, and of it the rows that moved.
     (side,) = [side for side in "ab" if before[side] != after[side]]
     changed = {name for name in after[side] if before[side][name] != after[side][name]}
     assert 0 < len(changed) == synced.written < ITEMS
-    still = [np.array_equal(vectors[name], vector) for name, vector in database.read().vectors.items()]
-    assert sum(still) > 0
 
 
 def test_searches_use_the_index_through_the_view(shop, database):
@@ -192,7 +203,7 @@ def test_a_killed_sync_is_gone_on_with_and_readers_never_notice(installed, datab
     reader.ended.set()
     reader.join()
     assert reader.failed is None
-    assert all(of_one_version(installed, answer) for answer in reader.answers)
+    assert of_one_version(installed, reader.answers)
     assert error(installed, database.read().vectors, version) <= 0.1
 
 
