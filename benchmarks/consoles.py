@@ -18,10 +18,10 @@ from playwright.sync_api import expect
 from rich.console import Console
 
 from omdml.feedback import Triplet
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.workers.demo.digits import load_digits
-from omdml.workers.demo.environment import Servers, Stage, own_folder
-from omdml.workers.demo.node_client import NodeClient
+from omdml.workers.demo.services.environment import Servers, Stage, own_folder
+from omdml.workers.demo.services.node_client import NodeClient
 from tests.support.browsers import Visit, chromium
 from tests.support.shops import Shop, listening
 

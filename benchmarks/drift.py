@@ -1,8 +1,8 @@
 """Recovery after the labels of the stream change meaning: the paper's weights, Hedge with memory, memory and alarm;
 and DCA on mapped coordinates, whose sums fade or do not.
 
-The alarm is what a worker raises (workers/model/drift.py). That it shortens the memory for a while is tried here
-only: it gains a little on one set and loses as much on the others, so workers do not do it (DECISIONS.md).
+The alarm is what a worker raises (workers/model/judging/drift.py). That it shortens the memory for a while is tried
+here only: it gains a little on one set and loses as much on the others, so workers do not do it (DECISIONS.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.quality import data_folder
 from omdml.builders import from_labels
 from omdml.coordinates import MAPPED
 from omdml.evaluate import mean_average_precision
-from omdml.workers.model.drift import Drift
+from omdml.workers.model.judging.drift import Drift
 
 Array = NDArray[Any]
 SETS = ("yaleb", "mfeat", "caltech101_20")

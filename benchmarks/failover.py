@@ -19,7 +19,7 @@ from benchmarks import processes
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from omdml.metrics import ProjectionMetric
 from omdml.workers.node.attributes.table import Attributes
-from omdml.workers.node.gallery import Gallery, Query
+from omdml.workers.node.galleries.gallery import Gallery, Query
 
 ITEMS, COORDINATES, K = 100_000, 128, 20
 SHARES = (0.0001, 0.001, 0.01, 0.1, 0.2, 0.5, 0.9, 1.0)

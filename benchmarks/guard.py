@@ -22,9 +22,9 @@ from benchmarks.quality import SETS, data_folder, split
 from omdml import DEFAULT_LEARNER
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import Triplet, encode
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.letters import DeadLetters
-from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.loading import load
@@ -96,14 +96,14 @@ class Shop:
             for query, relevant, irrelevant in rows[first : first + STEP].astype(str).tolist():
                 event = Triplet(model=MODEL, query=query, relevant=relevant, irrelevant=irrelevant)
                 self.log.send(encode(event), MODEL)
-            with patch("omdml.workers.model.guard.SHARE", math.inf):
+            with patch("omdml.workers.model.judging.guard.SHARE", math.inf):
                 self.worker.step()
             if (first + STEP) % LOOK == 0:
                 yield self.look()
 
     def look(self) -> Look:
         """What nodes would answer with, beside what was learned, once everything due is published."""
-        with patch("omdml.workers.model.guard.SHARE", math.inf):
+        with patch("omdml.workers.model.judging.guard.SHARE", math.inf):
             for owned in self.worker.partitions.values():
                 owned.models.publish()
         found = self.store.load(MODEL)

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks import processes
 from benchmarks.requests import HOST, PORT, answered, await_ready, publish
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 
 ITEMS, DIMS, RANK = 100_000, {"colour": 64, "shape": 64}, 50
 # A second.

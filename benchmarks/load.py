@@ -19,8 +19,8 @@ from benchmarks import processes
 from benchmarks.requests import HOST, PORT, await_ready, publish
 from benchmarks.speed import NINE
 from deploy.local import KafkaServer, ServiceError
-from deploy.local.fetch import Program, wrk
-from omdml.streams.catalogues.build import build_catalogue
+from deploy.local.fetching.fetch import Program, wrk
+from omdml.streams.catalogues.building.build import build_catalogue
 
 CONNECTIONS = (1, 16, 64)
 WARM_UP_S, MEASURE_S = 1, 5

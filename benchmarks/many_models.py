@@ -22,7 +22,7 @@ from deploy.local import KafkaServer, ValkeyServer
 from omdml import DCA, LOMDML
 from omdml.builders import from_labels
 from omdml.snapshot import metric_to_bytes
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store

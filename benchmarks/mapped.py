@@ -19,7 +19,7 @@ from omdml import LOMDML
 from omdml.builders import from_labels
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.evaluate import mean_average_precision
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 
 Array = NDArray[Any]
 COUNTS = (200, 1_000, 10_000)

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from omdml.blas import one_blas_thread
 from omdml.metrics import ProjectionMetric
-from omdml.workers.node.bridge import Bridge, Spread
-from omdml.workers.node.gallery import Gallery, Hits, Query
+from omdml.workers.node.galleries.bridge import Bridge, Spread
+from omdml.workers.node.galleries.gallery import Gallery, Hits, Query
 
 Array = NDArray[Any]
 MILLION = int(os.environ.get("OMDML_MILLION_ITEMS", "1000000"))

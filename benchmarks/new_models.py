@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks import processes
 from deploy.local import ValkeyServer
 from omdml.feedback import Triplet, encode
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.files.source import FileSink
 from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store

@@ -17,8 +17,8 @@ from benchmarks.quality import SEEDS, SETS, data_folder
 from omdml import DCA
 from omdml.blas import one_blas_thread
 from omdml.coordinates import MAPPED
-from omdml.engines.covariance import CovarianceEngine
-from omdml.engines.moments import Moments, pairs_among
+from omdml.engines.second_order.covariance import CovarianceEngine
+from omdml.engines.second_order.moments import Moments, pairs_among
 from omdml.kernels.counts import FILLED
 from omdml.kernels.covariance import combine
 

@@ -20,7 +20,7 @@ from benchmarks import processes
 from benchmarks.speed import NINE
 from omdml import LOMDML
 from omdml.snapshot import Snapshot
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.stores.opening import open_store
 

@@ -23,7 +23,7 @@ from benchmarks.processes import ROOT, running
 from benchmarks.speed import NINE
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.protocols.store import Store

@@ -26,7 +26,7 @@ from omdml.blas import one_blas_thread
 from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode
 from omdml.snapshot import metric_to_bytes
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.files.source import FileSink
 
 # Learner, sizes of modalities, rank, and whether these stand for the mapped coordinates of a catalogue.

@@ -15,11 +15,11 @@ from prometheus_client.metrics import MetricWrapperBase
 from omdml.errors import CatalogueError
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.events.routing import RouterMetrics
 from omdml.workers.learning.measures import SINGLE
 from omdml.workers.learning.metrics import WorkerMetrics
-from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.app import create_app
 from omdml.workers.node.node import RetrievalNode
+from omdml.workers.router.metrics import RouterMetrics
 from omdml.workers.telemetry.registry import new_registry
 from omdml.workers.telemetry.single_models import SingleModels
 from omdml.workers.telemetry.store_times import timed

@@ -15,7 +15,8 @@ Array = NDArray[Any]
 class Quadruplets(NamedTuple):
     """What learners of quadruplets take: ``learn_many(rows, features, margin=margin)``."""
 
-    rows: Array  # (T, 4) near pair, far pair
+    # Near pair and far pair.
+    rows: Array  # (T, 4)
     margin: Array  # (T,)
 
 
@@ -240,9 +241,12 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
 class _Tree(NamedTuple):
     """Items in the order of their paths, so that those below one node lie side by side."""
 
-    order: Array  # (n,) rows
-    begin: Array  # (K + 2, n) place where the node above each item begins: the root, ..., the class, the item itself
-    size: Array  # (K + 2, n) items below it
+    # Row numbers.
+    order: Array  # (n,)
+    # Place at which the node above each item begins: the root, ..., the class, the item itself.
+    begin: Array  # (K + 2, n)
+    # Number of items below that node.
+    size: Array  # (K + 2, n)
 
     @classmethod
     def of(cls, paths: Array, among: ArrayLike | None) -> _Tree:
@@ -279,7 +283,8 @@ def _labelled(labels: ArrayLike, among: ArrayLike | None) -> _Tree:
 class _Levels(NamedTuple):
     """Items in the order of an attribute, and where each level of it begins."""
 
-    order: Array  # (n,) rows
+    # Row numbers.
+    order: Array  # (n,)
     begin: Array  # (L,)
     size: Array  # (L,)
 

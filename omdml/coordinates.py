@@ -41,7 +41,8 @@ class Part(NamedTuple):
     """What one modality of D numbers adds to d coordinates, by way of L landmarks; float64."""
 
     mean: Array  # (D,)
-    landmarks: Array  # (L, D), less the mean
+    # Landmarks less the mean.
+    landmarks: Array  # (L, D)
     width: Array  # (1,)
     linear: Array  # (D, d)
     kernel: Array  # (L, d)
@@ -188,11 +189,15 @@ class _Begun(NamedTuple):
     """A modality whose principal directions are not known yet."""
 
     mean: Array  # (D,)
-    landmarks: Array  # (L, D), less the mean
+    # Landmarks less the mean.
+    landmarks: Array  # (L, D)
     width: float
-    scale: float  # of the features
-    whitening: Array  # (L, l), times the scale of the kernel coordinates
-    centre: Array  # (L,) mean similarities
+    # Factor of the features.
+    scale: float
+    # Whitening, times the factor of the kernel coordinates.
+    whitening: Array  # (L, l)
+    # Mean similarities.
+    centre: Array  # (L,)
 
 
 def _begin(x: Array, chosen: Array) -> tuple[_Begun, list[Array]]:

@@ -83,7 +83,7 @@ class Letter(_Common, frozen=True, kw_only=True):
 
     @property
     def position(self) -> Position:
-        """What identifies the refused event."""
+        """The partition and offset of the refused event, which identify the letter."""
         return self.partition, self.offset
 
     @property
@@ -224,7 +224,7 @@ class DeadLetters:
         self._bytes = 0
 
     def close(self) -> None:
-        """Flush, and close the sink."""
+        """Flush the letters, then close the sink."""
         self._sink.close()
 
 
@@ -261,7 +261,11 @@ class Book(NamedTuple):
     @property
     def open(self) -> list[Letter]:
         """The letters that wait for somebody to do something about them."""
-        return [one for at, one in self.letters.items() if at not in self.resent and at not in self.dismissed]
+        return [
+            letter
+            for position, letter in self.letters.items()
+            if position not in self.resent and position not in self.dismissed
+        ]
 
 
 def read_book(records: Iterable[Record]) -> Book:
@@ -302,13 +306,13 @@ def resent_header(position: Position, secret: bytes, read: bool = True) -> tuple
 
 def position_of(text: str) -> Position:
     """The position that ``topic id/partition/offset`` names; raises ValueError."""
-    if not (found := _POSITION.fullmatch(text)):
+    if not (match := _POSITION.fullmatch(text)):
         raise ValueError(f"{text[:80]!r} is no position: expected topic id/partition/offset")
-    return Partition(found[1], int(found[2])), int(found[3])
+    return Partition(match[1], int(match[2])), int(match[3])
 
 
 class _Mark(msgspec.Struct, forbid_unknown_fields=True):
-    """Either kind of mark."""
+    """What marks of resent and of dismissed letters have in common."""
 
     resent: Position | None = None
     dismissed: Position | None = None
@@ -342,7 +346,7 @@ class Sender(Protocol):
         """Mark the letter as settled; its event is not sent."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release all resources."""
 
 
 def headers_again(letter: Letter, secret: bytes) -> list[tuple[str, bytes]]:
@@ -353,14 +357,14 @@ def headers_again(letter: Letter, secret: bytes) -> list[tuple[str, bytes]]:
 
 def named(record: Record, secret: bytes, headers: Container[str] = (RESENT, RESENT_UNREAD)) -> list[Position]:
     """The letter that a record of the log names, if it was sent again; what others put there names none."""
-    found = []
+    names = []
     for name, value in record.headers:
         if name in headers:
             with suppress(ValueError):
                 text, _, seal = value.decode().rpartition(" ")
                 if compare_digest(seal.encode(), _seal(text, secret).encode()):
-                    found.append(position_of(text))
-    return found
+                    names.append(position_of(text))
+    return names
 
 
 def position_of_copy(record: Record, secret: bytes | None) -> Position | None:

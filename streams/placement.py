@@ -93,7 +93,9 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def rewound(self, starts: Mapping[int, int], partitioner: str) -> Placement:
         """The placement with which the log can be learned again from these offsets on, in the order of its events."""
         first, *later = self.steps
-        reached = [step for step in later if all(at <= starts.get(number, 0) for number, at in step.since.items())]
+        reached = [
+            step for step in later if all(since <= starts.get(number, 0) for number, since in step.since.items())
+        ]
         return Placement(partitioner, (first, *reached))
 
     def cut(self, partition: int, offset: int) -> Placement:
@@ -101,7 +103,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         steps = [
             Step(
                 step.count,
-                {number: min(at, offset) if number == partition else at for number, at in step.since.items()},
+                {number: min(since, offset) if number == partition else since for number, since in step.since.items()},
             )
             for step in self.steps[1:]
         ]

@@ -27,7 +27,7 @@ from omdml.letter_reasons import REASONS
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
 from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue
 from omdml.streams.catalogues.manifest import IDS, MAP, SETS
-from omdml.streams.memory import MemoryLog
+from omdml.streams.memory_log import MemoryLog
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import Configuration

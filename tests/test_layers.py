@@ -25,7 +25,7 @@ FLOORS = (
     {"events"},
     {"versions"},
     {"model"},
-    {"learning", "node", "operate"},
+    {"learning", "node", "operate", "router"},
     {"wiring"},
     {"doctor", "demo"},
     {"backoffice"},

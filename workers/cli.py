@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line: the group that all commands hang from, and how errors end a process."""
 
 from __future__ import annotations
 
@@ -45,12 +45,10 @@ class Output:
         self._stream = stream or open(os.devnull)  # noqa: SIM115 # it is open as long as the process
 
     def write(self, text: str) -> int:
-        """Write."""
         with self._telling():
             return self._stream.write(text)
 
     def flush(self) -> None:
-        """Flush."""
         with self._telling():
             self._stream.flush()
 
@@ -87,7 +85,7 @@ class Omdml(click.Group):
                 sys.stdout = before
 
     def invoke(self, context: click.Context) -> Any:
-        """Run the command."""
+        """Run the command, and turn an error of omdml into a message and an exit code."""
         try:
             return super().invoke(context)
         except OmdmlError as error:

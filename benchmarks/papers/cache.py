@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from benchmarks.quality import data_folder
-from deploy.local.cache import folder
+from deploy.local.fetching.cache import folder
 from omdml.blas import one_blas_thread
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,10 +20,10 @@ from omdml.builders import from_labels
 from omdml.evaluate import average_precision, mean_average_precision
 from omdml.feedback import Triplet, encode
 from omdml.snapshot import Snapshot
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.letters import DeadLetters
-from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.protocols.store import Pointer
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.loading import load

@@ -28,8 +28,8 @@ from omdml.comparisons import Judgement
 from omdml.evaluate import ndcg
 from omdml.kernels.matching import greedy_matches
 from omdml.metrics import SetMetric
-from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Query
-from omdml.workers.node.set_gallery import SetGallery
+from omdml.workers.node.galleries.gallery import AGGREGATE, ELEMENTS, VECTOR, Query
+from omdml.workers.node.galleries.set_gallery import SetGallery
 
 Array = NDArray[Any]
 TITLE = "SETNET Table 5: re-ranking"
@@ -75,7 +75,7 @@ counted as five), of which as many may be asked for as there (Table 2), until ea
 {len(ASKED) * QUERIES} queries a seed, half of two classes and half of three, of one example each, and few different
 leaves: sets repeat them.
 
-Searches are those of a node (`workers/node/set_gallery.py`), of the 30 best, timed on one core, queries one
+Searches are those of a node (`workers/node/galleries/set_gallery.py`), of the 30 best, timed on one core, queries one
 after another. "Times faster" is against matching all elements with the same vectors. Scores are cosines added up; in
 the last three rows those of vectors are SetNet's own, a logistic function of each cosine, as a node serves it. Elements
 are always matched by cosines (`SetMetric.match`); the second table shows the logistic function there, with b as learned

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from deploy.local import KafkaServer, PostgresServer, RedisServer, Server, ServiceError, ValkeyServer, fetch, ports
+from deploy.local import KafkaServer, PostgresServer, RedisServer, Server, ServiceError, ValkeyServer, ports
+from deploy.local.fetching import fetch
 
 KINDS: dict[str, Callable[[int | None], Server]] = {
     "kafka": lambda port: KafkaServer(port=port),

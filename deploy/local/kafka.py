@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.local import cache, fetch, ports
+from deploy.local import ports
+from deploy.local.fetching import cache, fetch
+from deploy.local.fetching.tool import run
 from deploy.local.server import Server
-from deploy.local.tool import run
 
 STARTED = "Kafka Server started"
 CLASSES = "classes.jsa"

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from deploy.local import fetch, ports
+from deploy.local import ports
+from deploy.local.fetching import fetch
+from deploy.local.fetching.tool import run
 from deploy.local.server import Server
-from deploy.local.tool import run
 
 # PostgreSQL refuses to run as root.
 ORDINARY_USER = "nobody"
@@ -76,7 +77,7 @@ class PostgresServer(Server):
             self._copy_program()
             for path in (self.folder, self.data, secret):
                 os.chown(path, ordinary.pw_uid, ordinary.pw_gid)
-        initdb = [
+        initdb: list[str | Path] = [
             *self._as_ordinary_user(), str(self._program() / "initdb"), "-D", str(self.data), "-U", self.user,
             "--pwfile", str(secret), "-A", "scram-sha-256", "-E", "UTF8", "--locale=C", "--no-sync",
         ]  # fmt: skip

@@ -5,7 +5,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deploy.local import fetch, ports
+from deploy.local import ports
+from deploy.local.fetching import fetch
 from deploy.local.server import Server
 
 # -LOADING is not among them.

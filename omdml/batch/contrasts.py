@@ -18,7 +18,8 @@ from omdml.metrics.base import check_features
 class Contrasts(NamedTuple):
     """Differences of the near and of the far pair of T comparisons, and the margins between them."""
 
-    near: dict[str, Array]  # (T, d_i) a modality, float64
+    # One matrix for each modality, float64.
+    near: dict[str, Array]  # (T, d_i)
     far: dict[str, Array]
     margin: Array  # (T,)
 

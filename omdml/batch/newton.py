@@ -90,7 +90,8 @@ class At(NamedTuple):
 
     w: Array
     value: float
-    slope: Array  # (T,) in [0, 1]: minus the derivative of each loss, and a point of the dual problem
+    # Minus the derivative of each loss, in [0, 1]: a point of the dual problem.
+    slope: Array  # (T,)
     gradient: Array
 
 
@@ -98,7 +99,8 @@ class Huber(NamedTuple):
     """The problem of :func:`fit_vector`."""
 
     vectors: Array  # (T, G)
-    centre: Array  # (T,) of each bend
+    # Centre of each bend.
+    centre: Array  # (T,)
     lam: float
     h: float
 

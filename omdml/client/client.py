@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -124,20 +125,26 @@ class Client:
         k: int = 10,
         *,
         features: Vectors | None = None,
+        text: Mapping[str, str] | None = None,
+        picture: bytes | None = None,
         **options: Unpack[Options],
     ) -> Answer:
-        """The ``k`` items closest to an item, to the mean of several, or to raw vectors, a modality each.
+        """The ``k`` items closest to an item, to the mean of several, to raw vectors, to words, or to a picture.
 
         Parameters
         ----------
         query
             An id, or a list of them; None with ``features`` alone.
         features
-            Of some or all modalities. Beside ids they ask for the mean of the items and of these vectors.
+            Raw vectors of some or all modalities, one each. Beside ids they ask for the mean of the items and of these.
+        text
+            Words, by the text column of the catalogue that they are looked up in (deploy/PICTURES.md).
+        picture
+            The bytes of a JPEG, PNG, WebP or GIF file, at most 6 MiB.
         options
             :class:`Options`.
         """
-        return self._search(Answer, k, options, asking(query, features))
+        return self._search(Answer, k, options, asking(query, features, text, picture))
 
     def search_each(
         self, queries: Sequence[str | Sequence[str] | Vectors], k: int = 10, **options: Unpack[Options]
@@ -146,7 +153,7 @@ class Client:
 
         Each is an id, a list of ids, or raw vectors, a modality each.
         """
-        each = [asking(None, one) if isinstance(one, Mapping) else asking(one, None) for one in queries]
+        each = [asking(None, one) if isinstance(one, Mapping) else asking(one) for one in queries]
         found = self._search(Answers, k, options, {"queries": each})
         told = found.model, found.version, found.serial, found.took_s
         return [Answer(*told, items, found.parent, found.parent_version) for items in found.answers]
@@ -340,13 +347,22 @@ class Client:
         return name
 
 
-def asking(query: str | Sequence[str] | None, features: Vectors | None) -> dict[str, Any]:
+def asking(
+    query: str | Sequence[str] | None,
+    features: Vectors | None = None,
+    text: Mapping[str, str] | None = None,
+    picture: bytes | None = None,
+) -> dict[str, Any]:
     """A query as the node takes it."""
     asked: dict[str, Any] = {}
     if query is not None:
         asked |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
     if features is not None:
         asked["features"] = numbers(features)
+    if text is not None:
+        asked["text"] = dict(text)
+    if picture is not None:
+        asked["picture"] = base64.b64encode(picture).decode()
     return asked
 
 

@@ -50,7 +50,7 @@ class BilinearEngine(Engine):
         """W_i (d_i, d_i) as learned so far, open block included."""
         flat = self.state.W.copy()
         kernel.flush_all(self.shape, self.state, flat, self.work.minus)
-        parts = np.split(flat, self.shape.at_w[1:])
+        parts = np.split(flat, self.shape.w_starts[1:])
         return [part.reshape(n, n) for part, n in zip(parts, self.shape.n, strict=True)]
 
     def to_tensors(self) -> dict[str, Array]:
@@ -61,7 +61,7 @@ class BilinearEngine(Engine):
         return tensors
 
     def _rows(self, i: int) -> tuple[Array, Array]:
-        used, n, at = self.state.used[i], self.shape.n[i], self.shape.at_x[i]
+        used, n, at = self.state.used[i], self.shape.n[i], self.shape.x_starts[i]
         Q, U = (flat[at : at + used * n].reshape(used, n) for flat in (self.state.Q, self.state.U))
         return Q, U
 

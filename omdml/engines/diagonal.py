@@ -48,4 +48,4 @@ class DiagonalEngine(Engine):
     def weights(self) -> list[Array]:
         """w_i (d_i,): of every coordinate."""
         flat = self.state.w.copy() if self.group is None else self.state.w[self.group]
-        return np.split(flat, self.shape.at[1:])
+        return np.split(flat, self.shape.starts[1:])

@@ -106,7 +106,7 @@ class FullEngine(Engine):
 
     def _matrix(self, i: int, flat: Array | None = None) -> Array:
         """M_i at the block's first event, a view."""
-        n, at = self.shape.n[i], self.shape.at_m[i]
+        n, at = self.shape.n[i], self.shape.m_starts[i]
         return (self.state.M if flat is None else flat)[at : at + n * n].reshape(n, n)
 
     def _spectrum(self, i: int) -> BlockSpectrum:
@@ -188,7 +188,7 @@ class FullEngine(Engine):
         return tensors
 
     def _rows(self, i: int) -> tuple[Array, Array]:
-        used, n, at = self.state.used[i], self.shape.n[i], self.shape.at_x[i]
+        used, n, at = self.state.used[i], self.shape.n[i], self.shape.x_starts[i]
         return self.state.X[at : at + used * n].reshape(used, n), self.state.c[i, :used]
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:

@@ -85,7 +85,7 @@ class LowRankEngine(Engine):
         return block.mean_weights, self._split(block.mean_W)
 
     def _split(self, flat: Array) -> list[Array]:
-        places = zip(self.shape.at_w.tolist(), self.shape.r.tolist(), self.shape.n.tolist(), strict=True)
+        places = zip(self.shape.w_starts.tolist(), self.shape.r.tolist(), self.shape.n.tolist(), strict=True)
         return [flat[at : at + r * n].reshape(r, n) for at, r, n in places]
 
     hedge_loss = property(lambda self: float(self.state.losses[-1]))
@@ -111,9 +111,9 @@ class LowRankEngine(Engine):
 
     def _rows(self, i: int) -> tuple[Array, Array, Array]:
         used, n, r = self.state.used[i], self.shape.n[i], self.shape.r[i]
-        at_x, at_p = self.shape.at_x[i], self.shape.at_p[i]
-        X = self.state.X[at_x : at_x + used * n].reshape(used, n)
-        P = self.state.P[at_p : at_p + used * r].reshape(used, r)
+        x_starts, p_starts = self.shape.x_starts[i], self.shape.p_starts[i]
+        X = self.state.X[x_starts : x_starts + used * n].reshape(used, n)
+        P = self.state.P[p_starts : p_starts + used * r].reshape(used, r)
         return X, P, self.state.c[i, :used]
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:

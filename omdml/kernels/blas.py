@@ -1,4 +1,4 @@
-"""Matrix products inside compiled code, by the BLAS that scipy brings (``scipy.linalg.cython_blas``)."""
+"""Matrix products inside compiled code, by the BLAS in scipy (``scipy.linalg.cython_blas``)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from numba.extending import get_cython_function_address, intrinsic
 
 from omdml.kernels import Array
 
-# Compiled code is kept on disk, and an address is another one in every process: so callers bring it as an argument.
+# Compiled code is cached on disk, and the address differs between processes. So callers pass it as an argument.
 GEMM = {
     name: np.uint64(get_cython_function_address("scipy.linalg.cython_blas", function))
     for name, function in {"float32": "sgemm", "float64": "dgemm"}.items()
 }
-TRANSPOSED, AS_IT_IS = np.uint8(ord("T")), np.uint8(ord("N"))
+TRANSPOSED, NOT_TRANSPOSED = np.uint8(ord("T")), np.uint8(ord("N"))
 
 
 @intrinsic
 def call(typing: Any, address: Any, arguments: Any) -> Any:
-    """Call the Fortran routine at an address, which is uint64. So are the addresses of arrays in the tuple
-    ``arguments``; everything else in it is passed by reference, as Fortran expects it."""
+    """Call the Fortran routine at ``address`` (uint64).
+
+    In the tuple ``arguments``, a uint64 is the address of an array. Everything else is passed by reference, as Fortran
+    expects.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
@@ -53,8 +56,9 @@ def times_transposed(x: Array, W: Array, product: Array, gemm: int) -> None:
     gemm
         The entry of ``GEMM`` for that type.
     """
-    one, zero = x.dtype.type(1), x.dtype.type(0)
+    alpha, beta = x.dtype.type(1), x.dtype.type(0)
     n, r, D = np.int32(x.shape[0]), np.int32(W.shape[0]), np.int32(x.shape[1])
-    at_x, at_W, at_product = np.uint64(x.ctypes.data), np.uint64(W.ctypes.data), np.uint64(product.ctypes.data)
-    # Fortran counts columns first: to it each matrix is its transpose, and product' = W x'.
-    call(gemm, (TRANSPOSED, AS_IT_IS, r, n, D, one, at_W, D, at_x, D, zero, at_product, r))
+    x_address, W_address = np.uint64(x.ctypes.data), np.uint64(W.ctypes.data)
+    product_address = np.uint64(product.ctypes.data)
+    # Fortran stores matrices by columns, so it sees the transpose of each: product' = W x'.
+    call(gemm, (TRANSPOSED, NOT_TRANSPOSED, r, n, D, alpha, W_address, D, x_address, D, beta, product_address, r))

@@ -1,7 +1,11 @@
-"""The open block of low-rank learners: rank-one terms kept aside, corrected for, and flushed into W (MATHS 2.1).
+"""The open block of low-rank learners: rank-one updates that wait before they go into W (MATHS 2.1).
 
-Within a block ``W_now = W - (c P)' X`` over the ``used`` rows that updated. X holds their differences, P their
-projections at the time of their update, c their signed rates.
+An update changes all of W, but only by a term of rank one. Writing each one into W would read and write the whole
+matrix for every event. So the updates of up to 16 events are kept as rows, and the matrix is
+``W_now = W - (c P)' X`` over the ``used`` rows of the open block. X holds the differences, P their projections at the
+time of the update, c the signed rates. A new pair is projected with the old W, and ``correct`` subtracts what the rows
+would have changed: that takes inner products only. ``flush`` writes all rows into W at once, in one pass. The numbers
+are those of immediate updates, up to rounding.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from omdml.kernels.dots import project
 from omdml.kernels.memory import at_address
 
 CONTRACT = {"contract"}
-# How many columns are flushed at a time: the chunk's rows of X and W stay in the first cache levels.
+# Columns that are handled at a time, so that their rows of X and W stay in the nearest caches.
 CHUNK = 2048
 
 
@@ -25,7 +29,7 @@ def gather(address: int, rows: Array, D: Array) -> None:
     Parameters
     ----------
     address
-        Of a C-contiguous matrix of D's type whose rows are as long as D's; the caller has checked ``rows``.
+        Address of a C-contiguous matrix x of D's type, with rows as long as D's. The caller must have checked ``rows``.
     rows : (e, 4)
     D : (2e, n)
         Written.
@@ -33,31 +37,32 @@ def gather(address: int, rows: Array, D: Array) -> None:
     n = D.shape[1]
     x = at_address(address, 1 << 40, n, D)
     for i in range(rows.shape[0]):
-        near, other, far, another = x[rows[i, 0]], x[rows[i, 1]], x[rows[i, 2]], x[rows[i, 3]]
+        near_left, near_right = x[rows[i, 0]], x[rows[i, 1]]
+        far_left, far_right = x[rows[i, 2]], x[rows[i, 3]]
         a, b = D[2 * i], D[2 * i + 1]
         for j in range(n):
-            a[j] = near[j] - other[j]
-            b[j] = far[j] - another[j]
+            a[j] = near_left[j] - near_right[j]
+            b[j] = far_left[j] - far_right[j]
 
 
 @njit(cache=True, fastmath=CONTRACT)
 def correct(D: Array, PQ: Array, X: Array, P: Array, c: Array, used: int, grams: Array) -> None:
-    """Bring the projections of one pair, made with the block's first W, up to date.
+    """Correct the projections of one pair, made with W as it was before the block, for the rows of the block.
 
     Parameters
     ----------
     D : (2, n)
         The pair's differences.
     PQ : (2, r)
-        Their projections: changed in place.
+        Their projections. Changed in place.
     X, P, c : (2B, n), (2B, r), (2B,)
-        The block's rows, of which the first ``used`` count.
+        Rows of the block; the first ``used`` count.
     grams : (2, 2B)
         Working space.
     """
     if used == 0:
         return
-    # Whole eights are taken: nobody looks at what lies beyond `used`.
+    # ``project`` is fastest for multiples of eight rows. What it computes beyond ``used`` is not read.
     project(D, X[: (used + 7) // 8 * 8], grams)
     p, q = PQ[0], PQ[1]
     for s in range(0, used, 2):
@@ -71,8 +76,8 @@ def correct(D: Array, PQ: Array, X: Array, P: Array, c: Array, used: int, grams:
 
 @njit(cache=True)
 def store(D: Array, PQ: Array, rate: float, X: Array, P: Array, c: Array, used: int) -> None:
-    """Keep the update ``W <- W - 2 rate (p a' - q b')`` as rows ``used`` and ``used + 1`` of the block."""
-    # These are loops, because a slice assignment would go through a temporary array.
+    """Append the update ``W <- W - 2 rate (p a' - q b')`` to the block, as rows ``used`` and ``used + 1``."""
+    # Loops, because a slice assignment would go through a temporary array.
     for i in range(2):
         x, p = X[used + i], P[used + i]
         for j in range(D.shape[1]):
@@ -104,7 +109,7 @@ def subtract_two(w: Array, X: Array, s: int, f: Array) -> None:
 
 @njit(cache=True, fastmath=CONTRACT)
 def flush(W: Array, X: Array, P: Array, c: Array, used: int) -> None:
-    """``W <- W - (c P)' X`` over the first ``used`` rows; W : (r, n) changes in place.
+    """``W <- W - (c P)' X`` over the first ``used`` rows, an even number; W (r, n) changes in place.
 
     Eight rows of X stay in the nearest cache while W streams past them.
     """

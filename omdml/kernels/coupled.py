@@ -1,7 +1,7 @@
 """The walk of coupled projections over pairs (CP-mtML, Algorithm 1; MATHS 5), in the blocked exact form of MATHS 2.1.
 
-A pair's distance is that of several *parts*, matrices L_m (r, d) that tasks share or have to themselves. Within a block
-``L_m,now = L_m - sum_s c_s P_s X_s'`` over the rows s that updated it: one Gram matrix serves all parts.
+A pair's distance is a sum over several *parts*: matrices L_m (r, d) that belong to one task or are shared. Within a
+block ``L_m,now = L_m - sum_s c_s P_s X_s'`` over the rows s that updated it. One Gram matrix serves all parts.
 """
 
 from __future__ import annotations
@@ -14,60 +14,78 @@ from numba import njit
 
 from omdml.kernels import Array
 from omdml.kernels.block import CONTRACT
-from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+from omdml.kernels.counts import FILLED, UPDATES, count
 from omdml.kernels.dots import inner, project
 from omdml.kernels.memory import at_address, matrix
 
-# How many columns are flushed at a time: the rows stay in the first cache while the parts stream past them.
+# Columns that are flushed at a time: the rows stay in the nearest cache while the parts are read and written once.
 CHUNK = 1024
-# The largest squared length of a projection. Beyond it float32 is near its end.
+# The largest squared length of a projection. Larger numbers come close to the limit of float32.
 LARGEST = 1e30
-# How far a threshold drifts, as a share of the rate.
+# How far a threshold moves in a step, as a share of the rate.
 DRIFT = 0.1
-# The most that a capped step changes a pair's own projections by, as a share of them.
+# A capped step changes a pair's own projections by this share of them at most.
 REACH = 0.25
 
 
 class Shape(NamedTuple):
     """m modalities side by side in d dimensions, T tasks of k parts each."""
 
-    n: Array  # (m,) dimensions
-    at: Array  # (m,) where each modality begins among the d
-    parts: Array  # (T, k) numbers of a task's parts; a part stands in one column only
+    # Dimensions.
+    n: Array  # (m,)
+    # Column at which each modality starts.
+    starts: Array  # (m,)
+    # Numbers of each task's parts. A part appears in one column only.
+    parts: Array  # (T, k)
 
 
 class State(NamedTuple):
-    """Everything that learning changes. Of rows of the open block, B at most, ``used`` count: those that updated."""
+    """Everything that learning changes. The open block has room for B rows; the first ``used`` of them count."""
 
-    L: Array  # (M, r, d)  parts at the block's first event
-    b: Array  # (T,)       thresholds, float64
-    X: Array  # (B, d)     differences
-    P: Array  # (B, k, r)  what the update takes along each difference
-    c: Array  # (B, k)     signed rates
-    task: Array  # (B,)    tasks
+    # The parts before the block's first event.
+    L: Array  # (M, r, d)
+    # Thresholds, float64.
+    b: Array  # (T,)
+    # Differences.
+    X: Array  # (B, d)
+    # What the update subtracts along each difference.
+    P: Array  # (B, k, r)
+    # Signed rates.
+    c: Array  # (B, k)
+    # Tasks.
+    task: Array  # (B,)
     used: Array  # (1,)
-    seen: Array  # (M,)    events of the open block that each part took part in
-    counts: Array  # (4,)  see counts.py
+    # Events of the open block in which each part took part.
+    seen: Array  # (M,)
+    # See counts.py.
+    counts: Array  # (4,)
 
 
 class Rule(NamedTuple):
-    """The hyperparameters as the walk takes them."""
+    """The hyperparameters in the form that the walk takes."""
 
     eta: float
-    shares: Array  # (k,) of the rate, that each of a task's parts takes
+    # Share of the rate for each of a task's parts.
+    shares: Array  # (k,)
     exact: bool
 
 
 class Work(NamedTuple):
-    """Working space: no state."""
+    """Working space, which is not part of the state."""
 
-    D: Array  # (B, d)         differences of the pairs at hand
-    P: Array  # (B, k, r)      their projections
-    X: Array  # (B + 2, d)     rows of one part: differences
-    Q: Array  # (B + 2, r)     their projections, or what they take from it
-    part: Array  # (B,)        the part each row belongs to
+    # Differences of the pairs being learned.
+    D: Array  # (B, d)
+    # Their projections.
+    P: Array  # (B, k, r)
+    # Rows of a single part: their differences.
+    X: Array  # (B + 2, d)
+    # Rows of a single part: their projections, or what they subtract from it.
+    Q: Array  # (B + 2, r)
+    # Part of each row.
+    part: Array  # (B,)
     grams: Array  # (B, 1)
-    u: Array  # (k,)           squared lengths of a pair's projections
+    # Squared lengths of a pair's projections.
+    u: Array  # (k,)
 
 
 @njit(cache=True)
@@ -88,11 +106,11 @@ def walk(
     ----------
     rows : (T, 2)
     signs : (T,)
-        1 if a pair is similar, -1 if not.
+        y: 1 if a pair is similar, -1 if not.
     tasks : (T,)
-        Their numbers.
+        Number of each pair's task.
     addresses : (m,)
-        Of the modalities' feature matrices.
+        Addresses of the modalities' feature matrices.
     state
         Changed in place.
     scores : (T,)
@@ -100,18 +118,18 @@ def walk(
 
     Returns
     -------
-    T, or the index of the first pair whose numbers overflow: the state is then spoilt, restore it.
+    T, or the index of the first pair whose numbers overflow. The caller must then restore the state.
     """
     capacity = state.X.shape[0]
     t = 0
     while t < rows.shape[0]:
-        count = min(rows.shape[0] - t, capacity - state.counts[FILLED])
-        load(rows[t : t + count], tasks[t : t + count], addresses, shape, state, work)
-        for e in range(count):
+        size = min(rows.shape[0] - t, capacity - state.counts[FILLED])
+        load(rows[t : t + size], tasks[t : t + size], addresses, shape, state, work)
+        for e in range(size):
             scores[t + e] = decide(e, signs[t + e], tasks[t + e], shape, state, rule, work)
             if not math.isfinite(scores[t + e]):
                 return t + e
-        t += count
+        t += size
         if state.counts[FILLED] == capacity:
             close(shape, state, work)
     return t
@@ -119,9 +137,9 @@ def walk(
 
 @njit(cache=True)
 def load(rows: Array, tasks: Array, addresses: Array, shape: Shape, state: State, work: Work) -> None:
-    """Gather the differences of these pairs and project them with the parts' first L."""
+    """Compute the differences of these pairs, and project them with the parts as they were before the block."""
     for i in range(shape.n.shape[0]):
-        gather(addresses[i], rows, shape.at[i], shape.n[i], work.D)
+        gather(addresses[i], rows, shape.starts[i], shape.n[i], work.D)
     for k in range(shape.parts.shape[1]):
         for e in range(rows.shape[0]):
             work.part[e] = shape.parts[tasks[e], k]
@@ -131,11 +149,11 @@ def load(rows: Array, tasks: Array, addresses: Array, shape: Shape, state: State
 
 
 @njit(cache=True)
-def gather(address: int, rows: Array, at: int, n: int, D: Array) -> None:
-    """``D[e, at : at + n] = x[rows[e, 0]] - x[rows[e, 1]]``; the caller has checked ``rows``."""
+def gather(address: int, rows: Array, start: int, n: int, D: Array) -> None:
+    """``D[e, start : start + n] = x[rows[e, 0]] - x[rows[e, 1]]``; the caller must have checked ``rows``."""
     x = at_address(address, 1 << 40, n, D)
     for e in range(rows.shape[0]):
-        left, right, difference = x[rows[e, 0]], x[rows[e, 1]], D[e, at : at + n]
+        left, right, difference = x[rows[e, 0]], x[rows[e, 1]], D[e, start : start + n]
         for j in range(n):
             difference[j] = left[j] - right[j]
 
@@ -148,9 +166,10 @@ def is_first(part: Array, e: int) -> bool:
 
 @njit(cache=True)
 def project_rows(part: Array, first: int, k: int, state: State, work: Work) -> None:
-    """Project the rows of the part of row ``first``, and count them as seen.
+    """Project the loaded rows that belong to the same part as row ``first``, and count them in ``state.seen``.
 
-    Rows go by twos, paired as they come in the block, so that a row's bytes do not depend on those at hand.
+    Rows are projected in pairs, in their order within the block, so that a row's bytes do not depend on which other
+    rows share the call.
     """
     m = part[first]
     begin = state.seen[m] % 2
@@ -171,22 +190,22 @@ def project_rows(part: Array, first: int, k: int, state: State, work: Work) -> N
 
 @njit(cache=True)
 def correct(e: int, task: int, shape: Shape, state: State, work: Work) -> None:
-    """Bring the projections of pair ``e``, made with the block's first L, up to date."""
+    """Correct the projections of pair ``e``, made with L as it was before the block, for the rows of the block."""
     used = state.used[0]
-    # Nobody looks at what lies beyond `used`.
+    # What is computed beyond ``used`` is not read.
     even = used + used % 2
     project(state.X[:even], work.D[e : e + 1], work.grams[:even])
     for s in range(used):
         for k in range(shape.parts.shape[1]):
             if shape.parts[state.task[s], k] == shape.parts[task, k]:
-                g, p, taken = state.c[s, k] * work.grams[s, 0], work.P[e, k], state.P[s, k]
+                g, p, row = state.c[s, k] * work.grams[s, 0], work.P[e, k], state.P[s, k]
                 for j in range(p.shape[0]):
-                    p[j] -= g * taken[j]
+                    p[j] -= g * row[j]
 
 
 @njit(cache=True)
 def decide(e: int, y: float, task: int, shape: Shape, state: State, rule: Rule, work: Work) -> float:
-    """Score pair ``e`` of those loaded and, if it violates its margin, update; answers f."""
+    """Score the loaded pair ``e`` and, if it violates its margin, update. Returns f, NaN if numbers overflow."""
     correct(e, task, shape, state, work)
     squared = 0.0
     for k in range(shape.parts.shape[1]):
@@ -196,9 +215,7 @@ def decide(e: int, y: float, task: int, shape: Shape, state: State, rule: Rule, 
     if not math.isfinite(f):
         return np.nan
     counts = state.counts
-    counts[FILLED] += 1
-    counts[VERSION] += 1
-    counts[MISTAKES] += f > 0.0
+    count(counts, f)
     if f + 1.0 > 0.0:
         counts[UPDATES] += 1
         if not update(e, y, f + 1.0, task, state, rule, work):
@@ -208,7 +225,7 @@ def decide(e: int, y: float, task: int, shape: Shape, state: State, rule: Rule, 
 
 @njit(cache=True)
 def update(e: int, y: float, loss: float, task: int, state: State, rule: Rule, work: Work) -> bool:
-    """Keep the step of pair ``e`` and move its threshold; False if the step overflows."""
+    """Append the step of pair ``e`` to the block, and move its threshold. Returns False if the step overflows."""
     n = inner(work.D[e], work.D[e])[0]
     rate = exact_step(loss, y, work.u, rule.shares, n, rule.eta) if rule.exact else rule.eta
     s = state.used[0]
@@ -227,14 +244,14 @@ def update(e: int, y: float, loss: float, task: int, state: State, rule: Rule, w
 
 @njit(cache=True)
 def exact_step(loss: float, y: float, u: Array, shares: Array, n: float, eta: float) -> float:
-    """The smallest rate at which the loss is zero; ``eta``, or what keeps within reach of the pair, if that is less.
+    """The smallest rate at which the loss is zero; at most ``eta``, and at most the largest rate within ``REACH``.
 
     A step multiplies ``L_k c`` by ``1 - rate y s_k n`` and moves the threshold, so along the rate the loss is
 
         loss - rate A + rate^2 y K,    A = 0.1 + 2 n sum_k s_k u_k,    K = n^2 sum_k s_k^2 u_k
 
-    and its smallest root ``2 loss / (A + sqrt(A^2 - 4 y K loss))``. Where the root is imaginary, the minimiser
-    ``A / 2K`` lies beyond ``1 / (s n)``, s the largest share: out of reach.
+    and its smallest root ``2 loss / (A + sqrt(A^2 - 4 y K loss))``. If the root is imaginary, the minimiser
+    ``A / 2K`` lies beyond ``1 / (s n)``, s being the largest share, and so beyond ``REACH``.
 
     Parameters
     ----------
@@ -254,7 +271,7 @@ def exact_step(loss: float, y: float, u: Array, shares: Array, n: float, eta: fl
 
 @njit(cache=True)
 def close(shape: Shape, state: State, work: Work) -> None:
-    """End the block: flush it into L, begin the next."""
+    """End the block: write it into L, and begin the next one."""
     flush_all(shape, state, state.L, work)
     state.used[0] = 0
     state.seen[:] = 0
@@ -263,7 +280,7 @@ def close(shape: Shape, state: State, work: Work) -> None:
 
 @njit(cache=True)
 def flush_all(shape: Shape, state: State, L: Array, work: Work) -> None:
-    """Bring L, a copy of the block's first one or that itself, up to date with the open block."""
+    """Apply the updates of the open block to L, which is ``state.L`` or a copy of it."""
     used = state.used[0]
     for k in range(shape.parts.shape[1]):
         for s in range(used):
@@ -275,29 +292,29 @@ def flush_all(shape: Shape, state: State, L: Array, work: Work) -> None:
 
 @njit(cache=True)
 def flush_rows(part: Array, first: int, k: int, state: State, W: Array, work: Work) -> None:
-    """Flush the rows of the part of row ``first`` into it, a chunk of columns at a time."""
+    """Apply the updates of the part of row ``first`` to its matrix W (r, d), a chunk of columns at a time."""
     count = 0
     for s in range(first, part.shape[0]):
         if part[s] == part[first]:
             for j in range(W.shape[0]):
                 work.Q[count, j] = state.c[s, k] * state.P[s, k, j]
             count += 1
-    # The last four may be filled up with zeros.
+    # ``subtract_four`` takes four rows at a time, so the last four may be filled up with zeros.
     fours = (count + 3) // 4 * 4
     work.Q[count:fours] = 0.0
-    for at in range(0, W.shape[1], CHUNK):
-        end = min(at + CHUNK, W.shape[1])
-        X = matrix(work.X, 0, work.X.shape[0], end - at)
+    for start in range(0, W.shape[1], CHUNK):
+        end = min(start + CHUNK, W.shape[1])
+        X = matrix(work.X, 0, work.X.shape[0], end - start)
         row = 0
         for s in range(first, part.shape[0]):
             if part[s] == part[first]:
-                copy(state.X[s, at:end], X[row])
+                copy(state.X[s, start:end], X[row])
                 row += 1
         X[count:fours] = 0.0
         for j in range(0, W.shape[0], 2):
-            other = W[j + 1, at:end] if j + 1 < W.shape[0] else X[fours]
+            other = W[j + 1, start:end] if j + 1 < W.shape[0] else X[fours]
             for s in range(0, fours, 4):
-                subtract_four(W[j, at:end], other, X, s, work.Q, j, min(j + 1, W.shape[0] - 1))
+                subtract_four(W[j, start:end], other, X, s, work.Q, j, min(j + 1, W.shape[0] - 1))
 
 
 @njit(cache=True, fastmath=CONTRACT)
@@ -308,13 +325,13 @@ def subtract_four(v: Array, w: Array, X: Array, s: int, Q: Array, i: int, j: int
     g0, g1, g2, g3 = Q[s, j], Q[s + 1, j], Q[s + 2, j], Q[s + 3, j]
     for m in range(v.shape[0]):
         a, b, c, d = x0[m], x1[m], x2[m], x3[m]
-        # Each product is a fused multiply-add.
+        # Written one after the other, so that each product becomes a fused multiply-add.
         v[m] = v[m] - f0 * a - f1 * b - f2 * c - f3 * d
         w[m] = w[m] - g0 * a - g1 * b - g2 * c - g3 * d
 
 
 @njit(cache=True)
 def copy(source: Array, target: Array) -> None:
-    """``target[:] = source``; a slice assignment would go through a temporary."""
+    """``target[:] = source``; a slice assignment would go through a temporary array."""
     for j in range(source.shape[0]):
         target[j] = source[j]

@@ -1,4 +1,4 @@
-"""The compiled parts of second-order learning: the walk over triplets, and the pairs that are summed up (MATHS 12)."""
+"""The compiled parts of DCA: the walk over triplets, and the sums over pairs (MATHS 12)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omdml.kernels.counts import FILLED
 from omdml.kernels.experts import margins_of, squared, tally
 from omdml.kernels.memory import at_address, matrix
 
-# How many triplets are scored at a time. It is part of the arithmetic: another number gives other bytes.
+# Triplets that are scored together. This is part of the arithmetic: another number gives other bytes.
 TILE = 32
 
 
@@ -35,8 +35,9 @@ def learn(
 ) -> int:
     """Score triplets in order, each before it is learned, and take their items into the open block.
 
-    The whole tile is multiplied, whatever is in it. A triplet has its own rows of it, by its number in the block, so
-    its bytes depend neither on how many share the call nor on what they are.
+    BLAS may round a row differently, depending on the number of rows and on the row's place among them. So the whole
+    tile is always multiplied, whatever it holds, and a triplet's place in the tile follows from its number in the
+    block. Then its bytes depend neither on how many triplets share the call nor on what they are.
 
     Parameters
     ----------
@@ -47,26 +48,27 @@ def learn(
     factors
         See :func:`hash_rows`.
     rule
-        What losses fade by with each triplet.
+        Factor by which losses fade with each triplet.
     gemm
         The entry of ``GEMM`` for the type of the items.
     state
         A ``State``. Its open block, ``hedge``, ``asked`` and ``counts`` change in place.
     parent
-        A ``Parent``; one of an empty ``trust`` stands for none. Its ``trust`` changes in place.
+        A ``Parent``; one with an empty ``trust`` stands for no parent. Its ``trust`` changes in place.
     items : (3 TILE, D)
-        Working space, of the type of the items; every number in it is finite.
+        Working space, of the type of the items. Every number in it must be finite.
     products
-        Working space, of that type: as many numbers as the widest projection of all items of a tile has.
+        Working space, of that type, with room for the widest projection of all items of a tile.
     scores : (e,)
         Written.
 
     Returns
     -------
-    e, or the index of the first triplet that holds a value, or has a score, not finite or too large.
+    e, or the index of the first triplet with a value or a score that is not finite or is too large.
     """
     m = state.used.shape[0]
-    margins, elder, codes = np.zeros((1 + m, TILE)), np.zeros(TILE), np.zeros(TILE, np.uint64)
+    margins, parent_margins = np.zeros((1 + m, TILE)), np.zeros(TILE)
+    codes = np.zeros(TILE, np.uint64)
     near, far, weights = np.zeros(TILE, np.bool_), np.zeros(TILE, np.bool_), np.zeros(m)
     done = 0
     while done < rows.shape[0]:
@@ -83,11 +85,11 @@ def learn(
             if state.used[j] > 0:
                 margins_by(state.W[j][: state.used[j]], items, first, products, gemm, margins[1 + j, :count])
         if parent.trust.shape[0] > 0:
-            margins_of_parent(parent, state.basis, items, first, products, gemm, elder[:count])
+            margins_of_parent(parent, state.basis, items, first, products, gemm, parent_margins[:count])
         q = state.Q[filled : filled + count]
         mark_others(q, state.R[filled : filled + count], near)
         mark_others(q, state.S[filled : filled + count], far)
-        # A triplet of one pair alone has the score 0, and tells Hedge nothing.
+        # A triplet that is a single pair has the score 0 and tells Hedge nothing.
         near &= far
         scored = tally(
             margins,
@@ -101,7 +103,7 @@ def learn(
             weights,
             scores[done : done + count],
             state.counts,
-            elder,
+            parent_margins,
             parent.trust,
         )
         if scored < count:
@@ -122,10 +124,10 @@ def take(
     state: Any,
     codes: Array,
 ) -> int:
-    """Centre the items of triplets, and copy them into the open block behind those that are there.
+    """Centre the items of triplets, and append them to the open block.
 
-    ``first`` is the place of the first triplet in the tile ``items``; see :func:`gather`. The queries' codes (e,) are
-    written. Returns e, or the index of the first triplet that is refused; those before it are in the block.
+    ``first`` is the place of the first triplet in the tile ``items``; see :func:`gather`. Writes the queries' codes
+    (e,). Returns e, or the index of the first triplet that is refused; the triplets before it are in the block then.
     """
     sound = gather(rows, addresses, n, state.mean, first, items, limit)
     filled = state.counts[FILLED]
@@ -140,7 +142,7 @@ def take(
 
 @njit(cache=True)
 def margins_by(W: Array, items: Array, first: int, products: Array, gemm: int, margins: Array) -> None:
-    """Write the margins (e,) of triplets of a tile by the expert with the rows W (r, D); (0, D) is the identity.
+    """Write the margins (e,) of triplets of a tile by an expert with the rows W (r, D); (0, D) is the identity.
 
     ``products`` is working space for the projections of all items of the tile.
     """
@@ -156,53 +158,54 @@ def margins_by(W: Array, items: Array, first: int, products: Array, gemm: int, m
 def margins_of_parent(
     parent: Any, basis: Array, items: Array, first: int, products: Array, gemm: int, margins: Array
 ) -> None:
-    """Write the margins (e,) of triplets of a tile by all experts of a model's parent, by their shares."""
-    of_one = np.zeros(margins.shape[0])
+    """Write the margins (e,) of triplets of a tile by all experts of the model's parent, weighted by their shares."""
+    expert_margins = np.zeros(margins.shape[0])
     margins[:] = 0.0
     if parent.shares[0] > 0:
-        margins_by(basis, items, first, products, gemm, of_one)
-        margins += parent.shares[0] * of_one
+        margins_by(basis, items, first, products, gemm, expert_margins)
+        margins += parent.shares[0] * expert_margins
     start = 0
     for j in range(parent.sizes.shape[0]):
         end = start + parent.sizes[j]
         if parent.shares[1 + j] > 0:
-            margins_by(parent.rows[start:end], items, first, products, gemm, of_one)
-            margins += parent.shares[1 + j] * of_one
+            margins_by(parent.rows[start:end], items, first, products, gemm, expert_margins)
+            margins += parent.shares[1 + j] * expert_margins
         start = end
 
 
 @njit(cache=True)
 def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, items: Array, limit: float) -> int:
-    """Centre the items of triplets.
+    """Subtract the mean from the items of triplets, and write them into a tile.
 
     Parameters
     ----------
     rows : (e, 3)
         Query, relevant, irrelevant.
     addresses : (m,)
-        Of the modalities' feature matrices, of the type of ``items``.
+        Addresses of the modalities' feature matrices, of the type of ``items``.
     n : (m,)
-        Dimensions, D together.
+        Dimensions, D in total.
     mean : (D,)
-        What items are centred by.
+        The mean to subtract.
     first
         Place of the first triplet in its tile.
     items : (3 tile, D)
-        Written from row ``3 first`` on: query, relevant, irrelevant of each triplet.
+        Written from row ``3 first`` on: query, relevant and irrelevant item of each triplet.
     limit
         Largest squared length that a centred item may have.
 
     Returns
     -------
-    e, or the index of the first triplet that holds a value not finite or too large; its items are then 0.
+    e, or the index of the first triplet with a value that is not finite or too large; its items are then 0.
     """
-    at = 0
+    start = 0
     for i in range(n.shape[0]):
         x = at_address(addresses[i], 1 << 40, n[i], items)
         for e in range(rows.shape[0]):
             for side in range(3):
-                subtract(x[rows[e, side]], mean[at : at + n[i]], items[3 * (first + e) + side, at : at + n[i]])
-        at += n[i]
+                target = items[3 * (first + e) + side, start : start + n[i]]
+                subtract(x[rows[e, side]], mean[start : start + n[i]], target)
+        start += n[i]
     for e in range(rows.shape[0]):
         place = 3 * (first + e)
         for side in range(3):
@@ -231,7 +234,7 @@ def hash_rows(words: Array, factors: Array, hashes: Array) -> None:
 
 @njit(cache=True)
 def mark_others(x: Array, y: Array, others: Array) -> None:
-    """Write for each row of ``x`` and ``y`` (n, D) whether the two differ anywhere: (n,), truth values."""
+    """Write to ``others`` (n,), bool, whether row e of ``x`` and row e of ``y`` (n, D) differ anywhere."""
     for e in range(x.shape[0]):
         others[e] = False
         for j in range(x.shape[1]):
@@ -241,21 +244,21 @@ def mark_others(x: Array, y: Array, others: Array) -> None:
 
 
 @njit(cache=True)
-def combine(x: Array, y: Array, a: float, b: float, most: float, written: Array) -> None:
-    """Write ``a x + b y``, of rows (n, d): at squared length ``most`` if it is longer, in the same direction."""
-    for e in range(written.shape[0]):
-        row = written[e]
+def combine(x: Array, y: Array, a: float, b: float, most: float, result: Array) -> None:
+    """Write ``a x + b y`` of rows (n, d), shortened to the squared length ``most`` if it is longer."""
+    for e in range(result.shape[0]):
+        row = result[e]
         for j in range(row.shape[0]):
             row[j] = a * x[e, j] + b * y[e, j]
         length = squared(row)
-        # both are 0 if numbers are too small to be squared: then so is what is written
+        # Both are 0 if the numbers are too small to be squared. The result is 0 then, too.
         if length >= most:
             row *= math.sqrt(most / length) if length > 0 else 0.0
 
 
 @njit(cache=True)
 def set_bits(seen: Array, hashes: Array, bits: int) -> None:
-    """Set the bit of ``seen`` (uint8) that the first ``bits`` bits of each hash (n,), uint64, number."""
+    """Set one bit of ``seen`` (uint8) for each hash (n,), uint64: its first ``bits`` bits are the bit's number."""
     for e in range(hashes.shape[0]):
         slot = hashes[e] >> np.uint64(64 - bits)
         seen[slot >> np.uint64(3)] |= np.uint8(1 << (slot & np.uint64(7)))
@@ -265,50 +268,50 @@ def set_bits(seen: Array, hashes: Array, bits: int) -> None:
 def fade(
     near: Array, far: Array, rule: float, y: Array, m: Array, g: Array, centre: Array, sums: Array
 ) -> tuple[float, float]:
-    """Weigh the pairs of a block: each makes those of its kind that came before it fade.
+    """Weigh the pairs of a block: each pair makes the earlier pairs of its kind fade.
 
     Parameters
     ----------
     near, far : (n,)
         Which triplets have a near pair, and which have a far one.
     rule
-        What a pair leaves of those before it, at most 1.
+        The factor by which a pair multiplies the weights of the pairs before it, at most 1.
     y, m, g : (n, d)
         Differences of near pairs, their midpoints, and differences of far pairs. Changed in place: multiplied by the
-        root of the weight that is left at the end of the block; 0 if there is no such pair.
+        square root of the weight that the pair has at the end of the block, and by 0 if there is no such pair.
     centre, sums
-        Of ``Moments``. Changed in place: they know the block then.
+        See ``Moments``. Changed in place: the block is added.
 
     Returns
     -------
-    What the block leaves of the near pairs before it, and of the far pairs.
+    The weights that the block leaves to the near pairs before it, and to the far pairs before it.
     """
-    kept, kept_far = 1.0, 1.0
+    weight, weight_far = 1.0, 1.0
     total = squares = total_far = 0.0
     middle = np.zeros(centre.shape[0])
     for e in range(near.shape[0] - 1, -1, -1):
-        add_scaled(m[e], kept if near[e] else 0.0, middle)
-        scale(y[e], math.sqrt(kept) if near[e] else 0.0)
-        scale(m[e], math.sqrt(kept) if near[e] else 0.0)
-        scale(g[e], math.sqrt(kept_far) if far[e] else 0.0)
+        add_scaled(m[e], weight if near[e] else 0.0, middle)
+        scale(y[e], math.sqrt(weight) if near[e] else 0.0)
+        scale(m[e], math.sqrt(weight) if near[e] else 0.0)
+        scale(g[e], math.sqrt(weight_far) if far[e] else 0.0)
         if near[e]:
-            total += kept
-            squares += kept * kept
-            kept *= rule
+            total += weight
+            squares += weight * weight
+            weight *= rule
         if far[e]:
-            total_far += kept_far
-            kept_far *= rule
-    scale(centre, kept)
+            total_far += weight_far
+            weight_far *= rule
+    scale(centre, weight)
     add_scaled(middle, 1.0, centre)
-    sums[0] = kept * sums[0] + total
-    sums[1] = kept * kept * sums[1] + squares
-    sums[2] = kept_far * sums[2] + total_far
-    return kept, kept_far
+    sums[0] = weight * sums[0] + total
+    sums[1] = weight * weight * sums[1] + squares
+    sums[2] = weight_far * sums[2] + total_far
+    return weight, weight_far
 
 
 @njit(cache=True)
 def scale(x: Array, factor: float) -> None:
-    """Multiply a vector, in place."""
+    """Multiply a vector by a factor, in place."""
     if factor != 1.0:
         for j in range(x.shape[0]):
             x[j] *= factor

@@ -15,39 +15,45 @@ from omdml.kernels.memory import at_address
 
 
 class Shape(NamedTuple):
-    """m modalities, and where each one's coordinates begin among all N."""
+    """m modalities, and where each one's coordinates start among all N."""
 
-    n: Array  # (m,) dimensions
-    at: Array  # (m,)
-    runs: Array  # (R + 1,) where runs of coordinates of one group begin, and N; empty if there are no groups
-    group: Array  # (R,)     the weight that each run shares
+    # Dimensions.
+    n: Array  # (m,)
+    starts: Array  # (m,)
+    # Start of each run of coordinates that share a group, and N; empty if there are no groups.
+    runs: Array  # (R + 1,)
+    # Number of the weight that each run shares.
+    group: Array  # (R,)
 
 
 class State(NamedTuple):
     """Everything that learning changes."""
 
     w: Array  # (G,)
-    counts: Array  # (4,) see counts.py
+    # See counts.py.
+    counts: Array  # (4,)
 
 
 class Rule(NamedTuple):
-    """The hyperparameters as the walk takes them."""
+    """The hyperparameters in the form that the walk takes."""
 
     eta: float
     lam: float
     # Whether steps are capped at loss / |v|^2.
     exact: bool
-    # Whether weights are drawn to their mean instead of 0.
+    # Whether the regulariser draws weights to their mean instead of 0.
     centred: bool
     # Whether D is linear in the difference and weights may be negative.
     signed: bool
 
 
 class Work(NamedTuple):
-    """Working space: no state."""
+    """Working space, which is not part of the state."""
 
-    v: Array  # (N,) how much each coordinate separates the near pair more than the far one, float64
-    folded: Array  # (G,) its sums over the groups, or v itself
+    # How much more each coordinate separates the near pair than the far one, float64.
+    v: Array  # (N,)
+    # Sums of ``v`` over the groups, or ``v`` itself.
+    folded: Array  # (G,)
 
 
 @njit(cache=True)
@@ -62,7 +68,7 @@ def walk(
         Near pair and far pair of each comparison.
     margins : (T,)
     addresses : (m,)
-        Of the modalities' feature matrices.
+        Addresses of the modalities' feature matrices.
     state
         Changed in place.
     scores : (T,)
@@ -70,11 +76,11 @@ def walk(
 
     Returns
     -------
-    T, or the index of the first comparison whose numbers overflow: the state is then spoilt, restore it.
+    T, or the index of the first comparison whose numbers overflow. The caller must then restore the state.
     """
     for t in range(rows.shape[0]):
         for i in range(shape.n.shape[0]):
-            v = work.v[shape.at[i] : shape.at[i] + shape.n[i]]
+            v = work.v[shape.starts[i] : shape.starts[i] + shape.n[i]]
             contrast(addresses[i], rows[t], rule.signed, state.w, v)
         if shape.runs.shape[0]:
             fold(work.v, shape.runs, shape.group, work.folded)
@@ -86,19 +92,21 @@ def walk(
 
 @njit(cache=True, fastmath=REORDER)
 def contrast(address: int, row: Array, signed: bool, like: Array, v: Array) -> None:
-    """``v = a o a - b o b`` of the pairs (row[0], row[1]) and (row[2], row[3]); ``a - b`` where D is signed.
+    """``v = a o a - b o b`` of the pairs (row[0], row[1]) and (row[2], row[3]); ``a - b`` if D is signed.
 
     Parameters
     ----------
     address
-        Of a C-contiguous matrix of ``like``'s type whose rows are as long as ``v``; the caller has checked ``row``.
+        Address of a C-contiguous matrix of ``like``'s type whose rows are as long as ``v``. The caller must have
+        checked ``row``.
     v : (n,)
         Written, float64: squares of large float32 features do not fit their type.
     """
     x = at_address(address, 1 << 40, v.shape[0], like)
-    near, other, far, another = x[row[0]], x[row[1]], x[row[2]], x[row[3]]
+    near_left, near_right, far_left, far_right = x[row[0]], x[row[1]], x[row[2]], x[row[3]]
     for j in range(v.shape[0]):
-        a, b = np.float64(near[j]) - np.float64(other[j]), np.float64(far[j]) - np.float64(another[j])
+        a = np.float64(near_left[j]) - np.float64(near_right[j])
+        b = np.float64(far_left[j]) - np.float64(far_right[j])
         v[j] = a - b if signed else (a - b) * (a + b)
 
 
@@ -115,7 +123,7 @@ def fold(v: Array, runs: Array, group: Array, folded: Array) -> None:
 
 @njit(cache=True)
 def decide(margin: float, state: State, rule: Rule, v: Array) -> float:
-    """Score one comparison, ``f = w . v``, and step; answers f, or NaN if numbers overflow."""
+    """Score one comparison, ``f = w . v``, and take a step. Returns f, or NaN if numbers overflow."""
     f, norm, total = weigh(state.w, v)
     loss = f + margin
     if not (math.isfinite(f) and math.isfinite(norm)):
@@ -149,10 +157,10 @@ def weigh(w: Array, v: Array) -> tuple[float, float, float]:
 
 @njit(cache=True, fastmath=REORDER)
 def step(w: Array, v: Array, rate: float, shrink: float, centre: float, least: float) -> float:
-    """``w <- max(least, w - shrink (w - centre) - rate v)``; answers a sum that is finite if all of w is."""
+    """``w <- max(least, w - shrink (w - centre) - rate v)``; returns a sum that is finite if all of w is finite."""
     total = 0.0
     for j in range(v.shape[0]):
         w[j] = max(least, w[j] - shrink * (w[j] - centre) - rate * v[j])
-        # This is not ``w - w``, which reordering would fold away.
+        # Not ``w - w``: with reordering allowed, the compiler would replace that by 0.
         total += 0.0 * w[j]
     return total

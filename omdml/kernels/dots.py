@@ -1,7 +1,8 @@
 """Dot products of one pair of rows with many: the arithmetic of every projection and every Gram entry.
 
-A pair's results depend on nothing but the pair and the matrix. That is why the engine needs no tiles, no padding and no
-BLAS: an event that comes alone costs its own arithmetic, and gives the bytes it gives among a thousand.
+The result for a pair depends only on the pair and the matrix, never on how many other pairs share the call. Therefore
+the engine needs no tiles, padding or BLAS: an event that comes alone costs its own arithmetic only, and gives the same
+bytes as among a thousand.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numba import njit
 
 from omdml.kernels import Array
 
-# The flags are named, because "fast" would make isfinite(nan) true.
+# Single flags, because fastmath=True would let the compiler assume that no number is NaN, and break isfinite.
 REORDER = {"reassoc", "contract", "nsz"}
 
 
@@ -63,7 +64,7 @@ def two(a: Array, b: Array, W: Array, k: int, p: Array, q: Array) -> None:
 
 
 @njit(cache=True, fastmath=REORDER)
-def one(a: Array, b: Array, W: Array, k: int, p: Array, q: Array) -> None:
+def single(a: Array, b: Array, W: Array, k: int, p: Array, q: Array) -> None:
     """``p[k], q[k] = W[k] @ a, W[k] @ b``."""
     w = W[k]
     zero: Any = a.dtype.type(0)
@@ -85,7 +86,7 @@ def project(X: Array, W: Array, P: Array) -> None:
         Rows 2i and 2i + 1 are a pair.
     W : (r, n)
     P : (2e, r)
-        Written. A pair's bytes do not depend on the other pairs.
+        Written. The bytes of a pair do not depend on the other pairs.
     """
     r = W.shape[0]
     k = 0
@@ -99,12 +100,12 @@ def project(X: Array, W: Array, P: Array) -> None:
         k += 2
     if k < r:
         for i in range(0, X.shape[0], 2):
-            one(X[i], X[i + 1], W, k, P[i], P[i + 1])
+            single(X[i], X[i + 1], W, k, P[i], P[i + 1])
 
 
 @njit(cache=True, fastmath=REORDER)
 def inner(a: Array, b: Array) -> tuple[float, float, float]:
-    """``a.a, b.b, a.b`` in one pass, as float64: products of three such numbers overflow float32."""
+    """``a.a, b.b, a.b`` in one pass, returned as float64: products of such numbers can overflow float32."""
     zero: Any = a.dtype.type(0)
     aa = bb = ab = zero
     for j in range(a.shape[0]):

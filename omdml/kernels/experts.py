@@ -1,4 +1,4 @@
-"""What the experts of second-order learning say of triplets, and how they are weighed (MATHS 12, 15)."""
+"""How the experts of DCA score triplets, and how Hedge and the trust in a parent weigh them (MATHS 12, 15)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from numba import njit
 from omdml.kernels import Array
 from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 
-# How many events of a model its parent counts for.
-ELDER = 10.0
-# How fast a parent's share follows what the two score.
+# A parent counts as much as this many events of the model itself.
+PARENT_EVENTS = 10.0
+# How strongly a parent's share follows the scores of the two.
 EAGER = 1.5
-# Advantages are taken to have at least this deviation.
-SLACK = 0.05
+# The standard deviation of advantages is taken to be at least this.
+LEAST_DEVIATION = 0.05
 
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
@@ -37,14 +37,14 @@ def inner(x: Array, y: Array) -> float:
 
 @njit(cache=True)
 def margins_of(projected: Array, first: int, margins: Array) -> None:
-    """``D(q, r) - D(q, s)`` by one expert, D being the squared distance of projections brought to unit length.
+    """``D(q, r) - D(q, s)`` by one expert, D being the squared distance of projections that are scaled to unit length.
 
     Parameters
     ----------
     projected : (3 tile, k)
-        Of query, relevant, irrelevant of each triplet of the tile.
+        Projections of query, relevant and irrelevant item of each triplet of the tile.
     first
-        Place of the first triplet in it.
+        Place of the first triplet in the tile.
     margins : (e,)
         Written.
     """
@@ -61,9 +61,10 @@ def margins_of(projected: Array, first: int, margins: Array) -> None:
 
 @njit(cache=True)
 def hedged(hedge: Array, weights: Array) -> None:
-    """Write the weights (m,) that Hedge gives to experts: by their losses, at a rate that falls with the count.
+    """Write the weights (m,) that Hedge gives to m experts by their losses, at a rate that falls with the count.
 
-    ``hedge`` begins with the loss of each expert, that of all as weighed, and the triplets that these are of.
+    ``hedge`` begins with the loss of each expert, the loss of the weighted experts, and the number of triplets behind
+    these losses.
     """
     m = weights.shape[0]
     rate = math.sqrt(8.0 * math.log(m) / (hedge[m + 1] + 1.0))
@@ -77,33 +78,33 @@ def hedged(hedge: Array, weights: Array) -> None:
 
 @njit(cache=True)
 def known(code: int, asked: Array, version: int, made: int) -> bool:
-    """Whether what was made at version ``made`` knows a triplet of this query, as far back as ``asked`` reaches."""
+    """Whether rows made at version ``made`` know a triplet of this query, as far back as ``asked`` reaches."""
     size = asked.shape[0]
-    found = False
+    match = False
     for earlier in range(max(0, version - size), made):
-        found |= asked[earlier % size] == code
-    return found
+        match |= asked[earlier % size] == code
+    return match
 
 
 @njit(cache=True)
 def trusted(trust: Array, version: int) -> float:
-    """What a model's parent counts for, from 0 to 1, before its own event of this number, counted from 0.
+    """The share of a model's parent, from 0 to 1, before the model's event number ``version``, counted from 0.
 
-    ``trust`` (4,) is about triplets that both scored before they were learned: sums of the parent's advantages, of
-    their squares and of their weights, and the number of triplets. An advantage is the model's own margin less its
-    parent's. Newer triplets weigh more, in proportion to their number.
+    ``trust`` (4,) is about triplets that both scored before they were learned: the sum of the parent's advantages, the
+    sum of their squares, the sum of their weights, and the number of triplets. An advantage is the model's own margin
+    minus the parent's. Newer triplets weigh more, in proportion to their number.
     """
     ahead, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
     mean = ahead / weight
-    deviation = math.sqrt(max(squares / weight - mean * mean, 0.0) + SLACK * SLACK)
+    deviation = math.sqrt(max(squares / weight - mean * mean, 0.0) + LEAST_DEVIATION * LEAST_DEVIATION)
     behind = -EAGER * mean / deviation * math.sqrt(weight)
-    # beyond that, the parent counts for nothing anyway
-    return ELDER / (ELDER + version * math.exp(min(behind, 500.0)))
+    # Limited, because exp would overflow. Far below this limit the parent's share is 0 already.
+    return PARENT_EVENTS / (PARENT_EVENTS + version * math.exp(min(behind, 500.0)))
 
 
 @njit(cache=True)
 def compare(trust: Array, advantage: float, rule: float) -> None:
-    """Count a triplet at which a model's parent was ahead by so much."""
+    """Count a triplet in ``trust``, in place: the parent was ahead by ``advantage``. See :func:`trusted`."""
     count = trust[3] + 1.0
     if rule < 1.0:
         count = min(count, 1.0 / (1.0 - rule))
@@ -127,37 +128,38 @@ def tally(
     weights: Array,
     scores: Array,
     counts: Array,
-    elder: Array,
+    parent_margins: Array,
     trust: Array,
 ) -> int:
-    """Score triplets in order, count them as learned, and let Hedge learn from what each expert said of them.
+    """Score triplets in order, count them as learned, and let Hedge learn from each expert's score.
 
     Parameters
     ----------
     margins : (1 + m, e)
-        Of the plain coordinates, and of m experts.
+        Margins by the plain coordinates, and by m experts.
     plain
         Share of the plain coordinates.
     rule
-        What losses fade by with each triplet.
+        Factor by which losses fade with each triplet.
     ordered : (e,)
-        Whether each says which of two pairs is nearer. What is one pair alone has the score 0, and tells Hedge nothing.
+        Whether the triplet says which of two pairs is nearer. A triplet that is a single pair has the score 0, and
+        tells Hedge nothing.
     codes : (e,)
-        Of the queries.
+        Codes of the queries.
     asked : (a,)
-        The last codes before, by version. Changed in place.
+        Codes of the last queries before these, by version. Changed in place.
     made
         The version at which the experts' rows were made.
     hedge
         See :func:`hedged`. Changed in place.
     weights : (m,)
-        Scratch.
+        Working space.
     scores : (e,)
-        Written: the margins of all as weighed before each triplet.
+        Written: the weighted margin of all experts, before each triplet was learned.
     counts
         Changed in place.
-    elder : (e,)
-        Margins of the parent.
+    parent_margins : (e,)
+        Margins by the parent.
     trust : (4,)
         See :func:`trusted`; (0,) if there is no parent. Changed in place.
 
@@ -174,22 +176,24 @@ def tally(
             learned += weights[j] * margins[1 + j, e]
         own = plain * margins[0, e] + (1.0 - plain) * learned
         share = trusted(trust, version) if trust.shape[0] else 0.0
-        scores[e] = share * elder[e] + (1.0 - share) * own if ordered[e] else 0.0
+        scores[e] = share * parent_margins[e] + (1.0 - share) * own if ordered[e] else 0.0
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
             counts[MISTAKES] += 1
-        # rows that know other answers to this search would be praised for that, and not for what they know of others
+        # Rows that were made from other answers to the same search would win because they know that search. Hedge
+        # must judge how they do on searches that they do not know.
         if ordered[e] and not known(codes[e], asked, version, made):
             hedge[m] *= rule
             for j in range(m):
-                # what is symmetric under a swap of the answers is not misled by wrong ones
+                # Linear in the margin: an answer that is wrong, with relevant and irrelevant swapped, adds to the
+                # losses of all experts alike.
                 loss = 0.5 + 0.5 * min(max(margins[1 + j, e], -1.0), 1.0)
                 hedge[m] += weights[j] * loss
                 hedge[j] = rule * hedge[j] + loss
             hedge[m + 1] = rule * hedge[m + 1] + 1.0
             if trust.shape[0]:
-                compare(trust, own - elder[e], rule)
+                compare(trust, own - parent_margins[e], rule)
         asked[version % asked.shape[0]] = codes[e]
     for place in (FILLED, VERSION, UPDATES):
         counts[place] += scores.shape[0]

@@ -1,7 +1,7 @@
 """The walk of full-matrix learners over comparisons (OMDML, Algorithm 1; LAW 2), in blocked exact form (MATHS 2.1, 3).
 
-Within a block ``M_now = M - sum_s c_s x_s x_s'`` over the ``used`` rows: differences that updated, and vectors that the
-projection on positive semi-definite matrices took out.
+Within a block ``M_now = M - sum_s c_s x_s x_s'`` over the ``used`` rows. A row is a difference of a comparison that
+changed M, or a vector that the projection on positive semi-definite matrices took out.
 """
 
 from __future__ import annotations
@@ -14,83 +14,107 @@ from numba import njit
 
 from omdml.kernels import Array
 from omdml.kernels.block import flush, gather
-from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+from omdml.kernels.counts import UPDATES, count
 from omdml.kernels.dots import inner, project
 from omdml.kernels.hedge import discount, softmax
 from omdml.kernels.memory import matrix
 
-# No entry moves further in one step than this share of the largest number, so steps do not add up to it.
+# No entry may move further in one step than this share of the largest number of the type, so that even very many steps
+# cannot add up to an overflow.
 FARTHEST = 2.0**-64
 
 
 class Shape(NamedTuple):
-    """m modalities, and where each one's part of the flat buffers begins; R rows a modality, B events a block."""
+    """m modalities, and where each one starts in the flat buffers. A block holds B events and R rows per modality."""
 
-    n: Array  # (m,) dimensions
-    at_m: Array  # (m,) in buffers of matrices (n_i, n_i)
-    at_x: Array  # (m,) in buffers of rows (R, n_i)
-    at_d: Array  # (m,) in buffers of rows (2B, n_i)
-    events: int  # B
+    # Dimensions.
+    n: Array  # (m,)
+    # Start of each modality in buffers of matrices (n_i, n_i).
+    m_starts: Array  # (m,)
+    # Start of each modality in buffers of rows (R, n_i).
+    x_starts: Array  # (m,)
+    # Start of each modality in buffers of rows (2B, n_i).
+    d_starts: Array  # (m,)
+    # B, the events of a block.
+    events: int
 
 
 class State(NamedTuple):
     """Everything that learning changes. Flat buffers hold one modality after the other."""
 
-    M: Array  # (sum n_i n_i,)   matrices at the block's first event
-    X: Array  # (R sum n_i,)     rows of rank-one terms, scaled
-    c: Array  # (m, R)           their signs, 1 or -1
-    used: Array  # (m,)          how many of them count
-    counts: Array  # (4,)        see counts.py
+    # The matrices before the block's first event.
+    M: Array  # (sum n_i n_i,)
+    # Rows of rank-one terms, scaled.
+    X: Array  # (R sum n_i,)
+    # Signs of the rows, 1 or -1.
+    c: Array  # (m, R)
+    # How many rows of each modality count.
+    used: Array  # (m,)
+    # See counts.py.
+    counts: Array  # (4,)
     log_weights: Array  # (m,)
-    losses: Array  # (m + 1,)    certificate of Hedge
-    floors: Array  # (m,)        certified lower bounds of the smallest eigenvalues
-    hints: Array  # (m,)         bounds worth trying next
-    cut: Array  # (m,)           whether this block cut a negative eigenvalue away
-    bites: Array  # (m,)         how often the projection changed something
-    bottom: Array  # (sum k_i n_i,)  eigenvectors (k_i, n_i) that the Fantope presses down
-    age: Array  # (m,)           updates since they were found; -1: never
+    # Certificate of Hedge.
+    losses: Array  # (m + 1,)
+    # Certified lower bounds of the smallest eigenvalues.
+    floors: Array  # (m,)
+    # Lower bounds worth trying next.
+    hints: Array  # (m,)
+    # 1 if a negative eigenvalue was cut away in this block.
+    cut: Array  # (m,)
+    # How often the projection changed something.
+    bites: Array  # (m,)
+    # Eigenvectors (k_i, n_i) that the Fantope regulariser presses down.
+    bottom: Array  # (sum k_i n_i,)
+    # Updates since these eigenvectors were computed; -1 if they never were.
+    age: Array  # (m,)
 
 
 class Rule(NamedTuple):
-    """The hyperparameters as the walk takes them."""
+    """The hyperparameters in the form that the walk takes."""
 
-    rate: float  # C or eta
+    # C or eta.
+    rate: float
     gamma: float
     log_beta: float
-    keep: float  # 1 - 1/memory
+    # 1 - 1/memory.
+    keep: float
     # Whether steps are capped at loss / |V|^2.
     exact: bool
-    # Whether there is one margin for the sum over the modalities, and no weights.
+    # Whether all modalities share one margin, and have no weights.
     joint: bool
 
 
 class Work(NamedTuple):
-    """Working space: no state."""
+    """Working space, which is not part of the state."""
 
-    D: Array  # (2B sum n_i,)    differences of the comparisons at hand
-    MD: Array  # (2B sum n_i,)   the same times M
+    # Differences of the comparisons being learned.
+    D: Array  # (2B sum n_i,)
+    # The same times M.
+    MD: Array  # (2B sum n_i,)
     grams: Array  # (2, R)
     f: Array  # (m,)
     weights: Array  # (m,)
-    rates: Array  # (m,)         of the newest step
-    pending: Array  # (m,)       whether it may have left the positive semi-definite matrices
+    # Rate of the newest step.
+    rates: Array  # (m,)
+    # Whether the newest step may have left a matrix that is not positive semi-definite.
+    pending: Array  # (m,)
 
 
 @njit(cache=True)
 def walk(e: int, margins: Array, shape: Shape, state: State, rule: Rule, work: Work, scores: Array) -> int:
-    """Learn the comparisons that are loaded, from ``e`` on, until one leaves a matrix to be projected.
+    """Learn the loaded comparisons, from ``e`` on, until one leaves a matrix that must be projected.
 
     Parameters
     ----------
     margins, scores : (count,)
-        Of what is loaded; of each comparison learned its f is written to ``scores``, NaN if numbers overflow: the
-        state is then spoilt, restore it.
+        Of the loaded comparisons. For each learned comparison its f is written to ``scores``. NaN means that numbers
+        overflowed, and that the caller must restore the state.
     state
         Changed in place.
 
     Returns
     -------
-    The comparison after the last one learned. ``work.pending`` says which matrices are left to be projected.
+    The number of the comparison after the last learned one. ``work.pending`` says which matrices must be projected.
     """
     softmax(state.log_weights, work.weights)
     while e < margins.shape[0]:
@@ -103,23 +127,23 @@ def walk(e: int, margins: Array, shape: Shape, state: State, rule: Rule, work: W
 
 @njit(cache=True)
 def load(rows: Array, addresses: Array, shape: Shape, M: Array, work: Work) -> None:
-    """Gather the differences of these comparisons and multiply them by the block's first M."""
+    """Compute the differences of these comparisons, and multiply them by M as it was before the block."""
     for i in range(shape.n.shape[0]):
         n = shape.n[i]
-        D = matrix(work.D, shape.at_d[i], 2 * rows.shape[0], n)
+        D = matrix(work.D, shape.d_starts[i], 2 * rows.shape[0], n)
         gather(addresses[i], rows, D)
-        project(D, matrix(M, shape.at_m[i], n, n), matrix(work.MD, shape.at_d[i], 2 * rows.shape[0], n))
+        project(D, matrix(M, shape.m_starts[i], n, n), matrix(work.MD, shape.d_starts[i], 2 * rows.shape[0], n))
 
 
 @njit(cache=True)
 def difference(i: int, e: int, shape: Shape, state: State, work: Work) -> float:
-    """``f_i = a' M_now a - b' M_now b`` of comparison ``e`` of those loaded."""
+    """``f_i = a' M_now a - b' M_now b`` of the loaded comparison ``e``."""
     n = shape.n[i]
-    D, MD = matrix(work.D, shape.at_d[i] + 2 * e * n, 2, n), matrix(work.MD, shape.at_d[i] + 2 * e * n, 2, n)
+    D, MD = matrix(work.D, shape.d_starts[i] + 2 * e * n, 2, n), matrix(work.MD, shape.d_starts[i] + 2 * e * n, 2, n)
     near, far = inner(D[0], MD[0])[2], inner(D[1], MD[1])[2]
     used = state.used[i]
     if used:
-        X = matrix(state.X, shape.at_x[i], state.c.shape[1], n)
+        X = matrix(state.X, shape.x_starts[i], state.c.shape[1], n)
         project(D, X[: (used + 7) // 8 * 8], work.grams)
         for s in range(used):
             near -= state.c[i, s] * work.grams[0, s] ** 2
@@ -129,16 +153,14 @@ def difference(i: int, e: int, shape: Shape, state: State, work: Work) -> float:
 
 @njit(cache=True)
 def decide(e: int, margin: float, shape: Shape, state: State, rule: Rule, work: Work) -> float:
-    """Score comparison ``e`` of those loaded and, if it violates its margin, update; answers f."""
+    """Score the loaded comparison ``e`` and, if it violates its margin, update. Returns f, NaN if numbers overflow."""
     f = 0.0
     for i in range(shape.n.shape[0]):
         work.f[i] = difference(i, e, shape, state, work)
         share = 1.0 if rule.joint else work.weights[i]
         f += share * work.f[i] if math.isfinite(work.f[i]) else np.nan
     counts = state.counts
-    counts[FILLED] += 1
-    counts[VERSION] += 1
-    counts[MISTAKES] += f > 0.0
+    count(counts, f)
     if f + rule.gamma * margin > 0.0:
         counts[UPDATES] += 1
         if not rule.joint:
@@ -151,7 +173,7 @@ def decide(e: int, margin: float, shape: Shape, state: State, rule: Rule, work: 
 @njit(cache=True)
 def squared_norm(i: int, e: int, shape: Shape, work: Work) -> float:
     """``|V|_F^2 = |a|^4 + |b|^4 - 2 (a.b)^2`` with ``V = a a' - b b'``."""
-    D = matrix(work.D, shape.at_d[i] + 2 * e * shape.n[i], 2, shape.n[i])
+    D = matrix(work.D, shape.d_starts[i] + 2 * e * shape.n[i], 2, shape.n[i])
     aa, bb, ab = inner(D[0], D[1])
     return aa * aa + bb * bb - 2.0 * ab * ab
 
@@ -159,14 +181,14 @@ def squared_norm(i: int, e: int, shape: Shape, work: Work) -> float:
 @njit(cache=True)
 def reach(i: int, e: int, shape: Shape, work: Work) -> float:
     """``|a|^2 + |b|^2``: no entry of M moves by more than this times the rate."""
-    D = matrix(work.D, shape.at_d[i] + 2 * e * shape.n[i], 2, shape.n[i])
+    D = matrix(work.D, shape.d_starts[i] + 2 * e * shape.n[i], 2, shape.n[i])
     aa, bb, _ = inner(D[0], D[1])
     return aa + bb
 
 
 @njit(cache=True)
 def update(e: int, f: float, margin: float, shape: Shape, state: State, rule: Rule, work: Work) -> bool:
-    """Step every modality that comparison ``e`` asks to; False if a step overflows."""
+    """Take a step in every modality whose margin comparison ``e`` violates. Returns False if a step overflows."""
     total = 0.0
     if rule.joint:
         for i in range(shape.n.shape[0]):
@@ -189,8 +211,12 @@ def update(e: int, f: float, margin: float, shape: Shape, state: State, rule: Ru
 
 @njit(cache=True)
 def push(x: Array, scale: float, sign: float, i: int, shape: Shape, state: State) -> None:
-    """Keep ``M <- M - sign scale x x'`` as a row of the block; scaled rows leave M symmetric to the bit."""
-    row = matrix(state.X, shape.at_x[i], state.c.shape[1], shape.n[i])[state.used[i]]
+    """Append the update ``M <- M - sign scale x x'`` to the open block.
+
+    The row is stored times the square root of ``scale``. So both factors of the rank-one term are the same numbers, and
+    M stays symmetric to the bit.
+    """
+    row = matrix(state.X, shape.x_starts[i], state.c.shape[1], shape.n[i])[state.used[i]]
     root = math.sqrt(scale)
     for j in range(row.shape[0]):
         row[j] = root * x[j]
@@ -200,9 +226,9 @@ def push(x: Array, scale: float, sign: float, i: int, shape: Shape, state: State
 
 @njit(cache=True)
 def step(i: int, e: int, tau: float, shape: Shape, state: State, work: Work) -> None:
-    """``M_i <- M_i - tau (a a' - b b')``; left to be projected if no bound says that it needs not."""
+    """``M_i <- M_i - tau (a a' - b b')``; ``pending`` unless a bound shows that no projection is needed."""
     n = shape.n[i]
-    D = matrix(work.D, shape.at_d[i] + 2 * e * n, 2, n)
+    D = matrix(work.D, shape.d_starts[i] + 2 * e * n, 2, n)
     push(D[1], tau, -1.0, i, shape, state)
     push(D[0], tau, 1.0, i, shape, state)
     state.floors[i] -= tau * inner(D[0], D[1])[0]
@@ -212,15 +238,15 @@ def step(i: int, e: int, tau: float, shape: Shape, state: State, work: Work) -> 
 
 @njit(cache=True)
 def flush_one(i: int, shape: Shape, state: State, M: Array) -> None:
-    """Bring M (n_i, n_i), a copy of the block's first one or that itself, up to date with the open block."""
+    """Apply the updates of the open block to M (n_i, n_i): the modality's own matrix, or a copy of it."""
     used = state.used[i]
     state.c[i, used : used + used % 2] = 0.0
-    X = matrix(state.X, shape.at_x[i], state.c.shape[1], shape.n[i])
+    X = matrix(state.X, shape.x_starts[i], state.c.shape[1], shape.n[i])
     flush(M, X, X, state.c[i], used + used % 2)
 
 
 @njit(cache=True)
 def flush_all(shape: Shape, state: State, M: Array) -> None:
-    """The same of all modalities."""
+    """Apply the updates of the open block to all matrices: M is ``state.M`` or a copy of it."""
     for i in range(shape.n.shape[0]):
-        flush_one(i, shape, state, matrix(M, shape.at_m[i], shape.n[i], shape.n[i]))
+        flush_one(i, shape, state, matrix(M, shape.m_starts[i], shape.n[i], shape.n[i]))

@@ -11,7 +11,7 @@ from omdml.kernels import Array
 
 @njit(cache=True)
 def softmax(log_weights: Array, weights: Array) -> None:
-    """``weights`` (m,) on the simplex, written."""
+    """Write ``exp(log_weights)``, scaled to the sum 1, to ``weights`` (m,)."""
     top = log_weights.max()
     total = 0.0
     for i in range(log_weights.shape[0]):
@@ -22,10 +22,11 @@ def softmax(log_weights: Array, weights: Array) -> None:
 
 @njit(cache=True)
 def discount(f: Array, log_beta: float, keep: float, log_weights: Array, weights: Array, losses: Array) -> None:
-    """One gated event: modalities with ``f_i > 0`` lose weight, and every loss fades by ``keep = 1 - 1/memory``.
+    """Learn from one gated event: modalities with ``f_i > 0`` lose weight.
 
-    ``weights`` (m,) go from before the event to after it; ``losses`` (m + 1,) are the faded sums of each modality's
-    mistakes and, last, of Hedge's own loss ``sum_i theta_i z_i``.
+    Every loss fades by ``keep = 1 - 1/memory``. ``log_weights`` (m,), ``weights`` (m,) and ``losses`` (m + 1,) change
+    in place. ``losses`` holds the faded sums of each modality's mistakes and, last, of Hedge's own loss
+    ``sum_i theta_i z_i``.
     """
     m = f.shape[0]
     mixed = 0.0

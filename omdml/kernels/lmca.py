@@ -1,7 +1,7 @@
 """The walk of mtLMCA over pairs (CP-mtML, Section 6; MATHS 5): one part L that all tasks share, and a small R_t each.
 
-The blocked form of ``coupled.py`` holds L back: an update takes ``R_t e`` along the difference, not the projection
-itself. R_t changes at once.
+Updates of L wait in the open block of ``coupled.py``: an update subtracts ``R_t e`` along the difference instead of
+the projection itself. R_t is small, so it changes at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+from omdml.kernels.counts import FILLED, UPDATES, count
 from omdml.kernels.coupled import DRIFT, LARGEST, REACH, Rule, Shape, close, copy, correct, load
 from omdml.kernels.dots import inner
 
+# The most halvings of a step before it is given up.
 HALVINGS = 64
 
 
@@ -36,7 +37,7 @@ class State(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Working space: no state; :class:`omdml.kernels.coupled.Work`, and vectors e = R'p, q = R e, h = R'q."""
+    """Working space: :class:`omdml.kernels.coupled.Work`, and the vectors e = R'p, q = R e, h = R'q."""
 
     D: Array
     P: Array
@@ -44,7 +45,8 @@ class Work(NamedTuple):
     Q: Array
     part: Array
     grams: Array
-    ends: Array  # (3, r) e, q, h
+    # The vectors e, q and h.
+    ends: Array  # (3, r)
 
 
 @njit(cache=True)
@@ -59,17 +61,17 @@ def walk(
     work: Work,
     scores: Array,
 ) -> int:
-    """Learn pairs in order; as :func:`omdml.kernels.coupled.walk`."""
+    """Learn pairs in order. Parameters and result are those of :func:`omdml.kernels.coupled.walk`."""
     capacity = state.X.shape[0]
     t = 0
     while t < rows.shape[0]:
-        count = min(rows.shape[0] - t, capacity - state.counts[FILLED])
-        load(rows[t : t + count], tasks[t : t + count], addresses, shape, state, work)
-        for e in range(count):
+        size = min(rows.shape[0] - t, capacity - state.counts[FILLED])
+        load(rows[t : t + size], tasks[t : t + size], addresses, shape, state, work)
+        for e in range(size):
             scores[t + e] = decide(e, signs[t + e], tasks[t + e], shape, state, rule, work)
             if not math.isfinite(scores[t + e]):
                 return t + e
-        t += count
+        t += size
         if state.counts[FILLED] == capacity:
             close(shape, state, work)
     return t
@@ -93,7 +95,7 @@ def times_transposed(R: Array, x: Array, out: Array) -> None:
 
 @njit(cache=True)
 def decide(i: int, y: float, task: int, shape: Shape, state: State, rule: Rule, work: Work) -> float:
-    """Score pair ``i`` of those loaded and, if it violates its margin, update; answers f."""
+    """Score the loaded pair ``i`` and, if it violates its margin, update. Returns f, NaN if numbers overflow."""
     correct(i, task, shape, state, work)
     p, e = work.P[i, 0], work.ends[0]
     times_transposed(state.R[task], p, e)
@@ -101,9 +103,7 @@ def decide(i: int, y: float, task: int, shape: Shape, state: State, rule: Rule, 
     if not math.isfinite(f):
         return np.nan
     counts = state.counts
-    counts[FILLED] += 1
-    counts[VERSION] += 1
-    counts[MISTAKES] += f > 0.0
+    count(counts, f)
     if f + 1.0 > 0.0:
         counts[UPDATES] += 1
         if not update(i, y, f + 1.0, task, state, rule, work):
@@ -113,7 +113,7 @@ def decide(i: int, y: float, task: int, shape: Shape, state: State, rule: Rule, 
 
 @njit(cache=True)
 def update(i: int, y: float, loss: float, task: int, state: State, rule: Rule, work: Work) -> bool:
-    """Keep the step of pair ``i`` along its difference, step R and the threshold; False if the step overflows."""
+    """Append the step of L to the block, and step R and the threshold. Returns False if the step overflows."""
     R, p, e, q, h = state.R[task], work.P[i, 0], work.ends[0], work.ends[1], work.ends[2]
     times(R, e, q)
     times_transposed(R, q, h)
@@ -140,19 +140,19 @@ def update(i: int, y: float, loss: float, task: int, state: State, rule: Rule, w
 
 @njit(cache=True)
 def distance(step: float, share: float, pp: float, u: float, w: float, hh: float) -> float:
-    """``|e (1 - step pp + step^2 share u) - step share h|^2``: the pair's own distance after a signed step."""
+    """``|e (1 - step pp + step^2 share u) - step share h|^2``: the pair's squared distance after a signed step."""
     a, g = 1.0 - step * pp + step * step * share * u, step * share
     return a * a * u - 2.0 * a * g * w + g * g * hh
 
 
 @njit(cache=True)
 def halved_step(loss: float, y: float, share: float, pp: float, u: float, w: float, hh: float, eta: float) -> float:
-    """``eta``, or what keeps within reach of the pair, halved until the loss neither rises nor falls below zero.
+    """``eta``, or the largest rate within ``REACH``, halved until the loss does not rise, and stays above zero.
 
     Parameters
     ----------
     share
-        ``|c|^2`` times the share of the rate that L takes.
+        ``|c|^2`` times L's share of the rate.
     pp, u, w, hh
         ``|p|^2``, ``|e|^2``, ``e.h``, ``|h|^2``.
     """

@@ -10,7 +10,7 @@ from numba import njit
 
 from omdml.kernels import Array
 from omdml.kernels.block import correct, flush, gather, store
-from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+from omdml.kernels.counts import FILLED, UPDATES, VERSION, count
 from omdml.kernels.dots import inner, project
 from omdml.kernels.hedge import discount, softmax
 from omdml.kernels.memory import matrix
@@ -18,46 +18,62 @@ from omdml.kernels.steps import exact_step
 
 
 class Shape(NamedTuple):
-    """m modalities, and where each one's part of the flat buffers begins; B is the events a block holds."""
+    """m modalities, and where each one starts in the flat buffers. A block holds B events."""
 
-    n: Array  # (m,) dimensions
-    r: Array  # (m,) ranks
-    at_w: Array  # (m,) in buffers of matrices (r_i, n_i)
-    at_x: Array  # (m,) in buffers of rows (2B, n_i)
-    at_p: Array  # (m,) in buffers of rows (2B, r_i)
+    # Dimensions.
+    n: Array  # (m,)
+    # Ranks.
+    r: Array  # (m,)
+    # Start of each modality in buffers of matrices (r_i, n_i).
+    w_starts: Array  # (m,)
+    # Start of each modality in buffers of rows (2B, n_i).
+    x_starts: Array  # (m,)
+    # Start of each modality in buffers of rows (2B, r_i).
+    p_starts: Array  # (m,)
 
 
 class Block(NamedTuple):
-    """The state. Flat buffers hold one modality after the other."""
+    """Everything that learning changes. Flat buffers hold one modality after the other."""
 
-    W: Array  # (sum r_i n_i,)   matrices (r_i, n_i) at the block's first event
-    X: Array  # (2B sum n_i,)    rows (2B, n_i) that updated: differences
-    P: Array  # (2B sum r_i,)    their projections (2B, r_i)
-    c: Array  # (m, 2B)          their signed rates
-    used: Array  # (m,)          how many of them count
-    counts: Array  # (4,)        events in the open block, comparisons, mistakes, updates
+    # Matrices (r_i, n_i) before the block's first event.
+    W: Array  # (sum r_i n_i,)
+    # Rows (2B, n_i) that updated: differences.
+    X: Array  # (2B sum n_i,)
+    # Rows (2B, r_i) that updated: projections of the differences.
+    P: Array  # (2B sum r_i,)
+    # Rows that updated: signed rates.
+    c: Array  # (m, 2B)
+    # How many rows of each modality count.
+    used: Array  # (m,)
+    # Events in the open block, comparisons, mistakes, updates.
+    counts: Array  # (4,)
     log_weights: Array  # (m,)
-    losses: Array  # (m + 1,)    certificate of Hedge
-    mean_W: Array  # as W, or empty if nothing is averaged
+    # Certificate of Hedge.
+    losses: Array  # (m + 1,)
+    # Running mean, of the shape of ``W``; empty if nothing is averaged.
+    mean_W: Array
     mean_weights: Array  # (m,)
 
 
 class Rule(NamedTuple):
-    """The hyperparameters as the walk takes them."""
+    """The hyperparameters in the form that the walk takes."""
 
     eta: float
     gamma: float
     log_beta: float
-    keep: float  # 1 - 1/memory
+    # 1 - 1/memory.
+    keep: float
     exact: bool
     average: int
 
 
 class Work(NamedTuple):
-    """Working space: no state."""
+    """Working space, which is not part of the state."""
 
-    D: Array  # as Block.X: differences of the comparisons at hand
-    PQ: Array  # as Block.P: their projections
+    # Differences of the comparisons being learned, laid out as ``Block.X``.
+    D: Array
+    # Their projections, laid out as ``Block.P``.
+    PQ: Array
     grams: Array  # (2, 2B)
     f: Array  # (m,)
     weights: Array  # (m,)
@@ -72,7 +88,7 @@ def walk(rows: Array, addresses: Array, shape: Shape, block: Block, rule: Rule, 
     rows : (T, 4)
         Near pair and far pair of each comparison.
     addresses : (m,)
-        Of the modalities' feature matrices.
+        Addresses of the modalities' feature matrices.
     block
         Changed in place.
     scores : (T,)
@@ -80,19 +96,19 @@ def walk(rows: Array, addresses: Array, shape: Shape, block: Block, rule: Rule, 
 
     Returns
     -------
-    T, or the index of the first comparison whose numbers overflow: the block is then spoilt, restore it.
+    T, or the index of the first comparison whose numbers overflow. The caller must then restore the block.
     """
     capacity = block.c.shape[1] // 2
     softmax(block.log_weights, work.weights)
     t = 0
     while t < rows.shape[0]:
-        count = min(rows.shape[0] - t, capacity - block.counts[FILLED])
-        load(rows[t : t + count], addresses, shape, block.W, work)
-        for e in range(count):
+        size = min(rows.shape[0] - t, capacity - block.counts[FILLED])
+        load(rows[t : t + size], addresses, shape, block.W, work)
+        for e in range(size):
             scores[t + e] = decide(e, shape, block, rule, work)
             if not math.isfinite(scores[t + e]):
                 return t + e
-        t += count
+        t += size
         if block.counts[FILLED] == capacity:
             close(shape, block, rule, work.weights)
     return t
@@ -100,33 +116,31 @@ def walk(rows: Array, addresses: Array, shape: Shape, block: Block, rule: Rule, 
 
 @njit(cache=True)
 def load(rows: Array, addresses: Array, shape: Shape, W: Array, work: Work) -> None:
-    """Gather the differences of these comparisons and project them with the block's first W."""
+    """Compute the differences of these comparisons, and project them with W as it was before the block."""
     for i in range(shape.n.shape[0]):
         n, r = shape.n[i], shape.r[i]
-        D = matrix(work.D, shape.at_x[i], 2 * rows.shape[0], n)
+        D = matrix(work.D, shape.x_starts[i], 2 * rows.shape[0], n)
         gather(addresses[i], rows, D)
-        project(D, matrix(W, shape.at_w[i], r, n), matrix(work.PQ, shape.at_p[i], 2 * rows.shape[0], r))
+        project(D, matrix(W, shape.w_starts[i], r, n), matrix(work.PQ, shape.p_starts[i], 2 * rows.shape[0], r))
 
 
 @njit(cache=True)
 def decide(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> float:
-    """Score comparison ``e`` of those loaded and, if the gate opens, update; answers f."""
+    """Score the loaded comparison ``e`` and, if the gate opens, update. Returns f, NaN if numbers overflow."""
     size = block.c.shape[1]
     f = 0.0
     for i in range(shape.n.shape[0]):
         n, r = shape.n[i], shape.r[i]
-        PQ = matrix(work.PQ, shape.at_p[i] + 2 * e * r, 2, r)
+        PQ = matrix(work.PQ, shape.p_starts[i] + 2 * e * r, 2, r)
         if block.used[i]:
-            D = matrix(work.D, shape.at_x[i] + 2 * e * n, 2, n)
-            X, P = matrix(block.X, shape.at_x[i], size, n), matrix(block.P, shape.at_p[i], size, r)
+            D = matrix(work.D, shape.x_starts[i] + 2 * e * n, 2, n)
+            X, P = matrix(block.X, shape.x_starts[i], size, n), matrix(block.P, shape.p_starts[i], size, r)
             correct(D, PQ, X, P, block.c[i], block.used[i], work.grams)
         pp, qq, _ = inner(PQ[0], PQ[1])
         work.f[i] = pp - qq
         f += work.weights[i] * work.f[i] if math.isfinite(work.f[i]) else np.nan
     counts = block.counts
-    counts[FILLED] += 1
-    counts[VERSION] += 1
-    counts[MISTAKES] += f > 0.0
+    count(counts, f)
     if f + rule.gamma > 0.0:
         counts[UPDATES] += 1
         discount(work.f, rule.log_beta, rule.keep, block.log_weights, work.weights, block.losses)
@@ -137,24 +151,30 @@ def decide(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> float:
 
 @njit(cache=True)
 def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> bool:
-    """Keep the step of every modality whose own margin comparison ``e`` violates; False if a step overflows."""
+    """Append a step to the block for every modality whose own margin comparison ``e`` violates.
+
+    Returns False if a step overflows.
+    """
     size = block.c.shape[1]
     for i in range(shape.n.shape[0]):
         loss = work.f[i] + 1.0
         if loss > 0.0:
             n, r = shape.n[i], shape.r[i]
-            D, PQ = matrix(work.D, shape.at_x[i] + 2 * e * n, 2, n), matrix(work.PQ, shape.at_p[i] + 2 * e * r, 2, r)
+            D, PQ = (
+                matrix(work.D, shape.x_starts[i] + 2 * e * n, 2, n),
+                matrix(work.PQ, shape.p_starts[i] + 2 * e * r, 2, r),
+            )
             rate = rule.eta
             pp, qq, pq = inner(PQ[0], PQ[1])
             aa, bb, ab = inner(D[0], D[1])
             if rule.exact:
                 rate = exact_step(loss, pp, qq, pq, aa, bb, ab, rule.eta)
-            # The step is at most this long.
+            # An upper bound of the length of the step.
             length = 2 * rate * (math.sqrt(pp) * math.sqrt(aa) + math.sqrt(qq) * math.sqrt(bb))
             if not math.isfinite(D.dtype.type(length * length)) or not math.isfinite(D.dtype.type(2 * rate)):
                 return False
             if rate > 0.0:
-                X, P = matrix(block.X, shape.at_x[i], size, n), matrix(block.P, shape.at_p[i], size, r)
+                X, P = matrix(block.X, shape.x_starts[i], size, n), matrix(block.P, shape.p_starts[i], size, r)
                 store(D, PQ, rate, X, P, block.c[i], block.used[i])
                 block.used[i] += 2
     return True
@@ -162,7 +182,7 @@ def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> bool:
 
 @njit(cache=True)
 def close(shape: Shape, block: Block, rule: Rule, weights: Array) -> None:
-    """End the block: flush it into W, take it into the running means, begin the next."""
+    """End the block: write it into W and the running means, and begin the next one."""
     flush_all(shape, block, block.W)
     if rule.average > 0:
         blend(block, rule.average, weights)
@@ -172,17 +192,20 @@ def close(shape: Shape, block: Block, rule: Rule, weights: Array) -> None:
 
 @njit(cache=True)
 def flush_all(shape: Shape, block: Block, W: Array) -> None:
-    """Bring W, a copy of the block's first one or that itself, up to date with the open block."""
+    """Apply the updates of the open block to W, which is ``block.W`` or a copy of it."""
     size = block.c.shape[1]
     for i in range(shape.n.shape[0]):
         n, r = shape.n[i], shape.r[i]
-        X, P = matrix(block.X, shape.at_x[i], size, n), matrix(block.P, shape.at_p[i], size, r)
-        flush(matrix(W, shape.at_w[i], r, n), X, P, block.c[i], block.used[i])
+        X, P = matrix(block.X, shape.x_starts[i], size, n), matrix(block.P, shape.p_starts[i], size, r)
+        flush(matrix(W, shape.w_starts[i], r, n), X, P, block.c[i], block.used[i])
 
 
 @njit(cache=True)
 def blend(block: Block, average: int, weights: Array) -> None:
-    """Running means of W and of the weights over ``average`` events (MATHS 2 (e)); ``block.W`` must be flushed."""
+    """Update the running means of W and of the weights over ``average`` events (MATHS 2 (e)).
+
+    The block must have been written into ``block.W`` before.
+    """
     share = min(1.0, block.counts[FILLED] / min(block.counts[VERSION], average))
     for j in range(block.W.shape[0]):
         block.mean_W[j] += share * (block.W[j] - block.mean_W[j])

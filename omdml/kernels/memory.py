@@ -1,4 +1,8 @@
-"""Views of memory, so that any number of modalities passes through one compiled signature."""
+"""Views of memory at an address, so that one compiled signature serves any number of modalities.
+
+numba compiles a function again for each number of arrays in a tuple. Addresses and flat buffers always have the same
+type.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from omdml.kernels import Array
 
 @intrinsic
 def pointer(typing: Any, address: Any) -> Any:
-    """An address (an integer) as a pointer."""
+    """Convert an address (an integer) to a pointer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
@@ -23,11 +27,11 @@ def pointer(typing: Any, address: Any) -> Any:
 
 @njit(cache=True)
 def at_address(address: int, rows: int, columns: int, like: Array) -> Array:
-    """The matrix (rows, columns) of ``like``'s type that begins at an address; whoever passed it keeps it alive."""
+    """The matrix (rows, columns) of ``like``'s type at an address. The caller must keep that memory alive."""
     return carray(pointer(address), (rows, columns), like.dtype)
 
 
 @njit(cache=True)
 def matrix(flat: Array, start: int, rows: int, columns: int) -> Array:
-    """``flat[start:][:rows * columns].reshape(rows, columns)``, which costs 40 ns as numba does it."""
+    """``flat[start:][:rows * columns].reshape(rows, columns)``, but without the 40 ns that numba's reshape takes."""
     return at_address(flat.ctypes.data + start * flat.itemsize, rows, columns, flat)

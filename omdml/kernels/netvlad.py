@@ -1,6 +1,6 @@
-"""Vectors of groups of elements, and the way back: soft assignment, NetVLAD pooling, reduction (MATHS 8; SETNET 3).
+"""Vectors of groups of elements, and their gradients: soft assignment, NetVLAD pooling, reduction (MATHS 8; SETNET 3).
 
-G groups have n elements together. A group of one is a single element.
+G groups have n elements in total. A group of one is a single element.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from omdml.kernels.memory import matrix
 
 
 class Net(NamedTuple):
-    """Parameters, or their gradient."""
+    """The parameters, or the gradient along each of them."""
 
-    A: Array  # (K, D)   assignment
+    # Assignment.
+    A: Array  # (K, D)
     bias: Array  # (1, K)
-    c: Array  # (K, D)   centres
-    P: Array  # (r, KD)  reduction
+    # Centres.
+    c: Array  # (K, D)
+    # Reduction.
+    P: Array  # (r, KD)
     p0: Array  # (1, r)
-    logistic: Array  # (1, 2)  scale w and shift b of a score
+    # Scale w and shift b of a score.
+    logistic: Array  # (1, 2)
 
 
 class Shape(NamedTuple):
@@ -34,25 +38,34 @@ class Shape(NamedTuple):
     D: int
     K: int
     r: int
-    n: Array  # (m,) dimensions of the modalities
-    blocks: Array  # (5,) where (A, bias), c, (P, p0), (w, b) begin among the parameters, and their number
+    # Dimensions of the modalities.
+    n: Array  # (m,)
+    # Where (A, bias), c, (P, p0) and (w, b) begin among the parameters, and the number of parameters.
+    blocks: Array  # (5,)
 
 
 class Pooled(NamedTuple):
-    """What the way back needs of the way there."""
+    """What ``forward`` computed, as far as ``backward`` needs it."""
 
-    s: Array  # (n, K)        soft assignments
-    U: Array  # (n, KD)       residual blocks of unit length
-    u: Array  # (n,)          their lengths before, float64
-    V: Array  # (G + 1, KD)   sums over the sets' elements, of unit length; G + 1 or G, so that they are even
+    # Soft assignments.
+    s: Array  # (n, K)
+    # Residual blocks of unit length.
+    U: Array  # (n, KD)
+    # Their lengths before, float64.
+    u: Array  # (n,)
+    # Sums over each set's elements, of unit length. There are G or G + 1 rows, an even number.
+    V: Array  # (G + 1, KD)
+    # Lengths of these sums before.
     length: Array  # (G + 1,)
-    v: Array  # (G + 1, r)    vectors of unit length
-    y: Array  # (G + 1,)      their lengths before
+    # Vectors of unit length.
+    v: Array  # (G + 1, r)
+    # Lengths of these vectors before.
+    y: Array  # (G + 1,)
 
 
 @njit(cache=True)
 def views(flat: Array, shape: Shape) -> Net:
-    """The parts of a buffer of N numbers."""
+    """The parameters in a flat buffer (N,), as views."""
     D, K, r, blocks = shape.D, shape.K, shape.r, shape.blocks
     return Net(
         A=matrix(flat, 0, K, D),
@@ -66,9 +79,9 @@ def views(flat: Array, shape: Shape) -> Net:
 
 @njit(cache=True)
 def forward(X: Array, ends: Array, net: Net) -> Pooled:
-    """Vectors of all groups."""
+    """Pool elements X (n, D) into one vector for each group; ``ends`` (G,) are the ends of the groups among them."""
     n, K, r, groups = X.shape[0], net.A.shape[0], net.P.shape[0], ends.shape[0]
-    # Rows are projected by twos.
+    # Rows are projected in pairs.
     even = groups + groups % 2
     U, V = np.empty((n, net.P.shape[1]), X.dtype), np.zeros((even, net.P.shape[1]), X.dtype)
     s, u, length, y = np.empty((n, K), X.dtype), np.empty(n), np.zeros(even), np.zeros(even)
@@ -119,8 +132,8 @@ def residual(x: Array, s: Array, c: Array, block: Array) -> None:
 
 @njit(cache=True, fastmath=REORDER)
 def normalise(x: Array) -> float:
-    """To unit length, in place; answers the length. A zero stays one."""
-    # This is float64, because squares of large float32 numbers do not fit their type.
+    """Scale a vector to unit length, in place, and return the length it had. A vector of zeros stays as it is."""
+    # Summed in float64, because squares of large float32 numbers do not fit into float32.
     total = 0.0
     for j in range(x.shape[0]):
         total += np.float64(x[j]) * np.float64(x[j])
@@ -133,7 +146,10 @@ def normalise(x: Array) -> float:
 
 @njit(cache=True)
 def backward(X: Array, ends: Array, pooled: Pooled, net: Net, dv: Array, slope: Net) -> None:
-    """The slope along all parameters but w and b, from ``dv`` (G + 1, r), the one along v, which is spoilt."""
+    """Write the gradient along all parameters except w and b to ``slope``.
+
+    ``dv`` (G + 1, r) is the gradient along the vectors v; it is overwritten.
+    """
     groups = ends.shape[0]
     slope.p0[:] = 0.0
     for g in range(groups):
@@ -156,7 +172,7 @@ def backward(X: Array, ends: Array, pooled: Pooled, net: Net, dv: Array, slope: 
 
 @njit(cache=True)
 def tangent(d: Array, u: Array, length: float) -> None:
-    """The slope along x, where ``d`` is that along ``u = x / length``; in place. Zero where x was zero."""
+    """Turn the gradient ``d`` along ``u = x / length`` into that along x, in place; zero if x was zero."""
     if length > 0.0:
         axpy(-dot(d, u), u, d)
         for j in range(d.shape[0]):
@@ -167,7 +183,7 @@ def tangent(d: Array, u: Array, length: float) -> None:
 
 @njit(cache=True, fastmath=CONTRACT)
 def mix(C: Array, X: Array, out: Array) -> None:
-    """``out = C X``, for C (i, j), X (j, n): some columns at a time, which then stay in the first cache levels."""
+    """``out = C X``, for C (i, j), X (j, n): a chunk of columns at a time, which then stays in the nearest caches."""
     rows, n = C.shape[1], X.shape[1]
     whole = rows - rows % 4
     for start in range(0, n, CHUNK):
@@ -186,7 +202,7 @@ def mix(C: Array, X: Array, out: Array) -> None:
 
 @njit(cache=True, fastmath=REORDER)
 def through_assignment(x: Array, s: Array, c: Array, d: Array, slope: Net) -> None:
-    """Add an element's part of the slope along A, bias and c; ``d`` (KD,) is that along its residual block."""
+    """Add an element's part to the gradients along A, bias and c; ``d`` (KD,) is the gradient along its residuals."""
     D, K = x.shape[0], s.shape[0]
     ds = np.empty(K)
     mean = 0.0

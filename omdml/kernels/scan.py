@@ -1,6 +1,10 @@
-"""Which rows can be among the nearest: a scan over one byte a coordinate, with a bound for what the bytes leave out.
+"""Find the rows that can be among the nearest, by a scan over codes of one byte per coordinate (MATHS 18).
 
-A scan is as fast as memory is read, so it reads a quarter of what float32 would need (MATHS 18).
+A scan is as fast as memory is read, and codes are a quarter of float32 rows. A code differs from its row by at most
+the row's *radius*, and a rounded query differs from the query by at most its *width*. So by the triangle inequality
+the true distance lies within radius + width of the distance between the two codes. A row whose lower bound exceeds the
+k-th smallest upper bound cannot be among the k nearest. All other rows are returned, and the caller computes their
+exact distances. ``ROUNDING`` and ``SMALLEST`` cover what floating-point arithmetic may add to these bounds.
 """
 
 from __future__ import annotations
@@ -12,23 +16,25 @@ from numba import njit
 
 from omdml.kernels import Array
 
-# The largest code. -128 is not used, so that codes are symmetric.
+# The largest code. -128 is not used, so that the codes are symmetric around 0.
 LARGEST_CODE = 127
-# Rows whose codes stay in the processor's cache while several queries look at them.
+# Rows that are compared with all queries before the next ones: their codes stay in the processor's cache.
 BLOCK_ROWS = 1024
 # The largest code of a query, and the largest sum of products.
 LARGEST_QUERY_CODE, LARGEST_SUM = 2**15 - 1, 2**31 - 1
-# A radius is made larger by this, because it is rounded to float32.
+# A radius is made larger by this factor, because it is rounded to float32 and must not become too small.
 UP = 1 + 2.0**-22
-# How far rounding moves a squared distance, as a share of (row length + query length)^2: squares of rows are float32.
+# Rounding moves a squared distance by at most this share of (row length + query length)^2: squared lengths of rows are
+# float32.
 ROUNDING = 2.0**-22
-# Added to squared distances and to radii: float32 loses squares below its smallest numbers, however small rows are.
+# Added to squared distances and to radii, because float32 loses squares below its smallest numbers altogether. A share
+# of the size would not cover that.
 SMALLEST_SQUARE, SMALLEST = 2.0**-120, 2.0**-126
 
 
 @njit(cache=True, nogil=True)
 def encode(X: Array, codes: Array, scales: Array, squares: Array, radii: Array) -> None:
-    """Round every row to ``scales[i] * codes[i]``, and say how far that is from the row.
+    """Round every row to ``scales[i] * codes[i]``, and compute how far that is from the row.
 
     Parameters
     ----------
@@ -58,21 +64,21 @@ def encode(X: Array, codes: Array, scales: Array, squares: Array, radii: Array) 
 
 @njit(cache=True, nogil=True)
 def encode_queries(
-    points: Array, reach: float, asked: Array, units: Array, lengths: Array, widths: Array, slacks: Array
+    points: Array, reach: float, query_codes: Array, units: Array, lengths: Array, widths: Array, slacks: Array
 ) -> None:
-    """Round queries to ``units[q] * asked[q]``, so that int32 holds every sum of products with codes of rows.
+    """Round queries to ``units[q] * query_codes[q]``, such that int32 holds every inner product with codes of rows.
 
     Parameters
     ----------
     points : (Q, d), float64
     reach
         The length of the longest row.
-    asked : (Q, d), int16
+    query_codes : (Q, d), int16
         Written.
     units, lengths, slacks : (Q,), float64
-        Written, as :func:`scan` reads them.
+        Written; see :func:`scan`.
     widths : (Q,), float64
-        How far each query may be from where it should be; how far it is from its code is added.
+        How far each query may be from its true place. Changed in place: the distance to its code is added.
     """
     largest = min(LARGEST_QUERY_CODE, LARGEST_SUM // (LARGEST_CODE * max(points.shape[1], 1)))
     for q in range(points.shape[0]):
@@ -83,7 +89,7 @@ def encode_queries(
         length = left = 0.0
         for j in range(points.shape[1]):
             code = np.rint(points[q, j] / unit) if unit > 0 else 0.0
-            asked[q, j] = np.int16(code)
+            query_codes[q, j] = np.int16(code)
             length += (unit * code) ** 2
             left += (points[q, j] - unit * code) ** 2
         units[q], lengths[q] = unit, length
@@ -93,10 +99,10 @@ def encode_queries(
 
 @njit(cache=True, nogil=True)
 def dot(a: Array, b: Array) -> np.int32:
-    """The product of a row's codes (int8) and a query's (int16), if int32 holds it.
+    """The inner product of a row's codes (int8) and a query's codes (int16), if int32 can hold it.
 
-    Every cast is needed: numba would add up in int64, and LLVM multiplies sixteen pairs at once (``vpmaddwd``) only if
-    all is int32.
+    Every cast is needed: numba would add in int64, and LLVM multiplies sixteen pairs at once (``vpmaddwd``) only if
+    everything is int32.
     """
     total = np.int32(0)
     for j in range(a.shape[0]):
@@ -106,7 +112,7 @@ def dot(a: Array, b: Array) -> np.int32:
 
 @njit(cache=True, nogil=True)
 def lower_top(heap: Array, value: float) -> None:
-    """Replace the largest number of a heap, which is its first, by a smaller one."""
+    """Replace the first number of a heap, which is its largest, by ``value``, which is smaller."""
     place, count = 0, heap.shape[0]
     while True:
         child = 2 * place + 1
@@ -127,7 +133,7 @@ def scan(
     scales: Array,
     squares: Array,
     radii: Array,
-    asked: Array,
+    query_codes: Array,
     units: Array,
     lengths: Array,
     widths: Array,
@@ -141,40 +147,40 @@ def scan(
     counts: Array,
     begin: int,
 ) -> None:
-    """For each query: all rows that can be among its k nearest, and how close each can be at least.
+    """For each query, find all rows that can be among its k nearest, and a lower bound of each one's distance.
 
     Parameters
     ----------
     codes, scales, squares, radii
-        As of :func:`encode`, n rows; a row is within ``radii[i]`` of its code.
-    asked : (Q, d), int16
-        The queries' codes, so small that int32 holds every product.
+        See :func:`encode`; n rows, each within ``radii[i]`` of its code.
+    query_codes : (Q, d), int16
+        The queries' codes, so small that int32 holds every inner product.
     units, lengths, widths, slacks : (Q,), float64
-        A query is within ``widths[q]`` of ``units[q] * asked[q]``, whose squared length is ``lengths[q]``;
+        A query is within ``widths[q]`` of ``units[q] * query_codes[q]``, whose squared length is ``lengths[q]``;
         rounding moves a squared distance by less than ``slacks[q]``.
     among : (n,) or (0,), bool
-        Rows that may be answered; all if it is empty.
+        True for rows that may be returned; empty if all may.
     hidden : (h,), int64
-        Rows that are no answers, rising, of one query after the other.
+        Rows that must not be returned: those of the first query, rising, then those of the second, and so on.
     ends : (Q,), int64
-        Where each query's hidden rows end.
+        Where the hidden rows of each query end.
     best : (Q, k), float64
-        Infinite; written: the k smallest upper bounds of distances, the largest of them first.
+        Infinite on entry. Written: a heap of the k smallest upper bounds of distances, the largest of them first.
     rows : (Q, n), int64
     lows : (Q, n), float64
     counts : (Q,), int64
-        Zero; written with ``rows`` and ``lows``: how many rows each query has. Some are no longer among the k nearest,
-        because closer ones came later: their lows are above ``best[q, 0]``.
+        Zero on entry. Written, as ``rows`` and ``lows``: the number of rows of each query. Some of these rows are no
+        longer candidates, because closer ones came later: their lows are above ``best[q, 0]``.
     begin
-        The first row that is looked at.
+        The first row to look at.
     """
-    n, places = codes.shape[0], np.zeros(asked.shape[0], np.int64)
-    for q in range(1, asked.shape[0]):
+    n, places = codes.shape[0], np.zeros(query_codes.shape[0], np.int64)
+    for q in range(1, query_codes.shape[0]):
         places[q] = ends[q - 1]
     for first in range(begin, n, BLOCK_ROWS):
         last = min(first + BLOCK_ROWS, n)
-        for q in range(asked.shape[0]):
-            query, heap, place, count = asked[q], best[q], places[q], counts[q]
+        for q in range(query_codes.shape[0]):
+            query, heap, place, count = query_codes[q], best[q], places[q], counts[q]
             factor, length, width, slack = -2 * units[q], lengths[q], widths[q], slacks[q]
             kth = heap[0]
             for i in range(first, last):
@@ -182,7 +188,7 @@ def scan(
                     continue
                 square = squares[i] + factor * scales[i] * dot(codes[i], query) + length
                 radius = radii[i] + width
-                # No root is taken for a row that is too far away: nearly every one.
+                # Nearly every row is too far away. It is skipped without a square root.
                 if square - slack > (kth + radius) ** 2:
                     continue
                 while place < ends[q] and hidden[place] < i:

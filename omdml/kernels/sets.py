@@ -17,35 +17,44 @@ from omdml.kernels.dots import REORDER
 from omdml.kernels.memory import at_address
 from omdml.kernels.netvlad import Shape, axpy, backward, dot, forward, views
 
-# How far a block of parameters moves at most in one capped step, as a share of its start's length.
+# A capped step moves a block of parameters by this share of its length at the start, at most.
 REACH = 0.1
-# The largest rate. float32 can hold it.
+# The largest rate: a number that float32 can hold.
 FASTEST = 1e30
 
 
 class State(NamedTuple):
-    """Everything that learning changes, and what it is measured by."""
+    """Everything that learning changes, and the lengths that its steps are measured by."""
 
-    theta: Array  # (N,)     parameters, in the order of Net
-    velocity: Array  # (N,)  their last change
-    lengths: Array  # (4,)   of the blocks of parameters at the start
-    scale: Array  # (m,)     what a modality is multiplied by
-    sizes: Array  # (2,)     K and r
-    counts: Array  # (4,)    see counts.py
-    judged: Array  # (1,)    sets that the moments hold
-    mean: Array  # (r,)      running mean of the vectors of judged sets; empty if nothing is whitened
-    second: Array  # (r, r)  and of their products
+    # Parameters, in the order of ``Net``.
+    theta: Array  # (N,)
+    # Their last change.
+    velocity: Array  # (N,)
+    # Lengths of the blocks of parameters at the start.
+    lengths: Array  # (4,)
+    # Factor of each modality.
+    scale: Array  # (m,)
+    # K and r.
+    sizes: Array  # (2,)
+    # See counts.py.
+    counts: Array  # (4,)
+    # Number of sets in the moments.
+    judged: Array  # (1,)
+    # Running mean of the vectors of judged sets; empty if nothing is whitened.
+    mean: Array  # (r,)
+    # Running mean of their products.
+    second: Array  # (r, r)
 
 
 class Rule(NamedTuple):
-    """The hyperparameters as the walk takes them."""
+    """The hyperparameters in the form that the walk takes."""
 
     eta: float
     momentum: float
     decay: float
     # Whether steps are capped.
     exact: bool
-    # How many sets the moments go back.
+    # Number of sets over which the moments are averaged.
     memory: float
 
 
@@ -66,13 +75,13 @@ def walk(
     Parameters
     ----------
     rows : (N,)
-        Elements of all groups of all judgements.
+        Row numbers of the elements of all groups of all judgements.
     ends : (M,)
         Where each group ends among them.
     parts : (T, 3)
         Q, R and S of each judgement.
     addresses : (m,)
-        Of the modalities' feature matrices.
+        Addresses of the modalities' feature matrices.
     state
         Changed in place.
     gradient : (N,)
@@ -83,33 +92,33 @@ def walk(
     Returns
     -------
     T, or the index of the first judgement whose numbers overflow. With capped steps the state is then as it was before
-    that one, else it is spoilt: restore it.
+    that judgement; otherwise the caller must restore it.
     """
     group = begin = 0
     for t in range(parts.shape[0]):
         count = parts[t].sum()
-        some = ends[group : group + count] - begin
-        X = gather(rows[begin : begin + some[-1]], addresses, shape.n, state.scale, state.theta)
-        scores[t] = decide(X, some, parts[t, 0], parts[t, 1], shape, state, rule, gradient)
+        group_ends = ends[group : group + count] - begin
+        X = gather(rows[begin : begin + group_ends[-1]], addresses, shape.n, state.scale, state.theta)
+        scores[t] = decide(X, group_ends, parts[t, 0], parts[t, 1], shape, state, rule, gradient)
         if not math.isfinite(scores[t]):
             return t
         group += count
-        begin += some[-1]
+        begin += group_ends[-1]
     return parts.shape[0]
 
 
 @njit(cache=True)
 def gather(rows: Array, addresses: Array, n: Array, scale: Array, like: Array) -> Array:
-    """Elements (n, D): the modalities side by side, each scaled."""
+    """Elements (n, D) of these rows: the modalities side by side, each scaled."""
     X = np.empty((rows.shape[0], n.sum()), like.dtype)
-    at = 0
+    start = 0
     for i in range(n.shape[0]):
         table = at_address(addresses[i], 1 << 40, n[i], like)
         for e in range(rows.shape[0]):
             x = table[rows[e]]
             for j in range(n[i]):
-                X[e, at + j] = x[j] * scale[i]
-        at += n[i]
+                X[e, start + j] = x[j] * scale[i]
+        start += n[i]
     return X
 
 
@@ -117,7 +126,7 @@ def gather(rows: Array, addresses: Array, n: Array, scale: Array, like: Array) -
 def decide(
     X: Array, ends: Array, queries: int, relevant: int, shape: Shape, state: State, rule: Rule, gradient: Array
 ) -> float:
-    """Score one judgement and step; answers f, or NaN if numbers overflow."""
+    """Score one judgement and take a step. Returns f, or NaN if numbers overflow."""
     net, slope = views(state.theta, shape), views(gradient, shape)
     pooled = forward(X, ends, net)
     dv = np.zeros_like(pooled.v)
@@ -142,16 +151,16 @@ def decide(
 def judge(
     v: Array, groups: int, queries: int, relevant: int, logistic: Array, dv: Array, slope: Array
 ) -> tuple[float, float]:
-    """Logistic loss of query elements against sets, relevant and irrelevant pairs each averaged, and f (SETNET Eq. 2).
+    """Logistic loss, averaged over relevant and over irrelevant pairs of query element and set, and f (SETNET Eq. 2).
 
     Parameters
     ----------
     v : (>= groups, r)
         Queries, relevant sets, irrelevant sets.
     dv : (>= groups, r)
-        Zeros; written: the slope along v.
+        Zeros. Written: the gradient along v.
     slope : (2,)
-        Written: the slope along w and b.
+        Written: the gradient along w and b.
     """
     loss = f = 0.0
     slope[:] = 0.0
@@ -185,12 +194,12 @@ def sigmoid(z: float) -> float:
 def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) -> float:
     """``velocity <- momentum velocity - rate (gradient + decay theta)``, ``theta += velocity``.
 
-    Capped, a block's rate is the least of eta, (1 - momentum) loss / |gradient|^2 (the loss is at least 0), and what
-    moves the block, momentum included, by a tenth of its length at the start.
+    With capped steps, the rate of a block is the least of eta, ``(1 - momentum) loss / |gradient|^2`` (the loss is at
+    least 0), and the rate that moves the block, momentum included, by a tenth of its length at the start.
 
     Returns
     -------
-    The length of the gradient: if it is zero or not finite, nothing was done. Not finite if parameters are.
+    The length of the gradient. If it is zero or not finite, nothing was changed. NaN if parameters overflow.
     """
     squares = np.empty(4)
     for i in range(4):
@@ -225,7 +234,7 @@ def square(x: Array) -> float:
 
 @njit(cache=True, fastmath=REORDER)
 def move(theta: Array, velocity: Array, gradient: Array, momentum: float, rate: float, shrink: float) -> None:
-    """One block of parameters, in place."""
+    """Take the step of one block of parameters; ``theta`` and ``velocity`` change in place."""
     m, a, b = theta.dtype.type(momentum), theta.dtype.type(rate), theta.dtype.type(shrink)
     for j in range(theta.shape[0]):
         velocity[j] = m * velocity[j] - a * gradient[j] - b * theta[j]
@@ -234,7 +243,7 @@ def move(theta: Array, velocity: Array, gradient: Array, momentum: float, rate: 
 
 @njit(cache=True)
 def finite(x: Array) -> bool:
-    """Whether all of it is; not inside ``fastmath``, which may take ``x - x`` for zero."""
+    """Whether all numbers are finite. Not compiled with ``fastmath``, which may replace ``x - x`` by zero."""
     sound = True
     for j in range(x.shape[0]):
         sound &= math.isfinite(x[j])
@@ -243,7 +252,7 @@ def finite(x: Array) -> bool:
 
 @njit(cache=True)
 def remember(v: Array, state: State, memory: float) -> None:
-    """Take a set's vector into the running moments."""
+    """Update the running moments with a set's vector."""
     state.judged[0] += 1
     share = v.dtype.type(1.0 / min(np.float64(state.judged[0]), memory))
     for i in range(v.shape[0]):

@@ -11,8 +11,8 @@ from numba import njit
 def exact_step(loss: float, pp: float, qq: float, pq: float, aa: float, bb: float, ab: float, eta: float) -> float:
     """``min(eta, r*)``: r* the smallest rate at which ``loss(r) = loss - r |G|^2 + r^2 kappa`` is zero.
 
-    ``G = 2 (p a' - q b')``, ``kappa = |G a|^2 - |G b|^2``; if the loss never reaches zero, r* minimises it. Products
-    of the projections p, q and of the differences a, b are all it needs. NaN if these overflow.
+    ``G = 2 (p a' - q b')`` and ``kappa = |G a|^2 - |G b|^2``. If the loss never reaches zero, r* minimises it. The
+    arguments are inner products of the projections p, q and of the differences a, b. Returns NaN if these overflow.
     """
     g = 4.0 * (pp * aa + qq * bb - 2.0 * pq * ab)
     if not math.isfinite(g):

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.covariance import CovarianceEngine
-from omdml.engines.covariance_state import SYMMETRIC
-from omdml.engines.discriminant import symmetric
-from omdml.engines.parent import Parent, same
+from omdml.engines.second_order.covariance import CovarianceEngine
+from omdml.engines.second_order.discriminant import symmetric
+from omdml.engines.second_order.parent import Parent, same
+from omdml.engines.second_order.state import SYMMETRIC
 from omdml.errors import CorruptError, FeedbackError, ParameterError
 from omdml.initial import check_axes, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome

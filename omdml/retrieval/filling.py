@@ -23,8 +23,10 @@ PATTERNS = 16
 class Regression(NamedTuple):
     """From the modalities that are there, side by side and less their means, to each missing one."""
 
-    sample: Array  # (m, D), of what is there
-    solved: Mapping[str, Array]  # (m, d) a missing modality
+    # The modalities that are there.
+    sample: Array  # (m, D)
+    # Coefficients of each missing modality.
+    solved: Mapping[str, Array]  # (m, d)
 
 
 class Filling:

@@ -17,7 +17,7 @@
 The rows of parts that were added, and those that changes put, lie in one order, which parts (``after``) and lines
 (``row``) tell.
 
-:mod:`omdml.streams.catalogues.build` makes one and adds items to it.
+:mod:`omdml.streams.catalogues.building.build` makes one and adds items to it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from numpy.typing import NDArray
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
+from omdml.streams.bounded_files import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 from omdml.streams.catalogues.changes.change import Entry, Vectors
 from omdml.streams.catalogues.changes.journal import CHANGES, Record, append, locked, read
-from omdml.streams.catalogues.items import Items, checked_map
+from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.manifest import (
     DESCRIBER,
     IDS,
@@ -51,8 +52,8 @@ from omdml.streams.catalogues.manifest import (
 )
 from omdml.streams.catalogues.matrix import extend, map_rows, row_chunks
 from omdml.streams.catalogues.sets import decode_sets
+from omdml.streams.catalogues.verified import checked_map
 from omdml.streams.disk import put, sync
-from omdml.streams.regular import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
 THUMBNAILS = "thumbnails"
@@ -98,7 +99,7 @@ class MappedCatalogue(Items):
 
     @property
     def pictures(self) -> FolderPictures:
-        """Where the items' thumbnails are."""
+        """The thumbnails of the items."""
         return FolderPictures(self.path / THUMBNAILS)
 
     def verify(self) -> None:
@@ -115,7 +116,7 @@ class MappedCatalogue(Items):
     def _take_in_all(self) -> None:
         """Take in new parts and records in their order.
 
-        Raises CatalogueError if the folder holds another generation by now: open it anew to adopt that.
+        Raises CatalogueError if the folder holds another generation now: open it again to adopt that.
         """
         while not self._take_in(self._new_manifest()):
             # A part came before a record, and was named after the manifest had been read.
@@ -131,7 +132,7 @@ class MappedCatalogue(Items):
         if manifest.generation != self.generation or manifest.parts[:known] != self._parts:
             raise CatalogueError(
                 f"catalogue {self.path} was opened as generation {self.generation} and now holds "
-                f"{manifest.generation}: open it anew to adopt that"
+                f"{manifest.generation}: open it again to adopt that"
             )
         self._stamp = stamp
         self.manifest = manifest
@@ -142,7 +143,7 @@ class MappedCatalogue(Items):
         added = manifest.parts[len(self._parts) :] if manifest else ()
         try:
             steps, offset = self._steps(added)
-            rows = len(self._ids) + sum(one.count if isinstance(one, Part) else one.rows for one in steps)
+            rows = len(self._ids) + sum(entry.count if isinstance(entry, Part) else entry.rows for entry in steps)
             if rows > len(self._ids):
                 self._map_rows(rows)
             ids = self._ids_of(added) if added else []
@@ -313,7 +314,7 @@ class FolderPictures:
         (self._folder / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """The names of all files."""
+        """The names of all stored thumbnails."""
         return sorted(path.name for path in self._folder.iterdir()) if self._folder.is_dir() else []
 
 
@@ -327,11 +328,11 @@ def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> byte
         with opened(path) as file:
             file.seek(sum(part.size(path.name) for part in known))
             for part in written:
-                left = os.fstat(file.fileno()).st_size - file.tell()
+                unread = os.fstat(file.fileno()).st_size - file.tell()
                 # Memory for what is asked for is taken before it is read.
-                if not 0 <= part.size(path.name) <= left:
+                if not 0 <= part.size(path.name) <= unread:
                     raise CatalogueError(
-                        f"{path}: {left} bytes left, expected {part.size(path.name)}: restore or build again"
+                        f"{path}: {unread} bytes left, expected {part.size(path.name)}: restore or build again"
                     )
                 lines.append(file.read(part.size(path.name)))
                 if hashlib.sha256(lines[-1]).hexdigest() != part.sha256[path.name]:

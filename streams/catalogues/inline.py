@@ -46,7 +46,7 @@ class InlineTable:
         for one, vectors in inline.items():
             rows[one] = len(self)
             self._inline.append((rows[one], vectors))
-        return np.array([rows[one] for one in ids], np.int64)
+        return np.array([rows[item] for item in ids], np.int64)
 
     @property
     def features(self) -> dict[str, NDArray[np.float32]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import islice, repeat
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.coordinates import MAPPED, CoordinateMap
-from omdml.errors import CatalogueError, CorruptError
+from omdml.coordinates import MAPPED
+from omdml.errors import CatalogueError
 from omdml.retrieval.filling import Filling
 from omdml.streams.catalogues.changes.change import (
     Change,
@@ -32,9 +31,11 @@ from omdml.streams.catalogues.changes.change import (
 )
 from omdml.streams.catalogues.changes.describing import described
 from omdml.streams.catalogues.changes.settling import Settled
-from omdml.streams.catalogues.manifest import Manifest, Modality
-from omdml.streams.catalogues.scaling import not_finite, scaled
+from omdml.streams.catalogues.manifest import Manifest
+from omdml.streams.catalogues.mapped_items import MappedItems, mapped_rows, no_map
+from omdml.streams.catalogues.scaling import not_finite, scaled_checked
 from omdml.streams.catalogues.sets import ItemSet
+from omdml.streams.catalogues.verified import checked_describer, checked_map
 from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.thumbnails import Pictures, own_name
 from omdml.streams.protocols.catalogue import Catalogue
@@ -85,9 +86,9 @@ class Items:
         # One thread at a time takes in what is new, and one changes.
         self._taking_in, self._changing = threading.Lock(), threading.Lock()
 
-    def __contains__(self, one: object) -> bool:
+    def __contains__(self, item: object) -> bool:
         """Whether an item of this id is known."""
-        return one in self._row_of
+        return item in self._row_of
 
     def refresh(self) -> int:
         """Take in what was added and changed since; answers how many rows. Rows that were there keep their numbers."""
@@ -100,7 +101,7 @@ class Items:
     def prepare(self, changes: Iterable[Change]) -> Prepared:
         """Changes of one request, ready to be made; raises ChangeError."""
         changes = list(changes)
-        brings = any(one.text is not None or one.picture is not None for one in changes)
+        brings = any(change.text is not None or change.picture is not None for change in changes)
         changes, thumbnails = described(self.describer if brings else None, changes)
         return prepare(self, changes, self._to_store)._replace(thumbnails=thumbnails)
 
@@ -118,7 +119,7 @@ class Items:
 
     @property
     def pictures(self) -> Pictures:
-        """Where the items' thumbnails are."""
+        """The thumbnails of the items."""
         raise NotImplementedError
 
     def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
@@ -140,7 +141,10 @@ class Items:
                 self._keep_thumbnails(batches, settled.results)
                 self.refresh()
             position = self.shown.position
-            return [one._replace(position=position) if isinstance(one, Changed) else one for one in settled.results]
+            return [
+                result._replace(position=position) if isinstance(result, Changed) else result
+                for result in settled.results
+            ]
 
     def attributed_since(self, count: int) -> set[str] | None:
         """See :class:`omdml.streams.protocols.catalogue.Catalogue`."""
@@ -162,12 +166,12 @@ class Items:
             for item, data in batch.thumbnails.items() if isinstance(result, Changed) else ():
                 self.pictures.write(own_name(item), data)
 
-    def in_sets(self, one: str) -> bool:
+    def in_sets(self, item: str) -> bool:
         """Whether the item of this id is an element of a set."""
         sets = self.sets
         if self._elements[0] is not sets:
             self._elements = sets, frozenset(row for rows in sets.values() for row in rows.tolist())
-        return self._row_of.get(one) in self._elements[1]
+        return self._row_of.get(item) in self._elements[1]
 
     def _take_in_all(self) -> None:
         """What :meth:`refresh` does, before it says what it did."""
@@ -214,7 +218,10 @@ class Items:
         """
         if not vectors or not vectors.keys() <= self.dims.keys():
             return self.scale(vectors)
-        made = {name: _scaled(name, self.manifest.modalities[name], x) for name, x in vectors.items()}
+        made = {
+            name: scaled_checked(name, self.manifest.modalities[name].scaling, self.dims[name], x)
+            for name, x in vectors.items()
+        }
         if len(made) < len(self.dims):
             made = self._filling(made)
         if lost := [name for name, x in made.items() if not_finite(x)]:
@@ -238,7 +245,10 @@ class Items:
                 f"vectors of {', '.join(sorted(vectors)) or 'no modality'}, catalogue {self.where} has "
                 f"{', '.join(sorted(self.dims))}: bring one of each"
             )
-        return {name: _scaled(name, self.manifest.modalities[name], vectors[name]) for name in self.dims}
+        return {
+            name: scaled_checked(name, self.manifest.modalities[name].scaling, self.dims[name], vectors[name])
+            for name in self.dims
+        }
 
     def _know(self, ids: Iterable[str]) -> None:
         """Number these ids on from the last one; their vectors are in ``features``."""
@@ -283,167 +293,10 @@ class Items:
         """Look up the elements of these sets, whose items are known. Whoever reads goes on with the mapping it has."""
         if not sets:
             return
-        rows = self.rows([item for one in sets for item in one.items])
+        rows = self.rows([item for item_set in sets for item in item_set.items])
         if rows.min(initial=0) < 0:
             raise CatalogueError(f"catalogue {self.where}: a set names an item that is not there: build it again")
         rows.flags.writeable = False
         ends = np.cumsum([len(one.items) for one in sets])
         added = {one.set: rows[end - len(one.items) : end] for one, end in zip(sets, ends, strict=True)}
         self.sets = {**self.sets, **added}
-
-
-class MappedItems:
-    """A catalogue as models on mapped coordinates see it: one modality, whatever the items are described by.
-
-    Everything else is the catalogue's own, so items that are added to it are in here too.
-    """
-
-    def __init__(self, items: Items, coordinate_map: CoordinateMap) -> None:
-        self._items, self._map = items, coordinate_map
-        self.dims: Mapping[str, int] = items.manifest.mapped_dims
-        self.raw_dims = items.dims
-        self.generation = items.generation
-        self.ids = items.ids
-
-    @property
-    def first(self) -> int:
-        """How many items the generation began with."""
-        return self._items.first
-
-    @property
-    def describer(self) -> Describer | None:
-        """What describes pictures and texts."""
-        return self._items.describer
-
-    @property
-    def pictures(self) -> Pictures:
-        """Where the items' thumbnails are."""
-        return self._items.pictures
-
-    @property
-    def sets(self) -> Mapping[str, NDArray[np.int64]]:
-        """Row numbers of a set's elements by its id."""
-        return self._items.sets
-
-    @property
-    def features(self) -> Mapping[str, NDArray[np.float32]]:
-        """The coordinates (n, d) of all items."""
-        return dict.fromkeys(self.dims, self._items.mapped)
-
-    def in_coordinates(self, coordinates: str) -> Catalogue:
-        """The catalogue itself, or this."""
-        return self._items.in_coordinates(coordinates)
-
-    def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Row numbers of these ids, -1 for an unknown one."""
-        return self._items.rows(ids)
-
-    @property
-    def shown(self) -> Shown:
-        """Which rows are items by now."""
-        return self._items.shown
-
-    @property
-    def refreshed_at(self) -> float:
-        """When somebody last looked for changes."""
-        return self._items.refreshed_at
-
-    @property
-    def attributes(self) -> Mapping[str, Mapping[str, Value]]:
-        """Of items whose attributes were changed."""
-        return self._items.attributes
-
-    def attributed_since(self, count: int) -> set[str] | None:
-        """Items whose attributes may have changed since then."""
-        return self._items.attributed_since(count)
-
-    def refresh(self) -> int:
-        """Take in what was added and changed since; answers how many rows."""
-        return self._items.refresh()
-
-    def prepare(self, changes: Iterable[Change]) -> Prepared:
-        """Changes of one request, ready to be made; raises ChangeError."""
-        return self._items.prepare(changes)
-
-    def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
-        """Make the changes of some requests, as the catalogue does."""
-        return self._items.change(batches)
-
-    def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """Coordinates of raw vectors (n, d) a modality; raises CatalogueError as the catalogue does."""
-        return self._mapped(self._items.scale(vectors))
-
-    def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """The same for vectors of some modalities; raises CatalogueError as the catalogue does."""
-        return self._mapped(self._items.scale_some(vectors))
-
-    def _mapped(self, features: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-        return dict.fromkeys(self.dims, mapped_rows(self._map, features))
-
-
-def mapped_rows(coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Coordinates (n, d) of scaled vectors; CatalogueError if one is not finite."""
-    made = coordinate_map.apply(vectors)
-    if at := not_finite(made):
-        raise CatalogueError(
-            f"row {at[0]} lies so far out that its coordinate {at[1]} is {made[at]}, which makes no finite float32"
-        )
-    return made
-
-
-def no_map(where: str) -> CatalogueError:
-    """The error for a catalogue whose items have no mapped coordinates."""
-    return CatalogueError(
-        f"catalogue {where} has no map, which coordinates = {MAPPED!r} needs: build it again with "
-        'omdml catalogue build --map --replace, or set coordinates = "features"'
-    )
-
-
-def checked_map(manifest: Manifest, where: str, data: bytes | None) -> CoordinateMap | None:
-    """The map in these bytes; CatalogueError if they are not those that the manifest names."""
-    if manifest.map is None:
-        return None
-    if data is None or hashlib.sha256(data).hexdigest() != manifest.map.sha256:
-        what = "is missing" if data is None else "has another sha256 than the manifest says"
-        raise CatalogueError(f"catalogue {where}: its map of coordinates {what}: restore it, or build it again")
-    try:
-        found = CoordinateMap.from_bytes(data)
-    except CorruptError as error:
-        raise CatalogueError(f"catalogue {where}: {error}") from error
-    if (found.dims, found.dim) != (manifest.dims, manifest.map.dim):
-        raise CatalogueError(
-            f"catalogue {where}: its map takes {found.dims} to {found.dim} coordinates, the manifest says "
-            f"{manifest.dims} and {manifest.map.dim}: restore it, or build it again"
-        )
-    return found
-
-
-def checked_describer(manifest: Manifest, where: str, read: Callable[[], bytes | None]) -> Describer | None:
-    """The describer that the manifest names, out of what ``read`` gives; raises CatalogueError if it is another."""
-    if manifest.describer is None:
-        return None
-    data = read()
-    if data is None or hashlib.sha256(data).hexdigest() != manifest.describer.sha256:
-        what = "is missing" if data is None else "has another sha256 than the manifest says"
-        raise CatalogueError(
-            f"catalogue {where}: what describes its pictures and texts {what}: restore it, or build it again"
-        )
-    try:
-        return Describer.from_bytes(data)
-    except CorruptError as error:
-        raise CatalogueError(f"catalogue {where}: {error}") from error
-
-
-def _scaled(name: str, modality: Modality, raw: NDArray[Any]) -> NDArray[np.float32]:
-    try:
-        vectors = np.asarray(raw, np.float64)
-    except (TypeError, ValueError) as error:
-        raise CatalogueError(f"modality {name!r}: not numbers (n, {modality.dim}): {error}") from error
-    if vectors.ndim != 2 or vectors.shape[1] != modality.dim:
-        raise CatalogueError(f"modality {name!r}: shape {vectors.shape}, expected (n, {modality.dim})")
-    made = scaled(modality.scaling, vectors)
-    if at := not_finite(vectors) or not_finite(made):
-        raise CatalogueError(
-            f"modality {name!r}: row {at[0]}, column {at[1]} is {vectors[at]}, which makes no finite float32"
-        )
-    return made

@@ -133,7 +133,7 @@ def generation_of(
 
 
 def encode_manifest(manifest: Any) -> bytes:
-    """JSON, floats in full."""
+    """The manifest as JSON. Floats have all their digits, so that every reader scales alike."""
     return msgspec.json.encode(manifest, enc_hook=lambda array: array.tolist())
 
 

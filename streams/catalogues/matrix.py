@@ -1,7 +1,7 @@
 """A matrix of float32 in a ``.npy`` file that grows by rows.
 
 numpy's header leaves room for more digits of the first dimension, so to grow is to append rows and write the header
-anew. The file is one that ``numpy.load`` reads at any time.
+again. The file is one that ``numpy.load`` reads at any time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from omdml.streams.regular import opened
+from omdml.streams.bounded_files import opened
 
 DTYPE = np.dtype("<f4")
 # What numpy raises of damaged files: it parses a header written in Python.

@@ -1,4 +1,4 @@
-"""A catalogue by its address."""
+"""Opens a catalogue by its address: a folder, or a URL of Redis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
 from omdml.streams.catalogues.manifest import Manifest
-from omdml.streams.catalogues.redis import RedisCatalogue, is_redis_url, read_redis_manifest
+from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
+from omdml.streams.catalogues.redis.current import read_redis_manifest
+from omdml.streams.catalogues.redis.place import is_redis_url
 
 
 def open_catalogue(place: str | Path, name: str | None = None) -> MappedCatalogue | RedisCatalogue:

@@ -52,7 +52,7 @@ class UnitNorm(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="uni
 
 
 class Unscaled(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="none"):
-    """Vectors as they are."""
+    """Leaves vectors as they are."""
 
     def fitted(self, vectors: Floats) -> Unscaled:
         """Itself: there is nothing to fit."""
@@ -98,3 +98,19 @@ def not_finite(vectors: NDArray[Any]) -> tuple[int, int] | None:
         return None
     row, column = np.argwhere(~finite)[0]
     return int(row), int(column)
+
+
+def scaled_checked(name: str, scaling: Scaling, dim: int, raw: NDArray[Any]) -> NDArray[np.float32]:
+    """Raw vectors (n, dim) of a modality, scaled; CatalogueError if the shape is wrong or a value is not finite."""
+    try:
+        vectors = np.asarray(raw, np.float64)
+    except (TypeError, ValueError) as error:
+        raise CatalogueError(f"modality {name!r}: not numbers (n, {dim}): {error}") from error
+    if vectors.ndim != 2 or vectors.shape[1] != dim:
+        raise CatalogueError(f"modality {name!r}: shape {vectors.shape}, expected (n, {dim})")
+    made = scaled(scaling, vectors)
+    if place := not_finite(vectors) or not_finite(made):
+        raise CatalogueError(
+            f"modality {name!r}: row {place[0]}, column {place[1]} is {vectors[place]}, which makes no finite float32"
+        )
+    return made

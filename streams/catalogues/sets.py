@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from omdml.errors import CatalogueError
 from omdml.feedback import Id
+from omdml.streams.bounded_files import LINE_CHARACTERS, read_regular, text_lines
 from omdml.streams.catalogues.tables.table import require_columns
-from omdml.streams.regular import LINE_CHARACTERS, read_regular, text_lines
 
 # The most bytes of a file of sets.
 SETS_BYTES = 1 << 30
@@ -42,11 +42,11 @@ def open_sets(sets: str | Path | Sets | None) -> list[ItemSet]:
     if sets is None:
         return []
     if isinstance(sets, Mapping):
-        return [_converted("sets", one, items) for one, items in sets.items()]
+        return [_converted("sets", name, items) for name, items in sets.items()]
     path = Path(sets)
     try:
         if path.suffix.lower() == ".csv":
-            return [_converted(str(path), one, items) for one, items in _read_csv(path).items()]
+            return [_converted(str(path), name, items) for name, items in _read_csv(path).items()]
         if path.suffix.lower() in JSON_LINES:
             return decode_sets(read_regular(path, SETS_BYTES), str(path))
     except (OSError, csv.Error, UnicodeDecodeError) as error:
@@ -60,20 +60,20 @@ def check_sets(sets: Iterable[ItemSet], items: Container[str], taken: Container[
     ``taken`` are ids of sets that are there already.
     """
     seen: set[str] = set()
-    for one in sets:
-        if one.set in items:
-            raise CatalogueError(f"set {one.set!r} is named like an item, and an item is a set of one: rename it")
-        if one.set in seen or one.set in taken:
-            raise CatalogueError(f"set {one.set!r} is there twice: give each set once")
-        if unknown := [item for item in one.items if item not in items]:
-            raise CatalogueError(f"set {one.set!r} names item {unknown[0]!r}, which is not in the catalogue")
-        if len(set(one.items)) < len(one.items):
-            raise CatalogueError(f"set {one.set!r} names an item twice: each of its elements is there once")
-        seen.add(one.set)
+    for item_set in sets:
+        if item_set.set in items:
+            raise CatalogueError(f"set {item_set.set!r} is named like an item, and an item is a set of one: rename it")
+        if item_set.set in seen or item_set.set in taken:
+            raise CatalogueError(f"set {item_set.set!r} is there twice: give each set once")
+        if unknown := [item for item in item_set.items if item not in items]:
+            raise CatalogueError(f"set {item_set.set!r} names item {unknown[0]!r}, which is not in the catalogue")
+        if len(set(item_set.items)) < len(item_set.items):
+            raise CatalogueError(f"set {item_set.set!r} names an item twice: each of its elements is there once")
+        seen.add(item_set.set)
 
 
 def encode_sets(sets: Iterable[ItemSet]) -> bytes:
-    """JSON lines."""
+    """Sets as JSON lines, one set a line."""
     return _encoder.encode_lines(list(sets))
 
 
@@ -89,12 +89,12 @@ def decode_sets(data: bytes, where: str) -> list[ItemSet]:
     return sets
 
 
-def _converted(where: str, one: Any, items: Iterable[Any]) -> ItemSet:
+def _converted(where: str, name: Any, items: Iterable[Any]) -> ItemSet:
     try:
-        return msgspec.convert({"set": one, "items": list(items)}, ItemSet)
+        return msgspec.convert({"set": name, "items": list(items)}, ItemSet)
     except msgspec.ValidationError as error:
         problem = "has no elements: name at least one item, or leave it out" if not list(items) else str(error)
-        raise CatalogueError(f"{where}: set {one!r:.80} {problem}") from error
+        raise CatalogueError(f"{where}: set {name!r:.80} {problem}") from error
 
 
 def _read_csv(path: Path) -> dict[str, list[str]]:

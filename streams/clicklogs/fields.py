@@ -68,7 +68,7 @@ def _named(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(name)
     if isinstance(value, list):
-        named = (one for one in value if isinstance(one, Mapping) and one.get("name") == name)
+        named = (entry for entry in value if isinstance(entry, Mapping) and entry.get("name") == name)
         return next(named, {}).get("value")
     return None
 

@@ -112,8 +112,8 @@ class Joined:
             return
         ranks = [rank for rank in page.shown.values() if rank is not None]
         if len(set(ranks)) < len(ranks) or len(ranks) not in (0, len(page.shown)):
-            found = f"{len(page.shown)} items, {len(ranks)} ranks, {len(set(ranks))} of them different"
-            yield page.line, FeedbackError(f"page {name!r:.80}: {found}, expected another rank for each item")
+            counts = f"{len(page.shown)} items, {len(ranks)} ranks, {len(set(ranks))} of them different"
+            yield page.line, FeedbackError(f"page {name!r:.80}: {counts}, expected another rank for each item")
             return
         event = Page(
             model=page.model,

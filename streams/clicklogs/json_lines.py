@@ -90,10 +90,10 @@ def metarank(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
 
 
 def _shown(record: Record, fields: Fields, items: list[str]) -> Shown:
-    at = seconds(fields.value(record, "at"), fields.path("at"))
+    time = seconds(fields.value(record, "at"), fields.path("at"))
     page, query = fields.text(record, "page"), fields.text(record, "query")
     return Shown(
-        page, query, items, model=fields.optional(record, "model"), at=at, user=fields.optional(record, "user")
+        page, query, items, model=fields.optional(record, "model"), at=time, user=fields.optional(record, "user")
     )
 
 

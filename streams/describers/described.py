@@ -81,7 +81,7 @@ def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> li
                 f"letters, digits and _ . -, other than {', '.join(taken) or 'any modality'}"
             )
     tables = {path: columns_of(path) for path in inputs if path.suffix.lower() in TABLES}
-    found = []
+    present = []
     for name in sources.texts:
         holders = [path for path, columns in tables.items() if name in columns]
         if len(holders) != 1:
@@ -89,8 +89,8 @@ def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> li
             raise CatalogueError(
                 f"--text {name}: {len(holders)} tables have such a column, expected one; the inputs are {shown}"
             )
-        found.append(TextColumn(holders[0], id_column, name))
-    return found
+        present.append(TextColumn(holders[0], id_column, name))
+    return present
 
 
 def new_describer(sources: Sources, columns: Sequence[TextColumn], ids: Sequence[str]) -> Describer:

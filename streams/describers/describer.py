@@ -156,22 +156,22 @@ class Describer:
 
     @property
     def digest(self) -> str:
-        """Sha256 of its bytes."""
+        """The SHA-256 of the describer's bytes."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
         """Safetensors: ``onnx``, the model's file, and ``<column>/terms``, ``/weights`` and ``/basis`` a column."""
         tensors: dict[str, NDArray[Any]] = {}
-        told: dict[str, Any] = {"texts": list(self.texts)}
+        description: dict[str, Any] = {"texts": list(self.texts)}
         for name, words in self.texts.items():
             tensors |= {f"{name}/terms": words.terms, f"{name}/weights": words.weights, f"{name}/basis": words.basis}
         if self.pictures:
-            told["looks"] = list(self.pictures.looks)
+            description["looks"] = list(self.pictures.looks)
             if model := self.pictures.model:
-                told["preparation"] = msgspec.to_builtins(model.preparation)
+                description["preparation"] = msgspec.to_builtins(model.preparation)
                 tensors["onnx"] = np.frombuffer(model.data, np.uint8)
         # Safetensors without a tensor cannot be written.
-        return pack(tensors or {"nothing": np.zeros(1, np.uint8)}, {"describer": told}, DESCRIBER)
+        return pack(tensors or {"nothing": np.zeros(1, np.uint8)}, {"describer": description}, DESCRIBER)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Describer:
@@ -181,9 +181,9 @@ class Describer:
         """
         tensors, metadata = unpack(data, DESCRIBER)
         try:
-            told = metadata["describer"]
-            texts = {name: _words(tensors, name) for name in told["texts"]}
-            looks, preparation = told.get("looks"), told.get("preparation")
+            description = metadata["describer"]
+            texts = {name: _words(tensors, name) for name in description["texts"]}
+            looks, preparation = description.get("looks"), description.get("preparation")
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"{DESCRIBER.what}: not of this kind ({error!r}): damaged") from error
         if looks is None:
@@ -200,7 +200,7 @@ class Describer:
 
 
 def thumbnail_file(described: Described) -> bytes:
-    """A picture's thumbnail as WebP."""
+    """A thumbnail of a picture, encoded as WebP."""
     return encoded(described.thumbnail)
 
 

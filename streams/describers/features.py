@@ -18,9 +18,9 @@ def features_of(
     Raises DescriberError, also if a modality comes twice.
     """
     if describer is None:
-        told = "a picture" if text is None else "text"
+        kind = "a picture" if text is None else "text"
         raise DescriberError(
-            f"the catalogue was built from vectors alone and cannot describe {told}: send features, or build it with "
+            f"the catalogue was built from vectors alone and cannot describe {kind}: send features, or build it with "
             "--pictures or --text",
             "no_describer",
         )

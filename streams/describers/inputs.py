@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.folder import LEFT_OUT
 from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.tables.inputs import Inputs
@@ -18,7 +19,6 @@ from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.sources import TABLES, LeftOut, Sources, read_columns
 from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.disk import put
-from omdml.streams.regular import opened
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ def describe_inputs(
     ``tables`` are those of the inputs that have vectors. Raises CatalogueError.
     """
     sources.check()
-    paths = [] if isinstance(inputs, Mapping) else [Path(one) for one in inputs]
+    paths = [] if isinstance(inputs, Mapping) else [Path(path) for path in inputs]
     columns = text_columns(sources, paths, id_column)
     if describer is not None and not describer.serves(sources):
         describer = None
@@ -60,7 +60,7 @@ def describer_for_more(catalogue: Items, sources: Sources) -> Describer:
 def write_left_out(folder: Path, left_out: Sequence[LeftOut]) -> None:
     """List the files that gave no picture, a line of JSON each; no list if there are none."""
     if left_out:
-        put(folder / LEFT_OUT, b"".join(msgspec.json.encode(one) + b"\n" for one in left_out))
+        put(folder / LEFT_OUT, b"".join(msgspec.json.encode(entry) + b"\n" for entry in left_out))
         log.warning("pictures_left_out", count=len(left_out), listed_in=LEFT_OUT, first=left_out[0].reason)
     else:
         (folder / LEFT_OUT).unlink(missing_ok=True)

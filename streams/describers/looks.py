@@ -38,8 +38,8 @@ def color(pixels: Pixels) -> Vector:
 def edges(pixels: Pixels) -> Vector:
     """Histograms of oriented gradients (Dalal and Triggs 2005), 9 orientations, 6 x 6 cells in blocks of 2 x 2: 900."""
     grey = pixels.mean(axis=-1)
-    found: Vector = _skimage("feature").hog(grey, ORIENTATIONS, (CELL, CELL), (2, 2), block_norm="L2-Hys")
-    return found
+    histogram: Vector = _skimage("feature").hog(grey, ORIENTATIONS, (CELL, CELL), (2, 2), block_norm="L2-Hys")
+    return histogram
 
 
 def texture(pixels: Pixels) -> Vector:

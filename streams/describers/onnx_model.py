@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import read_regular
 from omdml.streams.catalogues.tables.table import MAX_DIM
 from omdml.streams.describers.pictures import WORKING_SIDE, Pixels, stretched
-from omdml.streams.regular import read_regular
 
 MODALITY = "onnx"
 MAX_MODEL_BYTES = 512 << 20

@@ -14,9 +14,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import read_regular
 from omdml.streams.describers.describer import Described, Describer, PictureDescriber
 from omdml.streams.describers.pictures import MAX_FILE_BYTES, PictureError, open_picture
-from omdml.streams.regular import read_regular
 
 # Pictures that a process describes before it answers, and such parts that wait for each process.
 TOGETHER, AHEAD = 16, 4

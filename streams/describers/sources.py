@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import LINE_CHARACTERS, opened, text_lines
 from omdml.streams.catalogues.tables.table import UNREADABLE, require_columns
 from omdml.streams.describers.onnx_model import Preparation
 from omdml.streams.describers.pictures import ENDINGS
-from omdml.streams.regular import LINE_CHARACTERS, opened, text_lines
 
 TABLES = (".csv", ".parquet")
 
@@ -57,7 +57,7 @@ def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
 
     Raises CatalogueError if the folder cannot be read.
     """
-    found: dict[str, Path] = {}
+    path_of: dict[str, Path] = {}
     left_out: list[LeftOut] = []
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -68,11 +68,13 @@ def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
             expected = ", ".join(ENDINGS)
             reason = "it is a folder" if path.is_dir() else f"its name does not end as a picture's does: {expected}"
             left_out.append(LeftOut(str(path), reason))
-        elif path.stem in found:
-            left_out.append(LeftOut(str(path), f"{found[path.stem].name} is the picture of item {path.stem!r} already"))
+        elif path.stem in path_of:
+            left_out.append(
+                LeftOut(str(path), f"{path_of[path.stem].name} is the picture of item {path.stem!r} already")
+            )
         else:
-            found[path.stem] = path
-    return dict(sorted(found.items())), left_out
+            path_of[path.stem] = path
+    return dict(sorted(path_of.items())), left_out
 
 
 def read_columns(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -125,10 +127,10 @@ def _read_parquet(path: Path, id_column: str, names: Sequence[str]) -> Iterator[
         for batch in file.iter_batches(batch_size=4096, columns=[id_column, *names]):
             ids = batch.column(id_column).to_pylist()
             columns = [batch.column(name).to_pylist() for name in names]
-            for row, one in enumerate(ids):
-                if not isinstance(one, str | int):
-                    raise CatalogueError(f"{path}: an id is {one!r:.80}, expected text or a whole number in every row")
-                yield str(one), ["" if column[row] is None else str(column[row]) for column in columns]
+            for row, item in enumerate(ids):
+                if not isinstance(item, str | int):
+                    raise CatalogueError(f"{path}: an id is {item!r:.80}, expected text or a whole number in every row")
+                yield str(item), ["" if column[row] is None else str(column[row]) for column in columns]
 
 
 def _parquet(path: Path) -> Any:

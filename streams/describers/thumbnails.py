@@ -37,7 +37,7 @@ class Pictures(Protocol):
         """Keep these bytes, durably; raises CatalogueError."""
 
     def remove(self, name: str) -> None:
-        """Keep them no longer."""
+        """Delete the thumbnail of this name, if there is one."""
 
     def names(self) -> list[str]:
         """The names of all that is kept."""
@@ -76,7 +76,7 @@ class Index(msgspec.Struct, frozen=True):
         return Cell(atlas.first, row - atlas.first)
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """The index as JSON."""
         return msgspec.json.encode(self)
 
 
@@ -94,7 +94,7 @@ class Thumbnails(Protocol):
         """Add the picture of the next row's item; None if it has none."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the last atlas, which may be incomplete."""
 
 
 class SingleWriter:

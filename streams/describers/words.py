@@ -49,7 +49,7 @@ class Words:
 
     @property
     def dim(self) -> int:
-        """Numbers of a vector."""
+        """How many numbers a vector has."""
         return int(self.basis.shape[1])
 
     @classmethod
@@ -128,7 +128,7 @@ def terms_of(text: str) -> Iterator[str]:
     for word in words:
         yield word
         around = f"<{word}>"
-        yield from (f"#{around[at : at + 3]}" for at in range(len(around) - 2))
+        yield from (f"#{around[start : start + 3]}" for start in range(len(around) - 2))
     yield from (f"{first} {second}" for first, second in pairwise(words))
 
 

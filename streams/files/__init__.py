@@ -1,1 +1,1 @@
-"""A feedback log in files."""
+"""A feedback log in files: a folder of segments, or one file that is rotated."""

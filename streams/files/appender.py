@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from omdml.streams.regular import open_regular
+from omdml.streams.bounded_files import open_regular
 
 
 class Appender:
@@ -56,5 +56,4 @@ class Appender:
             self._dirty = False
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)

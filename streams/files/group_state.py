@@ -11,9 +11,9 @@ import msgspec
 
 from omdml.errors import GapError, SourceError
 from omdml.formats import COMMIT
+from omdml.streams.bounded_files import open_regular, read_regular
 from omdml.streams.disk import put, take_lock
 from omdml.streams.files.log import OFFSET_BITS, Log, reaching
-from omdml.streams.regular import open_regular, read_regular
 
 COMMIT_BYTES = 64 << 10
 
@@ -80,7 +80,7 @@ class GroupState:
                 os.close(descriptor)
 
     def unlock(self) -> None:
-        """Let another reader take over."""
+        """Release the lock, so that another reader can take over."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -102,7 +102,7 @@ class GroupState:
         if committed.topic_id != self.log.topic_id:
             raise GapError(
                 f"{self.path}: committed in log {committed.topic_id}, but {self.log.path} is log {self.log.topic_id}, "
-                "made anew since: remove that file to read this log from its beginning"
+                "made again since: remove that file to read this log from its beginning"
             )
         return committed
 

@@ -69,7 +69,7 @@ def to_text(data: bytes) -> Text:
 
 
 def to_bytes(text: Text) -> bytes:
-    """The inverse of :func:`to_text`."""
+    """The bytes that :func:`to_text` made the text from."""
     return text.base64 if isinstance(text, Binary) else text.encode()
 
 
@@ -104,8 +104,8 @@ def decode_lines(lines: Iterable[bytes], partition: Partition, offset: int) -> l
     records = []
     splice = _SPLICE.match
     for line in lines:
-        if found := splice(line):
-            timestamp, key, rest = found.groups()
+        if pieces := splice(line):
+            timestamp, key, rest = pieces.groups()
             records.append(Record(partition, offset, b"{" + rest, key, float(timestamp)))
         elif line.startswith(_ENVELOPE):
             records.append(_unwrapped(line, partition, offset))

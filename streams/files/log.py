@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from omdml.errors import SourceError
+from omdml.streams.bounded_files import opened
 from omdml.streams.disk import put_if_absent
-from omdml.streams.regular import opened
 
 OFFSET_BITS = 40
 IDENTITY_BYTES = 33

@@ -20,14 +20,14 @@ def newest_records(path: str | Path, most_bytes: int) -> Newest:
         return Newest([], whole=True)
     log = open_log(path, quiet_s=0.0)
     begin = _begin(log, most_bytes)
-    reader, found = LogReader(log), list[Record]()
+    reader, newest = LogReader(log), list[Record]()
     reader.seek(begin)
     try:
         while records := reader.take(BATCH):
-            found += records
+            newest += records
     finally:
         reader.close()
-    return Newest(found, whole=begin <= log.oldest() << OFFSET_BITS)
+    return Newest(newest, whole=begin <= log.oldest() << OFFSET_BITS)
 
 
 def _begin(log: Log, most_bytes: int) -> int:
@@ -42,7 +42,7 @@ def _begin(log: Log, most_bytes: int) -> int:
 
 
 def _size(log: Log, number: int) -> int:
-    """Bytes in a segment."""
+    """The size of a segment in bytes."""
     descriptor = log.open(number)
     if descriptor is None:
         return 0

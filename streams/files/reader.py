@@ -101,7 +101,7 @@ class LogReader:
             return []
 
     def close(self) -> None:
-        """Let the open segment go."""
+        """Close the segment that is open, if any."""
         if self._tail is not None:
             self._tail.close()
             self._tail = None

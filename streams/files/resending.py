@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator
 
 from omdml.errors import SourceError
+from omdml.streams.bounded_files import open_regular
 from omdml.streams.disk import take_lock
 from omdml.streams.files.log import reaching
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Dismissed, Letter, Position, Resent, headers_again, named
 from omdml.streams.protocols.log import Record, Sink
-from omdml.streams.regular import open_regular
 
 
 class FileSender:
@@ -49,7 +49,7 @@ class FileSender:
         self._letters.flush()
 
     def dismiss(self, letter: Letter) -> None:
-        """The mark, on the disk."""
+        """Write a mark that says the letter was dismissed, and wait until it is durable."""
         self._letters.send(Dismissed(letter.position).encode(), letter.model)
         self._letters.flush()
 

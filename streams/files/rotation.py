@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from omdml.errors import GapError, SourceError
+from omdml.streams.bounded_files import open_regular, opened
 from omdml.streams.disk import locked
 from omdml.streams.files.log import FIRST, identify, reaching
 from omdml.streams.files.tail import read_first_line
-from omdml.streams.regular import open_regular, opened
 
 LEDGER_LINE = re.compile(rb"(\d{1,19}) (\d{1,20}) ([0-9a-f]{64})")
 # A writer may go on for a moment in a file that was renamed under it.
@@ -27,7 +27,7 @@ QUIET_S = 1.0
 
 
 class Segment(NamedTuple):
-    """A line of the ledger."""
+    """A line of the ledger: a file that was rotated away."""
 
     number: int
     inode: int
@@ -120,14 +120,14 @@ class RotatedLog:
         return time.monotonic() - self._still[1] >= self.quiet_s
 
     def growing(self) -> Path:
-        """The file itself."""
+        """The file that other programs append to."""
         return self.path
 
     def next_segment(self) -> None:
-        """Rotating is somebody else's business."""
+        """Do nothing: other programs rotate this file."""
 
     def thin_out(self, most: int) -> list[str]:
-        """Likewise."""
+        """Do nothing: other programs delete rotated files."""
         return []
 
     def beside(self, name: str) -> Path:
@@ -149,16 +149,16 @@ class RotatedLog:
     def _survey(self) -> dict[int, LogFile]:
         """Where each segment lies now; what was never seen before is numbered, oldest first."""
         with opened(self.identity, "r+b") as ledger, locked(ledger.fileno()):
-            known, found = read_ledger(ledger), self._find()
-            places = match(known, found, self.path)
+            known, files = read_ledger(ledger), self._find()
+            places = match(known, files, self.path)
             self._last = known[-1].number if known else FIRST - 1
-            behind = max((found.index(file) + 1 for file in places.values()), default=0)
+            behind = max((files.index(file) + 1 for file in places.values()), default=0)
             seen, placed = {segment.sha256 for segment in known}, list(places.values())
             # A file with a first line that was seen before is new only if it lies behind all that is known: it may be
             # the copy of a segment that is about to be truncated. By their times alone, which a clock that was set
             # back makes older, files are not passed over.
-            strangers = [file for at, file in enumerate(found)
-                         if file not in placed and (at >= behind or file.sha256 not in seen)]  # fmt: skip
+            strangers = [file for index, file in enumerate(files)
+                         if file not in placed and (index >= behind or file.sha256 not in seen)]  # fmt: skip
             for file in strangers:
                 self._last += 1
                 places[self._last] = file
@@ -229,4 +229,4 @@ def read_ledger(ledger: IO[bytes]) -> list[Segment]:
             f"{ledger.name}: line {sound.index(None) + 2} is damaged, which tells apart the log's segments: restore "
             "the file, or remove it to read the log as a new one (omdml worker --accept-gap)"
         )
-    return [Segment(int(found[1]), int(found[2]), found[3].decode()) for found in sound if found]
+    return [Segment(int(match[1]), int(match[2]), match[3].decode()) for match in sound if match]

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from omdml.errors import GapError
+from omdml.streams.bounded_files import open_regular
 from omdml.streams.files.log import FIRST, identify, reaching
-from omdml.streams.regular import open_regular
 
 _NAME = re.compile(r"(\d{8,})\.jsonl")
 
@@ -30,7 +30,7 @@ class SegmentedLog:
             self._growing = max(self._numbers(), default=FIRST)
 
     def oldest(self) -> int:
-        """The lowest number there is."""
+        """The lowest segment number; that of a first segment if there is none."""
         return min(self._numbers(), default=FIRST)
 
     def newest(self) -> tuple[int, int]:
@@ -57,17 +57,17 @@ class SegmentedLog:
         return number + 1 if os.path.exists(self._segment(number + 1)) else None
 
     def growing(self) -> Path:
-        """The newest segment."""
+        """The newest segment, which is still appended to."""
         while os.path.exists(self._segment(self._growing + 1)):
             self._growing += 1
         return self._segment(self._growing)
 
     def next_segment(self) -> Path:
-        """The one after the newest."""
+        """The path of the segment after the newest one."""
         return self._segment(self._growing + 1)
 
     def thin_out(self, most: int) -> list[str]:
-        """The oldest ones go."""
+        """Delete the oldest segments until the others have at most ``most`` bytes; the names of deleted files."""
         paths = [self._segment(number) for number in self._numbers()]
         sizes = [path.stat().st_size for path in paths]
         gone = []

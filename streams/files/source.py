@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from omdml.errors import GapError, SourceError
+from omdml.streams.bounded_files import open_regular
 from omdml.streams.disk import locked, sync
 from omdml.streams.files.appender import Appender
 from omdml.streams.files.group_state import Committed, GroupState
@@ -22,7 +23,6 @@ from omdml.streams.files.lines import encode_line
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.protocols.log import Listener, Partition, Record
-from omdml.streams.regular import open_regular
 
 SEGMENT_BYTES = 256 << 20
 # Seconds between two looks at the file while lines keep coming.
@@ -108,10 +108,10 @@ class FileSource:
         return False
 
     def backlog(self, position: int, end: int) -> int:
-        """Bytes, over all segments between."""
+        """Bytes from a position to an end, over all segments between them."""
         (number, byte), (newest, size) = divmod(position, 1 << OFFSET_BITS), divmod(end, 1 << OFFSET_BITS)
         with reaching(self.log.path):
-            return size - byte + sum(self._segment_bytes(one) for one in range(number, newest))
+            return size - byte + sum(self._segment_bytes(between) for between in range(number, newest))
 
     def _segment_bytes(self, number: int) -> int:
         try:
@@ -127,11 +127,11 @@ class FileSource:
             os.close(descriptor)
 
     def begin(self, partition: Partition) -> int:
-        """Where the oldest segment begins."""
+        """The offset at which the oldest segment begins."""
         return self.log.oldest() << OFFSET_BITS
 
     def end(self, partition: Partition) -> int:
-        """Where the newest segment ends."""
+        """The offset at which the newest segment ends."""
         newest, size = self.log.newest()
         return newest << OFFSET_BITS | size
 
@@ -234,7 +234,7 @@ class FileSink:
                 self._file.sync()
 
     def close(self) -> None:
-        """Flush, and let go."""
+        """Flush, then close the file and release its lock."""
         try:
             self.flush()
         finally:

@@ -55,7 +55,7 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """The size of the file in bytes."""
         return os.fstat(self.descriptor).st_size
 
     @property
@@ -100,7 +100,6 @@ class Tail:
         return True
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self.descriptor)
 
     def _split(self, chunk: bytes) -> None:

@@ -26,7 +26,7 @@ class NoGroupState(GroupState):
     """What a reader keeps that belongs to no group: nothing."""
 
     def lock(self) -> None:
-        """Keep nobody away."""
+        """Take no lock: a reader without a group excludes nobody."""
 
     def unlock(self) -> None:
         """Do nothing, because nobody was kept away."""

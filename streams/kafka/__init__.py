@@ -1,1 +1,1 @@
-"""A feedback log in Kafka."""
+"""A feedback log in Kafka: topics, reading, sending, routing."""

@@ -23,11 +23,11 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
     """The extents of a topic fit for feedback, by partition number; raises SourceError as a worker would."""
     admin = open_admin(options)
     try:
-        found = require(admin, options, topic)
+        description = require(admin, options, topic)
     finally:
         admin.close()
     consumer = open_consumer(options, group, None, SESSION_S)
-    places = [TopicPartition(topic, number) for number in range(found.partitions)]
+    places = [TopicPartition(topic, number) for number in range(description.partitions)]
     limit_ms = int(ANSWER_LIMIT_S * 1000)
     try:
         with translated(options, f"looking at topic {topic!r}"):
@@ -37,7 +37,7 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
     finally:
         leave(consumer, group)
     return [
-        Extent(Partition(found.id, tp.partition), begins[tp], ends[tp], offset)
+        Extent(Partition(description.id, tp.partition), begins[tp], ends[tp], offset)
         for tp, offset in zip(places, committed, strict=True)
     ]
 
@@ -47,10 +47,14 @@ def members(options: KafkaOptions, topic: str, group: str) -> list[Member]:
     admin = open_admin(options)
     try:
         with translated(options, f"looking at group {group!r}"), suppress(kafka.errors.GroupIdNotFoundError):
-            found = admin.describe_groups([group])[group]["members"]
+            described = admin.describe_groups([group])[group]["members"]
             return [
-                Member(one["group_instance_id"] or one["client_id"], one["client_host"].lstrip("/"), _owned(one, topic))
-                for one in found
+                Member(
+                    member["group_instance_id"] or member["client_id"],
+                    member["client_host"].lstrip("/"),
+                    _owned(member, topic),
+                )
+                for member in described
             ]
     finally:
         admin.close()
@@ -60,4 +64,4 @@ def members(options: KafkaOptions, topic: str, group: str) -> list[Member]:
 def _owned(member: Mapping[str, Any], topic: str) -> list[int]:
     """Numbers of the partitions that a member was given; none in the midst of a rebalance."""
     given = member["member_assignment"]["assigned_partitions"] if member["member_assignment"] else []
-    return [number for one in given if one["topic"] == topic for number in one["partitions"]]
+    return [number for assignment in given if assignment["topic"] == topic for number in assignment["partitions"]]

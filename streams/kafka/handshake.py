@@ -13,8 +13,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from omdml.errors import SourceRefused
+from omdml.streams.bounded_files import opened
 from omdml.streams.kafka.options import KafkaOptions, refused
-from omdml.streams.regular import opened
 
 LIMIT_S = 3.0
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")

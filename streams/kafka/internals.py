@@ -1,4 +1,4 @@
-"""Everything that omdml takes from inside kafka-python: each with the reason, and nothing of it anywhere else.
+"""Everything that omdml takes from inside kafka-python: each with the reason, and used nowhere else.
 
 For each, tests/streams/kafka/test_internals.py holds what the public interface lacks.
 It fails once that is there: then the function here goes.
@@ -59,7 +59,7 @@ def refresh_metadata(consumer: Any) -> None:
 def topic_id(consumer: Any, topic: str) -> Any:
     """The identity of the topic that a consumer reads, as it last heard; None if it has not heard.
 
-    Only this one is refreshed before records of a topic made anew are handed out. The admin client would be asked, and
+    Only this one is refreshed before records of a topic made again are handed out. The admin client would be asked, and
     cost a round trip, for every poll.
     """
     return consumer._cluster.topic_id(topic)

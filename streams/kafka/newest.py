@@ -31,12 +31,14 @@ def newest_records(options: KafkaOptions, topic: str, group: str, most: int, wit
         admin = open_admin(options)
     try:
         with translated(options, f"describing topic {topic!r}"):
-            found = describe(admin, topic)
+            description = describe(admin, topic)
     finally:
         admin.close()
-    if found is None:
+    if description is None:
         return Newest([], whole=True)
-    places = {TopicPartition(topic, number): Partition(found.id, number) for number in range(found.partitions)}
+    places = {
+        TopicPartition(topic, number): Partition(description.id, number) for number in range(description.partitions)
+    }
     consumer = open_consumer(options, group, None, SESSION_S)
     try:
         with translated(options, f"reading the newest events of topic {topic!r}"):
@@ -76,16 +78,16 @@ def first_records(
     SourceError.
     """
     places = {TopicPartition(topic, partition.number): partition for partition in offsets}
-    found: dict[Partition, Record] = {}
+    records: dict[Partition, Record] = {}
     if not places:
-        return found
+        return records
     consumer, until = open_consumer(options, group, None, SESSION_S), time.monotonic() + within_s
     try:
         with translated(options, f"reading topic {topic!r}"):
             consumer.assign(list(places))
             for tp, partition in places.items():
                 consumer.seek(tp, offsets[partition])
-            while len(found) < len(places) and time.monotonic() < until:
+            while len(records) < len(places) and time.monotonic() < until:
                 try:
                     batches = consumer.poll(timeout_ms=milliseconds(SLICE_S), max_records=1)
                 except Unreadable:
@@ -93,8 +95,8 @@ def first_records(
                     consumer.pause(internals.drop_batch(consumer))
                     continue
                 for tp, batch in batches.items():
-                    found[places[tp]] = as_records(places[tp], batch)[0]
+                    records[places[tp]] = as_records(places[tp], batch)[0]
                     consumer.pause(tp)
     finally:
         leave(consumer, group)
-    return found
+    return records

@@ -70,7 +70,7 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         }
 
     def redact(self, text: str) -> str:
-        """The text, without the passwords."""
+        """The text with all passwords replaced by asterisks."""
         for name in SECRETS:
             if secret := getattr(self, name):
                 text = text.replace(secret, "***")

@@ -25,5 +25,5 @@ class KafkaSender:
             transaction.send(self._letters, Dismissed(letter.position).encode(), letter.model)
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Close the connection to the cluster."""
         self._transactions.close()

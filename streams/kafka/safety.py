@@ -62,7 +62,7 @@ def groups(options: KafkaOptions, prefix: str) -> list[str]:
     admin = open_admin(options)
     try:
         with translated(options, "listing the groups"):
-            names = [str(found["group_id"]) for found in admin.list_groups()]
+            names = [str(group["group_id"]) for group in admin.list_groups()]
     finally:
         admin.close()
     return sorted(name for name in names if name.startswith(prefix))

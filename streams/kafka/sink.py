@@ -31,7 +31,7 @@ EVENT_OVERHEAD_BYTES = 512
 
 
 class Sent(NamedTuple):
-    """An event on its way."""
+    """An event that was handed to the producer and is not acknowledged yet."""
 
     acknowledgement: Any
     key: str | None
@@ -135,7 +135,7 @@ class KafkaSink:
             )
 
     def close(self) -> None:
-        """Flush, and let go of the cluster in any case. Twice is once."""
+        """Flush, and close the connection in any case. A second call does nothing."""
         if self._closed:
             return
         self._closed = True

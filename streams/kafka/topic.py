@@ -13,7 +13,7 @@ from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
 
 class Topic(NamedTuple):
-    """A topic as the cluster describes it; one created anew under the same name has another ``id``."""
+    """A topic as the cluster describes it; one created again under the same name has another ``id``."""
 
     id: str
     partitions: int
@@ -76,13 +76,13 @@ def open_admin(options: KafkaOptions) -> Any:
 
 def describe(admin: Any, name: str) -> Topic | None:
     """The topic as it is now, None if there is none; raises what kafka-python raises."""
-    (found,) = admin.describe_topics([name])
-    error = kafka.errors.for_code(found["error_code"])
+    (description,) = admin.describe_topics([name])
+    error = kafka.errors.for_code(description["error_code"])
     if error is kafka.errors.UnknownTopicOrPartitionError:
         return None
     if error is not kafka.errors.NoError:
         raise error(f"topic {name!r}")
-    return Topic(str(found["topic_id"]), len(found["partitions"]))
+    return Topic(str(description["topic_id"]), len(description["partitions"]))
 
 
 def look_up(options: KafkaOptions, name: str) -> Topic | None:
@@ -133,5 +133,5 @@ def max_message_bytes(admin: Any, options: KafkaOptions, name: str) -> int:
 
 def _setting(admin: Any, name: str, key: str) -> str:
     resource = ConfigResource(ConfigResourceType.TOPIC, name, configs={key: None})
-    found = admin.describe_configs([resource], config_filter="all")
-    return str(found["topic"][name][key]["value"])
+    answer = admin.describe_configs([resource], config_filter="all")
+    return str(answer["topic"][name][key]["value"])

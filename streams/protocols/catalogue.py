@@ -32,7 +32,7 @@ class Catalogue(Protocol):
 
     @property
     def generation(self) -> str:
-        """Its name."""
+        """The generation's name."""
 
     @property
     def first(self) -> int:
@@ -65,11 +65,11 @@ class Catalogue(Protocol):
 
     @property
     def pictures(self) -> Pictures:
-        """Where the items' thumbnails are."""
+        """The thumbnails of the items."""
 
     @property
     def shown(self) -> Shown:
-        """Which rows are items by now."""
+        """Which rows are items now."""
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
@@ -111,5 +111,5 @@ class Catalogue(Protocol):
         """Take in what was added to the generation and changed since; answers how many rows. Rows keep their numbers.
 
         Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError if the place
-        can no longer tell, as when it holds another generation by now.
+        can no longer tell, as when it holds another generation now.
         """

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Partition(NamedTuple):
-    """An ordered part of a log. ``topic_id`` is the log's identity, not its name: a log created anew has another."""
+    """An ordered part of a log. ``topic_id`` is the log's identity, not its name: a log created again has another."""
 
     topic_id: str
     number: int
@@ -128,4 +128,4 @@ class Sink(Protocol):
         """Return when everything sent is durable and acknowledged; raise SourceError when it could not be."""
 
     def close(self) -> None:
-        """Flush, and let go."""
+        """Flush, then release all resources."""

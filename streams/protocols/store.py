@@ -47,7 +47,7 @@ class Claim(NamedTuple):
 class Marks(dict[Partition, int]):
     """Offsets by partition, and the store's present ``run``, a word that only tells whether it is still the same.
 
-    A store that was started anew, failed over or was brought back from a copy has another one: it may have forgotten
+    A store that was started again, failed over or was restored from a copy has another one: it may have forgotten
     what was acknowledged. Empty if that cannot be told.
     """
 
@@ -57,7 +57,7 @@ class Marks(dict[Partition, int]):
 
 
 class CheckpointStore(Protocol):
-    """Where learning resumes from."""
+    """Stores checkpoints, from which learning resumes."""
 
     def claim(self, model: str) -> Claim:
         """Become the owner: raise the model's epoch (counter and random nonce), answer its newest valid checkpoint.
@@ -90,7 +90,7 @@ class CheckpointStore(Protocol):
 
         Behind it only if it is to go ``back``: late writes of an earlier owner look alike. If a ``placement`` is
         given, and another one is recorded for the log of the checkpoint's home, the answer is MOVED: what was learned
-        under the earlier one may belong to another partition by now.
+        under the earlier one may belong to another partition now.
         The checkpoint before it is kept as well. Raises StoreLost if the store knows no epoch of the model.
         """
 
@@ -167,11 +167,11 @@ class Watch(Protocol):
         """Models that may have moved, as soon as there is one; empty after ``timeout_s``."""
 
     def close(self) -> None:
-        """Let go."""
+        """Release all resources. The store must not be used afterwards."""
 
 
 class SnapshotStore(Protocol):
-    """What nodes serve from."""
+    """Stores snapshots, from which nodes answer queries."""
 
     @property
     def store_id(self) -> str:
@@ -218,7 +218,7 @@ class SnapshotStore(Protocol):
         """
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """Hints about these models."""
+        """Start to receive hints that these models' pointers moved."""
 
 
 class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):

@@ -35,11 +35,11 @@ class Saved(NamedTuple):
         """How far the model was taken."""
         return ModelPosition(Partition(*self.home), self.next)
 
-    def replaces(self, kept: Saved | None, back: bool = False) -> Written:
+    def replaces(self, stored: Saved | None, back: bool = False) -> Written:
         """Whether this one may take the place of the kept one; another home is neither ahead nor behind."""
-        if kept == self:
+        if stored == self:
             return Written.ALREADY
-        behind = kept is not None and kept.home == self.home and self.next < kept.next
+        behind = stored is not None and stored.home == self.home and self.next < stored.next
         return Written.FENCED if behind and not back else Written.STORED
 
 
@@ -53,14 +53,14 @@ def new_secret() -> bytes:
     return secrets.token_hex(32).encode()
 
 
-def read_secret(kept: bytes, where: str) -> bytes:
+def read_secret(data: bytes, where: str) -> bytes:
     """The 32 bytes of a secret that a store keeps; raises StoreError, which does not show what was found."""
-    if not re.fullmatch(b"[0-9a-f]{64}", kept):
+    if not re.fullmatch(b"[0-9a-f]{64}", data):
         raise StoreError(
-            f"{where}: holds {len(kept)} bytes that are no secret, expected 64 hexadecimal digits: restore it from a "
+            f"{where}: holds {len(data)} bytes that are no secret, expected 64 hexadecimal digits: restore it from a "
             "backup. If there is none, remove it: a new secret is made, and other events are held out from then on"
         )
-    return bytes.fromhex(kept.decode())
+    return bytes.fromhex(data.decode())
 
 
 def next_epoch(owner: str | None) -> str:
@@ -118,5 +118,5 @@ def store_lost(model: str, where: str) -> StoreLost:
     return StoreLost(
         f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed. If the model "
         "was deleted meanwhile, nothing else is lost: start this again. If the store was emptied, restore a backup, or "
-        "learn anew: omdml topics rewind, or if the log is in files, an empty store and another log.group"
+        "learn again: omdml topics rewind, or if the log is in files, an empty store and another log.group"
     )

@@ -47,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def snapshot(self) -> SnapshotKey:
-        """Which snapshot it is about."""
+        """The snapshot that the entry is about."""
         return self.version, self.digest
 
     def pointer(self, store_id: str) -> Pointer:
@@ -56,7 +56,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return Pointer(serial, self.version, self.digest, self.epoch, self.at, self.pinned and serial > 0, store_id)
 
     def as_history(self) -> dict[str, Any]:
-        """The line that operators see."""
+        """The entry as a line of the history that operators see."""
         return {name: getattr(self, name) for name in self.__struct_fields__ if name != "live"}
 
 
@@ -155,11 +155,11 @@ def kind_of_move(live: Pointer | None, version: int, pin: bool) -> str:
 
 def newest_publication(entries: Iterable[Entry], version: int | None = None) -> Entry | None:
     """The last entry, among these in order, that brought a snapshot (of ``version``)."""
-    found = None
+    newest = None
     for candidate in entries:
         if candidate.what in PUBLICATIONS and version in (None, candidate.version):
-            found = candidate
-    return found
+            newest = candidate
+    return newest
 
 
 def destination(entries: Iterable[Entry], version: int | None, live: Pointer | None) -> Entry | None:
@@ -170,9 +170,9 @@ def destination(entries: Iterable[Entry], version: int | None, live: Pointer | N
     """
     entries = list(entries)
     if live and live.version == version:
-        found = newest_publication((entry for entry in entries if entry.digest == live.digest), version)
-        if found:
-            return found
+        target = newest_publication((entry for entry in entries if entry.digest == live.digest), version)
+        if target:
+            return target
     allowed = newest_publication((entry for entry in entries if entry.reason in ("", PINNED)), version)
     return allowed or (None if version is None else newest_publication(entries, version))
 

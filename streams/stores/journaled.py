@@ -60,9 +60,9 @@ class JournaledSnapshots(ABC):
             if self.owner_of(model) != epoch:
                 return Written.FENCED
             number, last = book.last()
-            live, at = (last.live if last else None), time.time()
+            live, now = (last.live if last else None), time.time()
             newest = book.newest() if last else None
-            entry = journal.publication(live, newest, key, epoch=epoch, at=at, held=held, store_id=self.store_id)
+            entry = journal.publication(live, newest, key, epoch=epoch, at=now, held=held, store_id=self.store_id)
             if isinstance(entry, Written):
                 return entry
             book.write(key, data)
@@ -79,11 +79,11 @@ class JournaledSnapshots(ABC):
         return one_by_one(self.publish, publications)
 
     def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
-        """The live pointers."""
+        """The live pointers of these models; None for a model without one."""
         return [self.current(model) for model in models]
 
     def current(self, model: str) -> Pointer | None:
-        """The live pointer."""
+        """The live pointer of a model; None if nothing was published."""
         _, last = self.journal(model).last()
         return last.live if last else None
 
@@ -93,8 +93,8 @@ class JournaledSnapshots(ABC):
         while True:
             pointer = self.current(model)
             if version is not None and (pointer is None or pointer.version != version):
-                found = destination((entry for _, entry in book.entries()), version, pointer)
-                pointer = found.pointer(self.store_id) if found else None
+                target = destination((entry for _, entry in book.entries()), version, pointer)
+                pointer = target.pointer(self.store_id) if target else None
             if pointer is None:
                 return None
             data = book.read((pointer.version, pointer.digest))
@@ -131,8 +131,8 @@ class JournaledSnapshots(ABC):
             live = last.live if last else None
             target = destination(entries, version, live)
             if target is None or book.read(target.snapshot) is None:
-                kept = [entry.version for entry in entries if entry.what in PUBLICATIONS]
-                raise not_kept(model, version, kept, str(self))
+                versions = [entry.version for entry in entries if entry.what in PUBLICATIONS]
+                raise not_kept(model, version, versions, str(self))
             entry = journal.move(live, target, why, pin=pin, at=time.time(), store_id=self.store_id)
             if entry.live and book.append(number + 1, entry):
                 return entry.live

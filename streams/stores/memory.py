@@ -42,7 +42,7 @@ class MemoryModel:
         return newest_publication(entry for _, entry in self.entries())
 
     def entries(self) -> list[tuple[int, Entry]]:
-        """All that were not dropped."""
+        """All entries that were not dropped, with their numbers."""
         with self._changed:
             return list(self._journal.items())
 
@@ -57,7 +57,7 @@ class MemoryModel:
             return True
 
     def drop_entries(self, numbers: Iterable[int]) -> None:
-        """Forget entries."""
+        """Drop the entries of these numbers."""
         with self._changed:
             for number in numbers:
                 self._journal.pop(number, None)
@@ -67,11 +67,11 @@ class MemoryModel:
         self._bytes[key] = data
 
     def read(self, key: SnapshotKey) -> bytes | None:
-        """The bytes of a snapshot."""
+        """The bytes of a snapshot; None if they are gone."""
         return self._bytes.get(key)
 
     def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
-        """Forget the bytes of snapshots."""
+        """Drop the bytes of these snapshots."""
         for key in keys:
             self._bytes.pop(key, None)
 
@@ -113,7 +113,7 @@ class MemoryStore(JournaledSnapshots):
         return self._secret
 
     def claim(self, model: str) -> Claim:
-        """Become the owner."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._changed:
             state = self._models.setdefault(model, MemoryModel(self._changed))
             state.owner = next_epoch(state.owner)
@@ -127,20 +127,22 @@ class MemoryStore(JournaledSnapshots):
             return Claim(state.owner, None)
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
-        """Become the owner of each."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return one_by_one(self.claim, ((model,) for model in models))
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
         """The positions of the newest checkpoints."""
         with self._changed:
             known = [(model, self._models[model]) for model in models if model in self._models]
-            return {model: one.checkpoints[one.damaged][0].position for model, one in known if one.checkpoints}
+            return {
+                model: stored.checkpoints[stored.damaged][0].position for model, stored in known if stored.checkpoints
+            }
 
     def peek(self, model: str) -> Checkpoint | None:
-        """The newest valid checkpoint."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._changed:
-            kept = list(self._models[model].checkpoints) if model in self._models else []
-        sound = (read_checkpoint(model, data, str(self), quiet=True) for _, data in kept)
+            checkpoints = list(self._models[model].checkpoints) if model in self._models else []
+        sound = (read_checkpoint(model, data, str(self), quiet=True) for _, data in checkpoints)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
     def save(
@@ -164,12 +166,14 @@ class MemoryStore(JournaledSnapshots):
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
-        """Keep each of these."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return one_by_one(self.save, ((*save, False, placement) for save in saves))
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; the run is the store's id."""
-        return Marks({one: self._marks[one] for one in partitions if one in self._marks}, self.store_id)
+        return Marks(
+            {partition: self._marks[partition] for partition in partitions if partition in self._marks}, self.store_id
+        )
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
         """Set a mark, if it is as expected."""
@@ -192,7 +196,7 @@ class MemoryStore(JournaledSnapshots):
             return as_expected
 
     def models(self) -> list[str]:
-        """Names of the models."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return sorted(self._models)
 
     def delete(self, model: str) -> None:
@@ -224,7 +228,7 @@ class MemoryWatch:
         self._closed = False
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Models whose pointers moved."""
+        """Wait until the pointers of some models moved, and return these models."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._moved(), timeout_s)
             moved = self._moved()
@@ -232,7 +236,7 @@ class MemoryWatch:
             return moved
 
     def close(self) -> None:
-        """End a wait at once."""
+        """End a wait of another thread at once."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -15,7 +15,7 @@ class RetentionOf(Protocol):
     """Which snapshots stay, model by model."""
 
     def of(self, model: str) -> Retention:
-        """What holds for this model."""
+        """The retention of a model."""
 
 
 class Retention(NamedTuple):
@@ -30,7 +30,7 @@ class Retention(NamedTuple):
     days: int = 7
 
     def of(self, model: str) -> Retention:
-        """The same for every model."""
+        """Itself: the retention is the same for all models."""
         return self
 
     def superfluous(self, published: Mapping[Key, float]) -> list[Key]:

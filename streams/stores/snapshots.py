@@ -7,12 +7,12 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
 
 
-def not_kept(model: str, version: int | None, kept: list[int], where: str) -> NotKept:
+def not_kept(model: str, version: int | None, versions: list[int], where: str) -> NotKept:
     """The error for a version that nobody can go to."""
     asked = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
     return NotKept(
-        f"model {model!r}: {asked} in {where}; versions kept: {', '.join(map(str, sorted(kept))) or 'none'}: choose "
-        "one of these"
+        f"model {model!r}: {asked} in {where}; versions kept: {', '.join(map(str, sorted(versions))) or 'none'}: "
+        "choose one of these"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record, Sink, Source
 from tests.support.listeners import Recorder

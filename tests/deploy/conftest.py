@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from deploy.local import ServiceError, fetch
+from deploy.local import ServiceError
+from deploy.local.fetching import fetch
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from deploy.grafana.board import BOARD
-from deploy.local import cache
-from deploy.local.tool import run
+from deploy.local.fetching import cache
+from deploy.local.fetching.tool import run
 
 PACKAGES = ("@grafana/schema@13.2.3", "typescript@5.9.3")
 TYPES = BOARD.with_name("board_types.ts").read_text()

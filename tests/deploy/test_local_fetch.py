@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import ServiceError, cache, fetch, truststore
-from deploy.local.tool import run
+from deploy.local import ServiceError
+from deploy.local.fetching import cache, fetch, truststore
+from deploy.local.fetching.tool import run
 
 ROOT = Path(__file__).parents[2]
 FETCHER = """
 import sys, time
 from pathlib import Path
-from deploy.local import cache
+from deploy.local.fetching import cache
 
 def build(into):
     (into / "half").write_text("")

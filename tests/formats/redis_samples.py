@@ -10,7 +10,8 @@ from typing import Any
 import redis
 
 from omdml import formats
-from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
+from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
+from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.stores.redis.store import RedisStore
 from tests.formats import redis_dump
 from tests.formats.samples import Sample, check_catalogue, check_filled, fill, make_changes, small_catalogue

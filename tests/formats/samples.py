@@ -20,7 +20,7 @@ from omdml.errors import FeedbackError
 from omdml.formats import Format
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue
 from omdml.streams.catalogues.items import Items

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from omdml.engines.distinct import SLOTS, distinct, mark
+from omdml.engines.second_order.distinct import SLOTS, distinct, mark
 
 
 def marked(items, *more):

@@ -14,7 +14,7 @@ from omdml.formats import LETTER
 from omdml.letter_reasons import REASONS
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import CUT_BYTES, MAX_LETTER_BYTES, DeadLetters, Letter, read_letters
-from omdml.streams.memory import MemoryLog, MemorySink
+from omdml.streams.memory_log import MemoryLog, MemorySink
 from omdml.streams.protocols.log import Partition, Record
 from tests.support.files import read_records
 

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from deploy.local.fetch import Systemd
+from deploy.local.fetching.fetch import Systemd
 from tests.support.processes import ROOT, die_with_parent
 
 # Run as the first process of new namespaces of mounts, processes and control groups. What it mounts is seen by nobody

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from deploy.local import fetch
+from deploy.local.fetching import fetch
 
 # Nobody waits longer than for the condition: patience costs time only if a test fails.
 PATIENCE_MS = 30_000

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.testing import assert_allclose
 
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError
 from omdml.streams.catalogues.items import Items
 from tests.support import worlds

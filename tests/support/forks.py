@@ -10,7 +10,7 @@ import multiprocessing
 from collections.abc import Callable
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.support.worlds", "omdml.streams.catalogues.build", "pyarrow.parquet"])
+FORKS.set_forkserver_preload(["tests.support.worlds", "omdml.streams.catalogues.building.build", "pyarrow.parquet"])
 LIMIT_S = 120.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from omdml.metrics import Metric, ProjectionMetric
-from omdml.workers.node.gallery import Query
+from omdml.workers.node.galleries.gallery import Query
 
 DIMS = {"color": 6, "text": 11}
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from omdml.streams.catalogues.building.build import build_catalogue
+from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.describers.sources import Sources
 from omdml.workers.demo.products import Product, draw_products, picture
 
@@ -41,6 +43,15 @@ def write_shop(folder: Path, count: int = COUNT) -> tuple[Path, Sources]:
             (pictures / f"{product.id}.png").write_bytes(data)
             rows.writerow([product.id, product.description, number, number % 7])
     return folder / "products.csv", Sources(pictures, [TEXT])
+
+
+def described_catalogue(folder: Path) -> MappedCatalogue:
+    """The catalogue in ``folder`` of the pictures and the words alone; its sources lie beside it."""
+    _, sources = write_shop(folder.parent)
+    table = folder.parent / "words.csv"
+    lines = [f"{product.id},{product.description}" for product, _ in drawn()]
+    table.write_text("\n".join([f"id,{TEXT}", *lines]) + "\n")
+    return build_catalogue(folder, [table], sources=Sources(sources.pictures, [TEXT]))
 
 
 def png_that_says(width, height):

@@ -10,7 +10,8 @@ import time
 import httpx
 import yaml
 
-from deploy.local import Server, fetch
+from deploy.local import Server
+from deploy.local.fetching import fetch
 from tests.support.processes import ROOT
 
 FASTER = 20

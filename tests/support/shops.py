@@ -11,12 +11,12 @@ import numpy as np
 from omdml import LOMDML
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
-from omdml.streams.memory import MemoryLog, MemorySink
+from omdml.streams.memory_log import MemoryLog, MemorySink
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.access import Access
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.node.catalogues import Current
-from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.app import create_app
 from omdml.workers.node.http.server import HttpServer
 from omdml.workers.node.node import RetrievalNode
 from tests.support.waiting import wait_until_ready

@@ -17,11 +17,11 @@ from omdml import LEARNERS, LOMDML
 from omdml.builders import from_labels
 from omdml.errors import FeedbackError, StoreError
 from omdml.feedback import ONLY_TASK, AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.extents import Extent
 from omdml.streams.letters import DeadLetters, read_letters
-from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Record
 from omdml.streams.stores.memory import MemoryStore

@@ -11,7 +11,7 @@ import msgspec
 
 from omdml.streams.letters import Book, Letter, read_book
 from omdml.workers.configuration.config import Configuration
-from omdml.workers.doctor.installation import examine
+from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.doctor.status import Look, Status
 from omdml.workers.operate.letters import chosen, learnable, oldest_first, passed, position, resend, since_then
 from omdml.workers.wiring.dead_letters import newest_letters, open_sender, read_letters
@@ -90,7 +90,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 def health(configuration: Configuration) -> Health:
-    """Look at the whole installation."""
+    """Run the doctor's checks on the whole installation."""
     findings = [FoundFault(check, str(level), text) for check, level, text in examine(configuration)]
     return Health(Look(configuration).status(), findings)
 
@@ -102,12 +102,12 @@ def letters(
     records, whole = newest_letters(configuration.log)
     book = read_book(records)
     unsettled = chosen(book.open, reason, model)
-    found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
+    letters = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     return LetterList(
-        letters=[line(book, letter) for letter in found[: -last - 1 : -1]],
-        total=len(found),
+        letters=[line(book, letter) for letter in letters[: -last - 1 : -1]],
+        total=len(letters),
         open=len(unsettled),
-        reasons=dict(Counter(letter.reason for letter in found).most_common()),
+        reasons=dict(Counter(letter.reason for letter in letters).most_common()),
         models=sorted({letter.model for letter in book.letters.values() if letter.model}),
         whole=whole,
     )
@@ -135,10 +135,12 @@ def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
     with closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
-        sent, left = resend([book.letters[at] for at in positions if at not in book.resent], specs, store, sender)
-    already = sum(at in book.resent for at in positions)
-    left.update({"it was sent again before": already} if already else {})
-    return Settled(sent, dict(left.most_common(REASONS)))
+        sent, remaining = resend(
+            [book.letters[place] for place in positions if place not in book.resent], specs, store, sender
+        )
+    already = sum(place in book.resent for place in positions)
+    remaining.update({"it was sent again before": already} if already else {})
+    return Settled(sent, dict(remaining.most_common(REASONS)))
 
 
 def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
@@ -146,15 +148,15 @@ def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
     with closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
-        found = [letter for letter in book.open if letter.position in positions]
-        for letter in found:
+        letters = [letter for letter in book.open if letter.position in positions]
+        for letter in letters:
             sender.dismiss(letter)
-    settled = len(positions) - len(found)
-    return Settled(len(found), {"it was settled before": settled} if settled else {})
+    settled = len(positions) - len(letters)
+    return Settled(len(letters), {"it was settled before": settled} if settled else {})
 
 
 def line(book: Book, letter: Letter) -> LetterLine:
-    """A letter for a list."""
+    """A letter as it appears in a list."""
     partition, offset = letter.position
     return LetterLine(
         position=f"{partition}/{offset}",

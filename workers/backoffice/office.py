@@ -80,7 +80,6 @@ class BackOffice:
         return bytes(outcome.answer)
 
     def close(self) -> None:
-        """End the process."""
         with self._working:
             self._end()
 

@@ -35,13 +35,13 @@ def run(configuration: Configuration) -> bool:
     begins = {partition: log.begin(partition) for partition in partitions}
     for records in shown(console, log_extents(configuration.log), read_whole(log)):
         audited.read(records)
-    found = audit.report(audited, begins)
-    show(audited, found)
-    return not found.wrong
+    report = audit.report(audited, begins)
+    show(audited, report)
+    return not report.wrong
 
 
 def read_letters(configuration: Configuration) -> Letters:
-    """Where the dead letters lie."""
+    """All dead letters of the log, from its letters topic or folder."""
     letters, source = Letters(), open_letters_to_read(configuration.log)
     if source is None:
         return letters
@@ -53,28 +53,28 @@ def read_letters(configuration: Configuration) -> Letters:
     return letters
 
 
-def show(audited: Audit, found: Report) -> None:
+def show(audited: Audit, report: Report) -> None:
     """Print the table, what does not add up, and what cannot be known."""
     models = sorted(audited.models.values(), key=lambda model: model.name)
     many = len(models) > SHOWN
-    rows = [(model.name, *numbers(model)) for model in models if not many or model.name in found.wrong]
+    rows = [(model.name, *numbers(model)) for model in models if not many or model.name in report.wrong]
     if many:
         rows.append((f"all {len(models):,} models", *map(sum, zip(*map(numbers, models), strict=True))))
     strays = audited.strays.values()
-    letters, missing = sum(one.letters for one in strays), sum(one.missing for one in strays)
+    letters, missing = sum(stray.letters for stray in strays), sum(stray.missing for stray in strays)
     rows.append(("of no model there", letters + missing, 0, 0, 0, letters, 0, missing))
     print_table(COLUMNS, [(name, *(f"{count:,}" for count in counts)) for name, *counts in rows])
-    for name, text in found.wrong.items():
+    for name, text in report.wrong.items():
         say(f"{name}: {text}" if name else text)
-    for text in found.limits:
+    for text in report.limits:
         say(f"not known: {text}")
-    if not found.wrong:
-        say(f"everything that is known adds up: {unknown(found)}" if found.limits else "everything adds up")
+    if not report.wrong:
+        say(f"everything that is known adds up: {unknown(report)}" if report.limits else "everything adds up")
 
 
-def unknown(found: Report) -> str:
+def unknown(report: Report) -> str:
     """That some things are not known, beside whatever adds up."""
-    count = len(found.limits)
+    count = len(report.limits)
     return "one thing is not known, see above" if count == 1 else f"{count} things are not known, see above"
 
 

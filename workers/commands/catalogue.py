@@ -76,7 +76,7 @@ def build(
     A map makes coordinates out of all modalities that models with coordinates = "mapped" learn on.
     """
     from omdml.streams.addresses import masked
-    from omdml.streams.catalogues.targets import add_at, build_at
+    from omdml.streams.catalogues.building.destinations import add_at, build_at
     from omdml.streams.describers.onnx_model import Preparation
     from omdml.streams.describers.sources import Sources
     from omdml.workers.configuration import process
@@ -112,8 +112,8 @@ def _say_left_out(left_out: list[LeftOut]) -> None:
     from omdml.streams.catalogues.folder import LEFT_OUT
     from omdml.workers.configuration.wording import amount
 
-    for one in left_out[:SHOWN]:
-        say(f"left out: {one.file}: {one.reason}")
+    for entry in left_out[:SHOWN]:
+        say(f"left out: {entry.file}: {entry.reason}")
     if len(left_out) > SHOWN:
         say(f"left out: {len(left_out) - SHOWN:,} more; the catalogue's {LEFT_OUT} lists them all")
     if left_out:
@@ -161,16 +161,16 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[Change]:
 def _deletions(ids: Iterable[str], lines: Iterable[bytes]) -> Iterator[Change]:
     from omdml.streams.catalogues.changes.change import decode_change
 
-    for one in ids:
-        yield decode_change({"id": one, "delete": True}, "IDS")
+    for item in ids:
+        yield decode_change({"id": item, "delete": True}, "IDS")
     for number, line in enumerate(lines, start=1):
-        if one := line.decode(errors="surrogateescape").rstrip("\r\n"):
-            yield decode_change({"id": one, "delete": True}, f"line {number}")
+        if item := line.decode(errors="surrogateescape").rstrip("\r\n"):
+            yield decode_change({"id": item, "delete": True}, f"line {number}")
 
 
 def _change(target: str, changes: Iterable[Change]) -> None:
     from omdml.streams.addresses import masked
-    from omdml.streams.catalogues.targets import change_at
+    from omdml.streams.catalogues.building.destinations import change_at
     from omdml.workers.configuration import process
     from omdml.workers.configuration.wording import amount
 

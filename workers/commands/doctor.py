@@ -26,8 +26,8 @@ as_json = click.option("--json", "as_json", is_flag=True, help="A JSON object in
 def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: bool) -> None:
     """Check configuration, connections, catalogues, models and letters; say what to do. Ends with 1 for an error."""
     from omdml.workers.commands.audit import run
+    from omdml.workers.doctor.checks.installation import examine
     from omdml.workers.doctor.findings import Level
-    from omdml.workers.doctor.installation import examine
 
     if audit and as_json:
         raise click.UsageError("--audit prints a table of its own: leave out --json")
@@ -74,8 +74,8 @@ def check(configuration: Configuration, as_json: bool) -> None:
     Catalogues in folders are opened; those in Redis, and the models on them, are left to omdml doctor. Ends with 2 if
     anything is wrong.
     """
+    from omdml.workers.doctor.checks.installation import examine_configuration
     from omdml.workers.doctor.findings import Level
-    from omdml.workers.doctor.installation import examine_configuration
 
     sys.exit(2 if Level.ERROR in report(examine_configuration(configuration), as_json) else 0)
 

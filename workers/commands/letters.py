@@ -45,9 +45,9 @@ def list_letters(
 
     book = read_letters(configuration.log)
     unsettled = chosen(book.open, reason, model)
-    found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
+    listed = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     if as_json:
-        for letter in found[-(last or 0) :]:
+        for letter in listed[-(last or 0) :]:
             # ASCII, so that a terminal is told nothing by what a sender wrote.
             click.echo(json.dumps(json.loads(letter.encode())).replace("\x7f", "\\u007f"))
         return
@@ -55,10 +55,10 @@ def list_letters(
         (f"{partition}/{offset}", when(letter.at), letter.reason, letter.model or "",
          since_then(book, letter.position),
          letter.payload[:SHOWN].decode(errors="replace"))
-        for letter in found[-(last or 0) :] for partition, offset in [letter.position]
+        for letter in listed[-(last or 0) :] for partition, offset in [letter.position]
     ]  # fmt: skip
     print_table(("position", "logged", "reason", "model", "since then", "event"), rows)
-    counts = Counter(letter.reason for letter in found)
+    counts = Counter(letter.reason for letter in listed)
     summary = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
     say(f"{summary}; {len(unsettled):,} still open" if summary else "no dead letters")
 
@@ -74,10 +74,10 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     from omdml.workers.wiring.stores import open_stores
 
     book = read_letters(configuration.log)
-    at = position(book, wanted)
-    letter = book.letters[at]
+    place = position(book, wanted)
+    letter = book.letters[place]
     standing = passed([letter], open_stores(configuration))
-    again, verdict = at in book.resent, learnable(letter, open_specs(configuration), standing)
+    again, verdict = place in book.resent, learnable(letter, open_specs(configuration), standing)
     would = "would be learned" if again else "would be learned: omdml letters resend"
     fields = {
         "reason": letter.reason,
@@ -87,11 +87,11 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
         "key": (letter.key or b"").decode(errors="replace"),
         "headers": ", ".join(f"{name}={value.decode(errors='replace')}" for name, value in letter.headers),
         "sent again": "yes" if again else "no",
-        "dismissed": "yes" if at in book.dismissed else "",
+        "dismissed": "yes" if place in book.dismissed else "",
         "now": would if verdict.event else verdict.why,
         "event": letter.payload.decode(errors="replace"),
     }
-    print_table(("", f"{at[0]}/{at[1]}"), [(name, text) for name, text in fields.items() if text])
+    print_table(("", f"{place[0]}/{place[1]}"), [(name, text) for name, text in fields.items() if text])
 
 
 @letters.command()
@@ -123,10 +123,10 @@ def resend(
     with nullcontext() if dry_run else closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
-        unsettled = [book.letters[at] for at in positions if at not in book.resent] if positions else book.open
-        sent, left = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
-    say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {left.total():,} that would be refused again")
-    for why, count in left.most_common(20):
+        unsettled = [book.letters[place] for place in positions if place not in book.resent] if positions else book.open
+        sent, remaining = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
+    say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {remaining.total():,} that would be refused again")
+    for why, count in remaining.most_common(20):
         say(f"  {amount(count, 'event')}: {why}", err=True)
 
 
@@ -139,7 +139,7 @@ def resend(
 def dismiss(
     configuration: config.Configuration, wanted: tuple[str, ...], reason: str | None, model: str | None, every: bool
 ) -> None:
-    """Mark letters as settled though their events were not sent again, since nobody can or will mend them.
+    """Mark letters as settled though their events were not sent again, since nobody can or will fix them.
 
     The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
     """
@@ -151,7 +151,7 @@ def dismiss(
     # The sender is opened before the letters are read: from then on nobody else sends one of them.
     with closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
-        found = chosen(book.open, reason, model, [position(book, text) for text in wanted])
-        for letter in found:
+        dismissed = chosen(book.open, reason, model, [position(book, text) for text in wanted])
+        for letter in dismissed:
             sender.dismiss(letter)
-    say(f"{amount(len(found), 'letter')} dismissed, {len(book.open) - len(found):,} still open")
+    say(f"{amount(len(dismissed), 'letter')} dismissed, {len(book.open) - len(dismissed):,} still open")

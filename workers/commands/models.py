@@ -31,8 +31,8 @@ def list_models(configuration: config.Configuration) -> None:
     from omdml.workers.wiring.stores import open_stores
 
     store, kinds = open_stores(configuration), catalogue_kinds(configuration)
-    kept = store.models()
-    absent = [name for name in configuration.models if not is_pattern(name) and name not in kept]
+    names = store.models()
+    absent = [name for name in configuration.models if not is_pattern(name) and name not in names]
     print_table(
         (
             "model",
@@ -44,7 +44,7 @@ def list_models(configuration: config.Configuration) -> None:
             "since",
             "can nodes load it",
         ),
-        [row(configuration, store, kinds, name) for name in (*kept, *absent)],
+        [row(configuration, store, kinds, name) for name in (*names, *absent)],
     )
 
 
@@ -97,7 +97,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
 def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
     """Remove everything about MODEL from the store: checkpoints, snapshots, history.
 
-    Nodes let go of it. An event for it that comes later begins it anew, as long as the configuration covers its name.
+    Nodes let go of it. An event for it that comes later begins it again, as long as the configuration covers its name.
     """
     from omdml.workers.operate import models
     from omdml.workers.wiring.stores import open_stores

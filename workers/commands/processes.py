@@ -87,7 +87,7 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
 
     from omdml.streams.kafka.routing.beginning import Begin
     from omdml.workers.configuration import process
-    from omdml.workers.events.routing import condition
+    from omdml.workers.router.condition import condition
     from omdml.workers.telemetry.condition import Facts, Messenger
     from omdml.workers.telemetry.registry import new_registry
     from omdml.workers.wiring.router import build_router

@@ -102,7 +102,7 @@ def learn_on(
     """
     from omdml.workers.operate.left_out import NOTHING, LeftOut
 
-    begin, end = (None if at is None else at.replace(tzinfo=UTC).timestamp() for at in (since, until))
+    begin, end = (None if time is None else time.replace(tzinfo=UTC).timestamp() for time in (since, until))
     left_out = LeftOut(frozenset(users), begin, end, version)
     if left_out == NOTHING:
         raise click.UsageError("say what to leave out: --version, --without-user, --since or --until")

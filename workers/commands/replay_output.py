@@ -160,8 +160,10 @@ def shown(console: Console, extents: Sequence[Extent], log: Iterator[list[Record
 
 def share_read(extents: Sequence[Extent], reached: Mapping[Partition, int]) -> float:
     """Which share of a log was read, by its offsets: 0 to 1."""
-    sizes = {one.partition: distance(one.begin, one.end) for one in extents}
-    read = sum(min(sizes[one.partition], distance(one.begin, reached.get(one.partition, one.begin))) for one in extents)
+    sizes = {extent.partition: distance(extent.begin, extent.end) for extent in extents}
+    read = sum(
+        min(sizes[part.partition], distance(part.begin, reached.get(part.partition, part.begin))) for part in extents
+    )
     return max(0.0, read / (sum(sizes.values()) or 1.0))
 
 

@@ -50,11 +50,13 @@ def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
 
 def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snapshot]:
     """A kept snapshot; raises StoreError naming those that are kept."""
-    found = store.load(model, version)
-    if found is None:
-        kept = sorted({entry["version"] for entry in store.history(model) if entry["what"] in ("published", "held")})
-        raise StoreError(f"model {model!r}: version {version} is not kept; kept are {', '.join(map(str, kept))}")
-    return found
+    loaded_version = store.load(model, version)
+    if loaded_version is None:
+        versions = sorted(
+            {entry["version"] for entry in store.history(model) if entry["what"] in ("published", "held")}
+        )
+        raise StoreError(f"model {model!r}: version {version} is not kept; kept are {', '.join(map(str, versions))}")
+    return loaded_version
 
 
 @click.command()
@@ -92,7 +94,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
 def inspect(configuration: config.Configuration, model: str, version: int | None) -> None:
     """What a snapshot of MODEL holds; MODEL may be a file that holds one."""
     from omdml.snapshot import Snapshot
-    from omdml.streams.regular import STATE_BYTES, read_regular
+    from omdml.streams.bounded_files import STATE_BYTES, read_regular
     from omdml.workers.versions.inspection import parts, weighed, weights
 
     # For a name that no file can have this answers False, where a path would raise.
@@ -115,8 +117,8 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
     """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
     import msgspec
 
-    from omdml.workers.model.held_out_accuracy import order_right, plain_metric
-    from omdml.workers.model.owned_model import Progress
+    from omdml.workers.model.judging.held_out_accuracy import order_right, plain_metric
+    from omdml.workers.model.progress import Progress
     from omdml.workers.wiring.models import open_specs
 
     if configuration.match(snapshot.model) is None:
@@ -141,7 +143,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
 
 
 def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:
-    """A snapshot's provenance, in words."""
+    """A snapshot's provenance, as text for an operator."""
     metric, size = snapshot.metric, len(snapshot.to_bytes())
     fields: dict[str, Any] = {
         "learner": snapshot.learner,
@@ -188,8 +190,8 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
         say("no configured catalogue: whose neighbours changed cannot be told")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
-            kept = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
-            say(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
+            shares = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
+            say(f"{f'task {task}: ' if task else ''}{shares:.1%} of the {NEAREST} nearest items are the same")
 
 
 def by_me(reason: str) -> Why:

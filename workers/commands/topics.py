@@ -140,7 +140,7 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
 
     The number of partitions must be a multiple of what it was. Stop the workers first, when they have learned what
     there is. Events that a sender puts on a model's old partition afterwards are dead letters, to be sent again: all
-    senders should know of the new partitions by now (five minutes with Kafka's defaults, ten seconds with omdml's own).
+    senders should know of the new partitions now (five minutes with Kafka's defaults, ten seconds with omdml's own).
     """
     from omdml.workers.operate import topics
     from omdml.workers.wiring.feedback_log import require_stopped

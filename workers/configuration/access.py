@@ -69,8 +69,8 @@ class Access:
         whole = {UNNAMED: NamedToken(token=token, role="operator")} if token else {}
         self._tokens: dict[str, NamedToken] = {**whole, **(named or {})}
         self.private, self.origins = private, tuple(origins)
-        self._rates = {name: Rate(one.max_per_s, clock) for name, one in self._tokens.items() if one.max_per_s}
-        self._cookies = {name: cookie_of(one.token) for name, one in self._tokens.items()}
+        self._rates = {name: Rate(config.max_per_s, clock) for name, config in self._tokens.items() if config.max_per_s}
+        self._cookies = {name: cookie_of(config.token) for name, config in self._tokens.items()}
 
     def __bool__(self) -> bool:
         """Whether there is a token at all."""
@@ -78,8 +78,8 @@ class Access:
 
     @property
     def moves(self) -> bool:
-        """Whether anybody may move versions."""
-        return any(one.role == "operator" for one in self._tokens.values())
+        """Whether any token allows its holder to move versions."""
+        return any(token.role == "operator" for token in self._tokens.values())
 
     def check(self, headers: Mapping[str, str], role: Role = "feedback") -> str:
         """Let a writing request in, and answer whose token it brings; raises AccessError.
@@ -130,8 +130,8 @@ class Access:
             return ""
         secret = sent[len(SCHEME) :].strip().encode()
         # All are compared, so that the time says nothing of which one is nearly right.
-        found = [name for name, one in self._tokens.items() if hmac.compare_digest(secret, one.token.encode())]
-        return found[0] if found else ""
+        names = [name for name, token in self._tokens.items() if hmac.compare_digest(secret, token.token.encode())]
+        return names[0] if names else ""
 
     def _session(self, headers: Mapping[str, str]) -> str:
         """Whose session a request brings; empty for none."""
@@ -194,7 +194,7 @@ def check_tokens(token: str, named: Mapping[str, NamedToken]) -> None:
     Raises ConfigurationError.
     """
     every = {"node.token": token} if token else {}
-    every |= {f"node.tokens.{name}.token": one.token for name, one in named.items()}
+    every |= {f"node.tokens.{name}.token": config.token for name, config in named.items()}
     for where, text in every.items():
         if not TOKEN.fullmatch(text):
             expected = "16 or more letters, digits or -._~+/"
@@ -219,10 +219,10 @@ def check_pages(private: bool, origins: Collection[str], named: Mapping[str, Nam
         if origin != ANY and not ORIGIN.fullmatch(origin):
             expected = 'expected such as "https://shop.example", with no path, or "*"'
             raise ConfigurationError(f"node.origins holds {origin[:100]!r}, {expected}")
-    for name, one in named.items():
+    for name, token in named.items():
         # Below one a second, a token would have to wait for longer than it is told.
-        if not (one.max_per_s == 0 or 1 <= one.max_per_s <= MAX_PER_S):
-            problem = f"{one.max_per_s:g}, expected 1 to {MAX_PER_S:,} requests a second, or 0 for any number"
+        if not (token.max_per_s == 0 or 1 <= token.max_per_s <= MAX_PER_S):
+            problem = f"{token.max_per_s:g}, expected 1 to {MAX_PER_S:,} requests a second, or 0 for any number"
             raise ConfigurationError(f"node.tokens.{name}.max_per_s is {problem}")
 
 
@@ -238,11 +238,11 @@ def check_reach(host: str, access: Access) -> None:
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches what listens there."""
     try:
-        found = socket.getaddrinfo(host, None)
+        addresses = socket.getaddrinfo(host, None)
     except (OSError, UnicodeError):
         # This is no host. What binds to it says so.
         return True
-    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in addresses)
 
 
 def is_local(origin: str) -> bool:

@@ -170,7 +170,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def access(self) -> Access:
-        """Who may read and write."""
+        """The tokens of the node: who may read, and who may write."""
         return Access(self.token, self.tokens, self.private, self.origins)
 
 
@@ -230,9 +230,9 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """The name or pattern that covers a model, and what it says; exact names first, then in the order given."""
         if model in self.models:
             return model, self.models[model]
-        for pattern, found in self.models.items():
+        for pattern, config in self.models.items():
             if is_pattern(pattern) and fnmatch.fnmatchcase(model, pattern):
-                return pattern, found
+                return pattern, config
         return None
 
     def expand(self, model: str) -> int:

@@ -12,7 +12,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import shown
-from omdml.streams.regular import DOCUMENT_BYTES, read_regular
+from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
 from omdml.workers.configuration.checks.experiments import check_experiments
 from omdml.workers.configuration.checks.models import checked_model
 from omdml.workers.configuration.checks.options import check_all_but_models
@@ -81,7 +81,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _single_underscore(name: str) -> str | None:
-    """What ``OMDML_STORE_URL`` should be."""
+    """The corrected name of a variable such as ``OMDML_STORE_URL``, which lacks an underscore."""
     section, _, option = name.removeprefix(PREFIX).partition("_")
     sections = [known.upper() for known in Configuration.__struct_fields__]
     if name.startswith(PREFIX) and section in sections and option and not option.startswith("_"):
@@ -147,16 +147,18 @@ def _checked(table: dict[str, Any]) -> Configuration:
     models = as_table(table.get("models", {}), "models")
     check_all_but_models(_converted({**table, "log": log, "models": {}}))
     models = {name: checked_model(name, entry, catalogues) for name, entry in models.items()}
-    found = _converted({**table, "log": log, "models": models})
-    check_parents(found.models)
-    asked = {model for one in found.experiments.values() for model in (one.model, one.against)}
-    check_experiments(found.experiments, {model for model in asked if found.match(model)})
-    return found
+    configuration = _converted({**table, "log": log, "models": models})
+    check_parents(configuration.models)
+    asked = {
+        model for experiment in configuration.experiments.values() for model in (experiment.model, experiment.against)
+    }
+    check_experiments(configuration.experiments, {model for model in asked if configuration.match(model)})
+    return configuration
 
 
 def _converted(table: Mapping[str, Any]) -> Configuration:
     try:
         return msgspec.convert(table, Configuration, strict=False)
     except msgspec.ValidationError as error:
-        message = re.sub("enum value '(.*)'", lambda found: f"value: {shown(found[1])}", str(error))
+        message = re.sub("enum value '(.*)'", lambda match: f"value: {shown(match[1])}", str(error))
         raise ConfigurationError(f"configuration: {message}") from None

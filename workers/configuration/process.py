@@ -28,13 +28,13 @@ class LogStream:
     on the disk or the reader of its log. Lines are counted before (telemetry/log_events.py), so /metrics has them."""
 
     def write(self, text: str) -> None:
-        """Write, if that is possible."""
+        """Write the text; a reader that went away is ignored."""
         with suppress(OSError, ValueError):
             if sys.stderr is not None:
                 sys.stderr.write(text)
 
     def flush(self) -> None:
-        """Flush, if that is possible."""
+        """Flush the stream; a reader that went away is ignored."""
         with suppress(OSError, ValueError):
             if sys.stderr is not None:
                 sys.stderr.flush()

@@ -21,8 +21,8 @@ STRUCTS = {"log": "KafkaLog", "store": "StoreConfig", "node": "NodeConfig", "web
 
 def schema() -> dict[str, Any]:
     """What a file may hold, as far as that can be said without a look at catalogues or at several options together."""
-    found = msgspec.json.schema(Configuration)
-    parts = found["$defs"]
+    document = msgspec.json.schema(Configuration)
+    parts = document["$defs"]
     # A section [log] that names no kind is a log in files.
     parts["FileLog"]["required"].remove("kind")
     del parts["Configuration"]["properties"]["log"]["discriminator"]
@@ -40,7 +40,7 @@ def schema() -> dict[str, Any]:
     for part in parts.values():
         part.pop("title", None)
         part["description"] = inspect.cleandoc(part["description"])
-    return {"$schema": DIALECT, "title": "omdml", **found}
+    return {"$schema": DIALECT, "title": "omdml", **document}
 
 
 def _read_from_files(part: dict[str, Any], options: Iterable[str]) -> None:

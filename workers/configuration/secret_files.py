@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from omdml.errors import ConfigurationError
-from omdml.streams.regular import SECRET_BYTES, read_regular
+from omdml.streams.bounded_files import SECRET_BYTES, read_regular
 
 SECRETS = ("sasl_plain_password", "ssl_password", "token")
 IN_FILES = {"log": SECRETS[:2], "store": ("url",), "node": SECRETS[2:], "webhook": ("url",)}

@@ -107,7 +107,7 @@ class Spec(NamedTuple):
             raise self._misfit(checkpoint, f"{', '.join(self.differences(checkpoint))}; {error}") from error
 
     def differences(self, checkpoint: Checkpoint) -> list[str]:
-        """Hyperparameters that a checkpoint was learned with and that are others by now: ``eta 0.01 -> 0.02``."""
+        """Hyperparameters that a checkpoint was learned with and that are others now: ``eta 0.01 -> 0.02``."""
         before, now = Learner.from_bytes(checkpoint.state)._get_params(), self._parameters()
         return [f"{name} {before[name]!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
 
@@ -119,7 +119,7 @@ class Spec(NamedTuple):
     def _misfit(checkpoint: Checkpoint, what: str) -> ConfigurationError:
         return ConfigurationError(
             f"model {checkpoint.model!r} has learned {checkpoint.version:,} comparisons in another shape ({what}): set "
-            f"that back, or begin it anew: omdml models reset {checkpoint.model}"
+            f"that back, or begin it again: omdml models reset {checkpoint.model}"
         )
 
 
@@ -129,7 +129,7 @@ class Retentions(NamedTuple):
     configuration: Configuration
 
     def of(self, model: str) -> Retention:
-        """What holds for this model."""
+        """How long the snapshots of a model are kept."""
         matched = self.configuration.match(model)
         return OF_MANY if matched and is_pattern(matched[0]) else RETENTION
 

@@ -19,7 +19,7 @@ class Collection(Protocol):
 
     @property
     def ids(self) -> Sequence[str]:
-        """The items."""
+        """The ids of all items."""
 
     @property
     def labels(self) -> Sequence[str]:

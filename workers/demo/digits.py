@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import fft, ndimage
 
 from omdml.errors import ConfigurationError
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 
 Array = NDArray[Any]
 SIDE = 8
@@ -144,8 +144,8 @@ def patterns(pictures: Array) -> Array:
     more = np.stack(neighbours, axis=-1) > pictures[..., None] + NOISE
     changes = (more != np.roll(more, 1, axis=-1)).sum(axis=-1)
     pattern = np.where(changes <= 2, more.sum(axis=-1), 9)
-    found = pattern[..., None] == np.arange(10)
-    windows = [found[:, a:b, c:d].sum(axis=(1, 2)) for a, b in PATTERN_WINDOWS for c, d in PATTERN_WINDOWS]
+    matches = pattern[..., None] == np.arange(10)
+    windows = [matches[:, a:b, c:d].sum(axis=(1, 2)) for a, b in PATTERN_WINDOWS for c, d in PATTERN_WINDOWS]
     return np.concatenate(windows, axis=1).astype(float)
 
 

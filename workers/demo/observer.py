@@ -1,4 +1,4 @@
-"""Watching a crowd at work on a node: how it stands, and what the answers are worth by now."""
+"""Watching a crowd at work on a node: how it stands, and what the answers are worth now."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from omdml.client import Live
-from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.ground_truth import Truth
 from omdml.workers.demo.people.held_out import HeldOut
 from omdml.workers.demo.screen import Figures, Show
+from omdml.workers.demo.services.node_client import NodeClient
 
 LOOK_EVERY_S = 0.25
 # From the end of one measurement to the begin of the next: they cost the node time.

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from omdml.errors import ConfigurationError
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.describers.sources import Sources
 
 COUNT = 1200
@@ -59,7 +59,7 @@ SHAPES: Mapping[str, Sequence[Part]] = {
 
 
 class Product(NamedTuple):
-    """What a picture shows."""
+    """The shape, color, pattern and size of one drawn product."""
 
     id: str
     shape: str

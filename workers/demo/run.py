@@ -17,8 +17,6 @@ from omdml.snapshot import Snapshot
 from omdml.streams.stores.opening import open_store
 from omdml.workers.demo.collection import Collection
 from omdml.workers.demo.digits import load_digits
-from omdml.workers.demo.environment import Servers, Stage, own_folder
-from omdml.workers.demo.interruption import Interrupted, interruptible
 from omdml.workers.demo.observer import Learned, Measure, Observer
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.event_forms import triplet
@@ -28,6 +26,8 @@ from omdml.workers.demo.people.person import Habits
 from omdml.workers.demo.products import COUNT, Products, draw_products
 from omdml.workers.demo.scenarios import Subject, subject
 from omdml.workers.demo.screen import Figures, open_screen
+from omdml.workers.demo.services.environment import Servers, Stage, own_folder
+from omdml.workers.demo.services.interruption import Interrupted, interruptible
 
 COMPARISONS = 10_000
 # Comparisons a second: it leaves two cores room to answer quickly.

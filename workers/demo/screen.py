@@ -61,7 +61,7 @@ class Figures:
 
     @property
     def click_to_live(self) -> str:
-        """Median and 99th percentile."""
+        """Median and 99th percentile of the seconds from a click to the version that knows it."""
         if self.freshness is None:
             return "not yet"
         return f"p50 {self.freshness.p50_s * 1000:.0f} ms, p99 {self.freshness.p99_s * 1000:.0f} ms"
@@ -81,7 +81,7 @@ Show = Callable[[Figures], None]
 
 
 def change(before: float, now: float) -> str:
-    """What was, and what is."""
+    """The value before and the value now."""
     return f"{before:.3f} -> {now:.3f}"
 
 
@@ -108,7 +108,7 @@ def _lines(console: Console) -> Show:
 
 
 def line(figures: Figures) -> str:
-    """Everything in a line."""
+    """The state of the demo in one line, for a log."""
     parts = [f"{figures.sent:,} comparisons", figures.quality, f"version {figures.version:,} live"]
     parts += [f"{task} {change(*values)}" for task, values in figures.tasks.items()]
     if figures.mistake_rate is not None:
@@ -120,7 +120,7 @@ def line(figures: Figures) -> str:
 
 
 def table(figures: Figures) -> Table:
-    """Everything, with bars."""
+    """The state of the demo as a table with bars, for a terminal."""
     grid = Table(show_header=False, box=None, padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_row("comparisons", f"{bar(figures.sent / figures.of)} {figures.sent:,} of {figures.of:,}")

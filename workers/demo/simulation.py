@@ -13,8 +13,6 @@ from omdml import DEFAULT_LEARNER
 from omdml.client import Live
 from omdml.errors import ConfigurationError
 from omdml.learners import LEARNERS
-from omdml.workers.demo.interruption import Interrupted, interruptible
-from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.observer import Measure, Observer
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.event_forms import ordered_pair, pair, triplet
@@ -24,6 +22,8 @@ from omdml.workers.demo.people.orders import Order
 from omdml.workers.demo.people.person import Habits
 from omdml.workers.demo.scenarios import Subject
 from omdml.workers.demo.screen import open_screen
+from omdml.workers.demo.services.interruption import Interrupted, interruptible
+from omdml.workers.demo.services.node_client import NodeClient
 
 PRECISION = Measure(f"precision@{PAGE}", HeldOut.precision)
 
@@ -144,7 +144,7 @@ def load(crowd: Crowd) -> str:
 
 
 def quantiles(seconds: Sequence[float]) -> str:
-    """Median and 99th percentile."""
+    """The median and the 99th percentile of these numbers."""
     if not seconds:
         return "none"
     p50, p99 = np.percentile(seconds, [50, 99]) * 1000

@@ -16,8 +16,8 @@ from omdml.streams.protocols.store import Store
 from omdml.streams.stores.redis.safety import ServerSafety
 from omdml.workers.configuration.config import Configuration, FileLog
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.doctor import checkpoints, durability, serving
-from omdml.workers.doctor.reading import Reading, look_at_files
+from omdml.workers.doctor.checks import checkpoints, durability, serving
+from omdml.workers.doctor.checks.waiting_events import Reading, look_at_files
 from omdml.workers.operate.topics import Line, survey
 from omdml.workers.versions.serving import catalogue_kinds
 from omdml.workers.wiring.dead_letters import newest_letters

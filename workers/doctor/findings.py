@@ -47,7 +47,7 @@ def warning(text: str) -> Remark:
 
 
 def error(text: str) -> Remark:
-    """Something that has to be mended."""
+    """Something that has to be fixed."""
     return Remark(Level.ERROR, text)
 
 

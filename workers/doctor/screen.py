@@ -51,13 +51,16 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
     if status.catalogues is None:
         yield "catalogues", [problems["catalogues"]]
     else:
-        lines = [f"{one.name}: {one.items:,} items, generation {one.generation}" for one in status.catalogues]
+        lines = [
+            f"{catalogue.name}: {catalogue.items:,} items, generation {catalogue.generation}"
+            for catalogue in status.catalogues
+        ]
         yield "catalogues", ["; ".join(lines) or "none configured"]
     yield "doctor", [findings(status)]
 
 
 def log_text(log: LogStatus) -> str:
-    """The log in a line."""
+    """The feedback log in one line: its name, its partitions, and how many events wait."""
     waits = f"{'more than ' * log.more}{amount(log.lag, 'event')} to be learned"
     if log.kind == "kafka":
         return f"topic {log.name}: {amount(len(log.partitions), 'partition')}, {waits}"
@@ -84,7 +87,10 @@ def lags(partitions: Sequence[PartitionStatus]) -> str:
     """How far behind each of these is."""
     if not partitions:
         return "owns no partition"
-    numbers = [f"{one.number} (lag {one.lag:,})" if one.lag else str(one.number) for one in partitions]
+    numbers = [
+        f"{partition.number} (lag {partition.lag:,})" if partition.lag else str(partition.number)
+        for partition in partitions
+    ]
     return f"partition{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
 
 

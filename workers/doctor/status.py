@@ -21,11 +21,11 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.access import is_loopback
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, is_pattern
 from omdml.workers.configuration.process import address
-from omdml.workers.doctor.durability import unsafe_server
+from omdml.workers.doctor.checks.durability import unsafe_server
+from omdml.workers.doctor.checks.installation import judge
+from omdml.workers.doctor.checks.waiting_events import MOST, look_at_files
 from omdml.workers.doctor.facts import Facts
 from omdml.workers.doctor.findings import Level
-from omdml.workers.doctor.installation import judge
-from omdml.workers.doctor.reading import MOST, look_at_files
 from omdml.workers.operate.topics import Line
 from omdml.workers.versions.targets import SHOWN_DIGITS
 
@@ -101,7 +101,7 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatalogueStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The items of a catalogue."""
+    """A catalogue: its name, its generation and how many items it has."""
 
     name: str
     items: int
@@ -187,8 +187,8 @@ class Look:
 
     def _catalogues(self) -> list[CatalogueStatus]:
         return [
-            CatalogueStatus(name=name, items=one.shown.items, generation=one.generation[:SHOWN_DIGITS])
-            for name, one in self.facts.catalogues.items()
+            CatalogueStatus(name=name, items=catalogue.shown.items, generation=catalogue.generation[:SHOWN_DIGITS])
+            for name, catalogue in self.facts.catalogues.items()
         ]
 
     def _store(self) -> StoreStatus:
@@ -215,9 +215,15 @@ class Look:
         if isinstance(log, FileLog):
             return self._files(log)
         # In this order: a new cluster knows of no group until somebody has asked for committed offsets.
-        found = self._partitions()
+        partitions = self._partitions()
         name, workers = f"{log.topic} at {log.servers}", [str(worker) for worker in self.facts.workers]
-        return LogStatus(kind="kafka", name=name, lag=sum(one.lag for one in found), workers=workers, partitions=found)
+        return LogStatus(
+            kind="kafka",
+            name=name,
+            lag=sum(partition.lag for partition in partitions),
+            workers=workers,
+            partitions=partitions,
+        )
 
     def _partitions(self) -> list[PartitionStatus]:
         """The partitions of the topic; if the store cannot be asked, the group tells how far they are learned."""
@@ -237,16 +243,16 @@ class Look:
     def _files(self, log: FileLog) -> LogStatus:
         if not has_begun(log.path):
             return LogStatus(kind="file", name=log.path, lag=0, workers=[], partitions=[])
-        found = self.facts.reading if "store" not in self.problems else look_at_files(log, None)
-        owner, lag = f"process {found.reader}" if found.reader else "", min(found.events, MOST)
-        one = PartitionStatus(number=0, lag=lag, owner=owner)
-        workers, more = [owner] if owner else [], found.events > MOST
-        return LogStatus(kind="file", name=log.path, lag=lag, more=more, workers=workers, partitions=[one])
+        reading = self.facts.reading if "store" not in self.problems else look_at_files(log, None)
+        owner, lag = f"process {reading.reader}" if reading.reader else "", min(reading.events, MOST)
+        partition = PartitionStatus(number=0, lag=lag, owner=owner)
+        workers, more = [owner] if owner else [], reading.events > MOST
+        return LogStatus(kind="file", name=log.path, lag=lag, more=more, workers=workers, partitions=[partition])
 
     def _models(self) -> ModelsStatus:
         facts, names = self.facts, self.facts.names
-        found = zip(names, facts.store.current_all(names), strict=True)
-        pointers = {name: pointer for name, pointer in found if pointer}
+        live = zip(names, facts.store.current_all(names), strict=True)
+        pointers = {name: pointer for name, pointer in live if pointer}
         newest = max(pointers, key=lambda name: pointers[name].published_at, default=None)
         # Without its catalogue nobody can tell whether a checkpoint fits.
         served, saved = facts.served, None if "catalogues" in self.problems else facts.saved
@@ -264,7 +270,7 @@ class Look:
 
     def _letters(self) -> LettersStatus:
         (book, whole), now = self.facts.letters, time.time()
-        recent = Counter(one.reason for one in book.letters.values() if now - (one.at or now) < HOUR_S)
+        recent = Counter(letter.reason for letter in book.letters.values() if now - (letter.at or now) < HOUR_S)
         return LettersStatus(last_hour=dict(recent.most_common()), open=len(book.open), whole=whole)
 
 

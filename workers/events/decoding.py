@@ -87,26 +87,26 @@ class Batch:
     @property
     def ahead(self) -> int:
         """How many events said that they happened later than they were logged, by clocks that cannot both be right."""
-        said = zip(self.events, self.times, strict=True)
-        return sum(at is not None and (event.at or 0.0) > at + CLOCKS_DIFFER_S for event, at in said)
+        pairs = zip(self.events, self.times, strict=True)
+        return sum(logged is not None and (event.at or 0.0) > logged + CLOCKS_DIFFER_S for event, logged in pairs)
 
     def each(self) -> Iterator[tuple[Record, AnyFeedback, list[str]]]:
         """Every event with the items of its comparisons, as :meth:`add` took them."""
-        at = 0
+        start = 0
         for record, event, count in zip(self.records, self.events, self.named, strict=True):
-            yield record, event, self.ids[at : at + count]
-            at += count
+            yield record, event, self.ids[start : start + count]
+            start += count
 
     def since(self, offset: int) -> Batch:
         """The events at or after an offset."""
         return self.only([record.offset >= offset for record in self.records])
 
     def before(self, offset: float) -> Batch:
-        """The events before an offset."""
+        """The events of the batch whose offsets lie before this one."""
         return self.only([record.offset < offset for record in self.records])
 
     def only(self, stay: list[bool]) -> Batch:
-        """The events that stay."""
+        """The batch with only the events whose flag is true."""
         rest = Batch()
         for name in ("records", "events", "named", "times"):
             setattr(rest, name, list(compress(getattr(self, name), stay)))
@@ -168,7 +168,7 @@ def _known(
 
 
 def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
-    """Records by partition, in order."""
+    """Records grouped by partition, in the order of their offsets."""
     sorted_out: dict[Partition, list[Record]] = {}
     for record in records:
         sorted_out.setdefault(record.partition, []).append(record)
@@ -212,7 +212,7 @@ def event_time(at: float | None, logged: float | None) -> float | None:
 
 def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:
     """First and last offset among the events of a model at hand, refused ones too."""
-    offsets = [record.offset for record in (*batch.records, *(one.record for one in refused))]
+    offsets = [record.offset for record in (*batch.records, *(refusal.record for refusal in refused))]
     return min(offsets), max(offsets)
 
 

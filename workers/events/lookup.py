@@ -60,7 +60,7 @@ class Located(NamedTuple):
         return min(len(self.ends), int(np.searchsorted(self.ends, self._begin(first) + comparisons)) + 1)
 
     def count(self, event: int) -> int:
-        """Comparisons of an event."""
+        """How many comparisons an event consists of."""
         return int(self.ends[event]) - self._begin(event)
 
     def ids(self, event: int) -> list[str]:
@@ -69,7 +69,7 @@ class Located(NamedTuple):
         return self.events.ids[begin : begin + self.events.named[event]]
 
     def without(self, events: Collection[int]) -> Located:
-        """A copy without these events."""
+        """A copy that lacks these events."""
         counts = np.diff(self.ends, prepend=0)
         stay = np.ones(len(counts), bool)
         stay[list(events)] = False
@@ -108,15 +108,15 @@ class Lookup:
         if width and not batch.inline:
             rows, batch = self._known(batch, rows, refused)
             return self._located(batch, rows.reshape(-1, width), self._catalogue.features), refused
-        table, found = InlineTable(self._catalogue), Batch()
+        table, located = InlineTable(self._catalogue), Batch()
         parts: list[Compared] = []
         for record, event, ids in batch.each():
             try:
                 parts.append(compared(event, ids, width, table, self._catalogue))
-                found.add(record, event, ids)
+                located.add(record, event, ids)
             except FeedbackError as error:
                 refused.append(self._refusal(record, event, error))
-        return self._located(found, joined(parts, width), table.features), refused
+        return self._located(located, joined(parts, width), table.features), refused
 
     def _known(self, batch: Batch, rows: Array, refused: list[Refusal]) -> tuple[Array, Batch]:
         """The events all of whose items have rows, and these; the others are ``refused``."""

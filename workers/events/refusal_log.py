@@ -37,7 +37,7 @@ class RefusalLog:
         self._told_at: float | None = None
 
     def note(self, refusal: Refusal) -> None:
-        """One letter more."""
+        """Count a refused event by its reason, and remember the first one for the log."""
         self._counts[refusal.error.reason] += 1
         self._first = self._first or refusal
 

@@ -56,7 +56,7 @@ class SeenIds:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Bytes of memory that the ids take."""
         return int(self._hashes.nbytes)
 
     def to_bytes(self) -> bytes:
@@ -75,9 +75,9 @@ class SeenIds:
         if len(set(ids)) == len(ids) and not self._knows_any(ids):
             yield Part(batch, hashes)
             return
-        at = 0
-        while at < len(hashes):
-            stay, at = self._run(hashes, at)
+        start = 0
+        while start < len(hashes):
+            stay, start = self._run(hashes, start)
             if any(stay):
                 yield Part(batch.only(stay), list(compress(hashes, stay)))
 

@@ -58,29 +58,29 @@ class Stretches:
     """
 
     def __init__(self, kept: Sequence[Stretch] = (), secret: bytes | None = None) -> None:
-        for one in kept:
-            if len(one.refused) % OFFSET_BYTES:
+        for stretch in kept:
+            if len(stretch.refused) % OFFSET_BYTES:
                 raise CorruptError(
-                    f"offsets of refused events: {len(one.refused)} bytes, expected a multiple of {OFFSET_BYTES}"
+                    f"offsets of refused events: {len(stretch.refused)} bytes, expected a multiple of {OFFSET_BYTES}"
                 )
-        self._stretches = [_Stretch(one) for one in kept]
+        self._stretches = [_Stretch(stretch) for stretch in kept]
         self._secret = secret
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
-        return sum(one.nbytes for one in self._stretches)
+        """Bytes of memory that the stretches take."""
+        return sum(stretch.nbytes for stretch in self._stretches)
 
     def kept(self) -> list[Stretch]:
         """The stretches as a checkpoint keeps them, the oldest first."""
-        return [one.kept() for one in self._stretches]
+        return [stretch.kept() for stretch in self._stretches]
 
     def open(self, home: Partition, offset: int) -> None:
         """The next event that is taken lies there; what was known of this offset and those behind it is forgotten:
         a log that was cut holds other events there."""
-        for one in self._stretches:
-            if one.home == str(home):
-                one.cut(offset)
+        for stretch in self._stretches:
+            if stretch.home == str(home):
+                stretch.cut(offset)
         if not self._goes_on(home):
             self._stretches = [*self._stretches[-EARLIER:], _Stretch(Stretch(str(home), offset, offset))]
 
@@ -98,7 +98,7 @@ class Stretches:
         return bool(self._stretches) and self._stretches[-1].home == str(home) and not self._stretches[-1].closed
 
     def shrink(self) -> None:
-        """Forget the oldest of too many refused events; every copy below the newest of them must be decided by now."""
+        """Forget the oldest of too many refused events; every copy below the newest of them must be decided now."""
         if self._stretches:
             self._stretches[-1].shrink()
 
@@ -108,14 +108,14 @@ class Stretches:
         ``below`` is the offset of the event that asks, if that lies on the same partition: what lies below it is taken.
         """
         return any(
-            one.learned(offset, below if one is self._stretches[-1] else None)
-            for one in self._stretches
-            if one.home == str(partition)
+            stretch.learned(offset, below if stretch is self._stretches[-1] else None)
+            for stretch in self._stretches
+            if stretch.home == str(partition)
         )
 
     def learned_in_place(self, partition: Partition, offset: int) -> bool:
         """Whether an event was learned for certain, and not by a copy."""
-        return any(one.learned_in_place(offset) for one in self._stretches if one.home == str(partition))
+        return any(stretch.learned_in_place(offset) for stretch in self._stretches if stretch.home == str(partition))
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
         """The events of a batch, part by part, without copies of events that were learned.
@@ -151,13 +151,13 @@ class Stretches:
         self.refuse(here, refused)
 
     def _copy_taken(self, partition: Partition, offset: int) -> None:
-        for one in self._stretches:
-            if one.home == str(partition):
-                one.copy_taken(offset)
+        for stretch in self._stretches:
+            if stretch.home == str(partition):
+                stretch.copy_taken(offset)
 
 
 class _Stretch:
-    """One stretch in memory."""
+    """A stretch in memory, in a form that is quick to search."""
 
     def __init__(self, kept: Stretch) -> None:
         self.home, self.since, self.until, self.closed = kept.home, kept.since, kept.until, kept.closed

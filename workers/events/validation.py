@@ -35,7 +35,7 @@ class Refused(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """What became of the lines."""
+    """How many lines were accepted, and which ones were refused."""
 
     accepted: Counter[str]  # by kind
     refused: list[Refused]  # the first of them

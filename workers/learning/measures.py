@@ -59,7 +59,7 @@ class Arrivals:
         return seen[0][0]
 
     def forget(self, partition: Partition) -> None:
-        """It is another's."""
+        """Drop the values of a partition that another worker owns now."""
         self._seen.pop(partition, None)
 
 
@@ -73,7 +73,7 @@ class Measures:
         self._away: list[str] = []
 
     def turn(self) -> None:
-        """The loop begins a turn."""
+        """Note that a turn of the worker's loop begins."""
         self._turned_at = time.monotonic()
         self._services.metrics.last_turn.set(time.time())
 
@@ -149,6 +149,6 @@ class Measures:
         self._services.metrics.waits_for(*away)
 
     def forget(self, partition: Partition) -> None:
-        """A partition is another's."""
+        """Drop the values of a partition that another worker owns now."""
         self._arrivals.forget(partition)
         self._services.metrics.given_up(partition)

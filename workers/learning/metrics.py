@@ -15,7 +15,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.events.decoding import KINDS, UNKNOWN
-from omdml.workers.model.guard import WHY
+from omdml.workers.model.judging.guard import WHY
 from omdml.workers.model.memory_budget import Allowance, Residents
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero
@@ -131,7 +131,7 @@ class WorkerMetrics:
         self.resident = gauge("resident_models", "Models in memory")
         self.resident_bytes = gauge("resident_bytes", "Bytes of models in memory")
         self.resident_limit = gauge("resident_limit_bytes", "Bytes that models may take in memory")
-        self.evictions = counter("evictions_total", "Models let go to make room for others")
+        self.evictions = counter("evictions_total", "Models dropped from memory to make room for others")
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
         self.gaps = counter("gaps_accepted_total", "Gaps in the log that an operator accepted")
         self.store_changes = counter("store_changed_total", "Times that the store may have forgotten what was saved")
@@ -183,7 +183,7 @@ class WorkerMetrics:
             self.events.labels(self._models.of(label), kind, outcome).inc(count)
 
     def refused(self, label: str, kind: str, reason: str, count: int = 1) -> None:
-        """Dead letters."""
+        """Count dead letters by their reason."""
         self.events.labels(label if label == UNKNOWN else self._models.of(label), kind, "refused").inc(count)
         self.letters.labels(reason).inc(count)
 
@@ -213,7 +213,7 @@ class WorkerMetrics:
         self._tell_held(self._models.of(label))
 
     def taken_back(self) -> None:
-        """The reference was brought back."""
+        """Count that the guard made the reference live again."""
         self.publications.labels(TAKEN_BACK).inc()
 
     def _tell_held(self, label: str) -> None:

@@ -88,7 +88,7 @@ class Ownership:
                 self._give_up(partition, "revoked")
 
     def lost(self, partitions: Iterable[Partition]) -> None:
-        """Let go, unsaved."""
+        """Drop partitions that the group gave to others. Nothing can be saved any more."""
         for partition in partitions:
             self.waiting.pop(partition, None)
             if partition in self.partitions:

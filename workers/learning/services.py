@@ -17,7 +17,7 @@ from omdml.workers.model.newcomers import Newcomers
 
 @dataclass(frozen=True)
 class Services:
-    """What a partition works with."""
+    """What every partition of a worker shares: store, specifications, metrics, letters."""
 
     store: Store
     source: Source

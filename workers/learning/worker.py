@@ -93,7 +93,7 @@ class LearnerWorker:
 
     @property
     def partitions(self) -> dict[Partition, OwnedPartition]:
-        """The partitions that it owns."""
+        """The partitions that this worker owns now."""
         return self._owned.partitions
 
     def stop(self) -> None:
@@ -250,10 +250,10 @@ class LearnerWorker:
         # What does not fit into a turn is decoded, and looked up in the store, again.
         count = min(piece(records), A_TURN if partition.crowded else len(records))
         try:
-            left = partition.take(records[:count])
-            if len(left) < count and (logged_at := records[count - len(left) - 1].timestamp) is not None:
+            remaining = partition.take(records[:count])
+            if len(remaining) < count and (logged_at := records[count - len(remaining) - 1].timestamp) is not None:
                 self.services.metrics.took(partition.partition, logged_at)
-            return [*left, *records[count:]]
+            return [*remaining, *records[count:]]
         except SourceError:
             # The dead letters are away, so nothing can be saved, but what was learned goes live.
             self._publish(self.services.clock())
@@ -284,7 +284,7 @@ class LearnerWorker:
         allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
         changed = [(model, owned) for owned in self.partitions.values() for model in owned.models.unsaved.values()]
-        changed.sort(key=lambda one: one[0].changed_at)
+        changed.sort(key=lambda pair: pair[0].changed_at)
         self._cut_short = False
         for owned, models in by_owner(changed, lambda: allowance.left):
             owned.models.keep(models)
@@ -318,7 +318,7 @@ class LearnerWorker:
                 raise self._owned.doubt
             partition.save(self._owned.untaken(partition.partition), until=until)
         except Rewind as rewind:
-            log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
+            log.error(rewind.why, reason=str(rewind), action="stopped unsaved, the next start reads it again")
             return False
         except (Fenced, PlacementChanged) as refused:
             # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
@@ -336,7 +336,7 @@ class LearnerWorker:
             log.warning("fenced", reason=str(doubt))
         else:
             self.services.metrics.store_changes.inc()
-            log.error("store_changed", reason=str(doubt), then="what its copies lack is learned again from the log")
+            log.error("store_changed", reason=str(doubt), action="what its copies lack is learned again from the log")
 
     def _start_over(self, doubt: Fenced | StoreChanged) -> None:
         """Prove the membership by a commit, then begin every partition again from what is stored.
@@ -349,10 +349,12 @@ class LearnerWorker:
             again = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
             start = again.start(before.mark.offset)
             if start is not None and not self._is_member(partition, start, doubt):
-                log.warning("expelled", reason=str(doubt), action="lets go of all, joins again")
+                log.warning("expelled", reason=str(doubt), action="gives up all partitions and joins again")
                 self._owned.lost(list(self.partitions))
                 break
-            begin = next((at for at in (start, before.first, self._owned.untaken(partition)) if at is not None), None)
+            begin = next(
+                (offset for offset in (start, before.first, self._owned.untaken(partition)) if offset is not None), None
+            )
             before.drop_all()
             self.partitions[partition] = again
             self._owned.waiting.pop(partition, None)

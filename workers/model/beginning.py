@@ -1,4 +1,4 @@
-"""What a new model begins with: nothing learned, or what its parent serves by now."""
+"""What a new model begins with: nothing learned, or what its parent serves now."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from omdml.streams.stores.journal import PUBLICATIONS
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.specs import Spec, Start
 from omdml.workers.model.beginning import beginning
-from omdml.workers.model.guard import Guard
+from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
 # How many starts are kept: of patterns, and of generations of their catalogues.
@@ -68,17 +68,17 @@ def claim_all(
     if not names:
         return {}
     claims = store.claim_all(names)
-    found: dict[str, Claimed | CorruptError | StoreLost] = {}
+    results: dict[str, Claimed | CorruptError | StoreLost] = {}
     pointers, secret = store.current_all(names), store.secret()
     for name, claimed, live in zip(names, claims, pointers, strict=True):
         if isinstance(claimed, CorruptError | StoreLost):
-            found[name] = claimed
+            results[name] = claimed
             continue
         try:
-            found[name] = took_on(name, specs[name], claimed, live, store, platform, secret)
+            results[name] = took_on(name, specs[name], claimed, live, store, platform, secret)
         except CorruptError as error:
-            found[name] = error
-    return found
+            results[name] = error
+    return results
 
 
 def took_on(
@@ -107,7 +107,7 @@ def took_on(
     except FormatError as error:
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
-        raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
+        raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it again") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.first_metric = spec.first_metric
     model.published = live.version if live else -1
@@ -149,10 +149,10 @@ def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
 
 def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
     """Have events held out as the configuration and the store say today; answers what is not as it was."""
-    hold_out, found = model.progress.hold_out, []
+    hold_out, changes = model.progress.hold_out, []
     if (before := hold_out.every) != spec.guard.every:
         hold_out.every = spec.guard.every
-        found.append(Change("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
+        changes.append(Change("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
         if not before:
             # Nothing was compared while the guard was off: it begins with what is there.
             model.guard = Guard(spec.guard, model.learner.metric)
@@ -160,8 +160,8 @@ def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
     if (before_that := hold_out.secret) != model.draw.fingerprint:
         hold_out.secret = model.draw.fingerprint
         if before_that:
-            found.append(Change("adopted", "the store's secret is another one: other events are held out"))
-    return found
+            changes.append(Change("adopted", "the store's secret is another one: other events are held out"))
+    return changes
 
 
 def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
@@ -170,17 +170,17 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
         "generation": (checkpoint.generation, spec.catalogue.generation),
         "platform": (checkpoint.platform, platform),
     }
-    found = [Change(what, f"{before} -> {now}") for what, (before, now) in pairs.items() if before != now]
+    changes = [Change(what, f"{before} -> {now}") for what, (before, now) in pairs.items() if before != now]
     if checkpoint.configuration != spec.digest:
-        found.append(Change("adopted", ", ".join(spec.differences(checkpoint)) or "other defaults"))
-    return found
+        changes.append(Change("adopted", ", ".join(spec.differences(checkpoint)) or "other defaults"))
+    return changes
 
 
 def snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
     """What nodes answer with, or that of a version; None if there is none, or it is damaged."""
     try:
-        found = store.load(name, version)
+        loaded = store.load(name, version)
     except CorruptError as error:
         log.warning("snapshot_damaged", model=name, version=version, reason=str(error))
         return None
-    return found[1] if found else None
+    return loaded[1] if loaded else None

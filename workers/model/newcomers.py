@@ -53,7 +53,7 @@ class Newcomers:
         return int(max(0.0, min(A_TURN, self._allowance.left)))
 
     def began(self, count: int) -> None:
-        """So many did."""
+        """Note that this many new models began."""
         self._allowance.spend(count)
 
     def admit(self, names: Sequence[str], specs: Specs, store: Store, clock: Callable[[], float]) -> Admission:
@@ -77,8 +77,8 @@ class Newcomers:
         if began < self._look_at:
             return
         self._listed = set(store.models())
-        found = map(specs.configuration.match, self._listed)
-        self._counts = Counter(matched[0] for matched in found if matched)
+        configs = map(specs.configuration.match, self._listed)
+        self._counts = Counter(matched[0] for matched in configs if matched)
         took = clock() - began
         self._look_at = began + max(LOOK_S, SHARE * took)
 

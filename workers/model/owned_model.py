@@ -14,7 +14,6 @@ import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
-from omdml.evaluate import Prequential
 from omdml.feedback import ONLY_TASK
 from omdml.learners import Learner
 from omdml.metrics import Metric
@@ -24,12 +23,13 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, said_as
 from omdml.workers.events.lookup import Located, Lookup
 from omdml.workers.events.repeats import Part, SeenIds
-from omdml.workers.events.stretches import Stretch, Stretches
-from omdml.workers.model.drift import Drift
-from omdml.workers.model.guard import FEWEST, Guard, Yardstick
-from omdml.workers.model.held_out_window import Window, told
-from omdml.workers.model.hold_out import Draw, HeldOut, HoldOut, part
-from omdml.workers.model.tally import Tally
+from omdml.workers.events.stretches import Stretches
+from omdml.workers.model.judging.drift import Drift
+from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_window import Window
+from omdml.workers.model.judging.hold_out import Draw, HeldOut, HoldOut, part
+from omdml.workers.model.judging.start_comparison import StartComparison
+from omdml.workers.model.progress import Progress
 from omdml.workers.model.user_shares import UserShares
 from omdml.workers.telemetry import traces
 
@@ -41,8 +41,6 @@ OBJECTS, COMPARISON = 10_000, 350
 TRAILS, TRAILED_S = 16, 60.0
 # What the guard compares with, the bytes of that, and the newest until it is saved.
 METRICS = 3
-# Seconds between two comparisons with the start: one takes about as long as a decision.
-COMPARE_EVERY_S = 1.0
 # Counts the time inside as a stage's.
 Timed = Callable[[str], AbstractContextManager[None]]
 
@@ -50,25 +48,6 @@ Timed = Callable[[str], AbstractContextManager[None]]
 def offsets_of(refused: Sequence[Refusal]) -> list[int]:
     """The offsets of refused events."""
     return [refusal.record.offset for refusal in refused]
-
-
-def share_right(margins: Array) -> float:
-    """How many events a metric gets right, as a share."""
-    return float((margins > 0).mean())
-
-
-class Progress(msgspec.Struct):
-    """What a model's checkpoint keeps beside its learner."""
-
-    mistakes: Prequential = msgspec.field(default_factory=Prequential)
-    hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
-    yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
-    drift: bytes = b""
-    seen: bytes = b""  # ids of the newest events, 8 bytes each
-    # The users of the newest comparisons, if a user's share is limited.
-    users: bytes = b""
-    tally: Tally = msgspec.field(default_factory=Tally)
-    stretches: list[Stretch] = []
 
 
 class OwnedModel:
@@ -116,9 +95,7 @@ class OwnedModel:
         self.guard = guard
         # Makes the metric that the model began with, to compare with; None: nothing is compared.
         self.first_metric: Callable[[], Metric] | None = None
-        # Shares of the events held out that are in the right order, and when to look again.
-        self._right: dict[str, float] = {}
-        self._compare_again = -math.inf
+        self._start_comparison = StartComparison()
         # Why what it has learned is not live.
         self.withheld = ""
         self.event_time: float | None = None
@@ -203,13 +180,13 @@ class OwnedModel:
         self.stretches.open(here, batch.records[0].offset)
         self.stretches.refuse(here, offsets_of(refused))
         if batch.identified or batch.resent:
-            found = self._take_new(batch, timed)
+            not_learned = self._take_new(batch, timed)
         else:
-            found, self.repeated = self._take(batch, timed), frozenset()
-            self.stretches.refuse(here, offsets_of(found))
+            not_learned, self.repeated = self._take(batch, timed), frozenset()
+            self.stretches.refuse(here, offsets_of(not_learned))
         self.next = batch.records[-1].offset + 1
         self.stretches.end(self.next)
-        return found
+        return not_learned
 
     def refuse(self, refused: Sequence[Refusal]) -> None:
         """Remember refused events that came without any others."""
@@ -223,9 +200,9 @@ class OwnedModel:
         new: list[Record] = []
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, learned=0, held=0)
         for new_part in self.new_parts(batch):
-            found = self._take(new_part.batch, timed)
-            self.remember(new_part, found)
-            refused += found
+            not_learned = self._take(new_part.batch, timed)
+            self.remember(new_part, not_learned)
+            refused += not_learned
             held |= self.held_out
             new += new_part.batch.records
         self.held_out, self.repeated = frozenset(held), frozenset()
@@ -310,16 +287,10 @@ class OwnedModel:
         if self.guard.config.on:
             version = self.learner.version
             self.guard.decide(self.metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
-            self._compare_with_start()
-
-    def _compare_with_start(self) -> None:
-        """Note how many events held out are in the right order now, and how many were at the start, now and then."""
-        margins = self.guard.margins
-        if self.first_metric is None or len(margins) < FEWEST or time.monotonic() < self._compare_again:
-            return
-        at_start = told(self.first_metric(), self._window.kept, self.catalogue.features)
-        self._right = {"held_out_right": share_right(margins), "held_out_right_at_start": share_right(at_start)}
-        self._compare_again = time.monotonic() + COMPARE_EVERY_S
+            if self.first_metric is not None:
+                self._start_comparison.compare(
+                    self.guard.margins, self.first_metric, self._window, self.catalogue.features
+                )
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
@@ -341,10 +312,10 @@ class OwnedModel:
         """Tell of learned events that bring a trace context. That of the first goes on with the publication."""
         for record in records:
             if record.headers and (context := traces.context_in(record.headers)):
-                at = {"partition": record.partition.number, "offset": record.offset}
-                log.debug("traced_event_learned", model=self.name, trace_id=traces.trace_id(context), **at)
+                place = {"partition": record.partition.number, "offset": record.offset}
+                log.debug("traced_event_learned", model=self.name, trace_id=traces.trace_id(context), **place)
                 now = time.time()
-                context = traces.passed("worker.learn", context, self._taken_at, now, model=self.name, **at)
+                context = traces.passed("worker.learn", context, self._taken_at, now, model=self.name, **place)
                 self.traced = self.traced or context
                 if self.trail and not self.trail.trace:
                     self.trail = msgspec.structs.replace(self.trail, trace=context)
@@ -367,7 +338,7 @@ class OwnedModel:
         return self.withheld
 
     def checkpoint(self, platform: str) -> Checkpoint:
-        """Everything that resumes this model."""
+        """The checkpoint from which another worker can resume this model."""
         assert self.home is not None
         self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
         self.progress.users = self.users.to_bytes()
@@ -400,7 +371,7 @@ class OwnedModel:
                 "mistake_rate": self.progress.mistakes.mistake_rate,
                 "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
                 **self.users.figures,
-                **self._right,
+                **self._start_comparison.figures,
                 **self.learner.figures,
             },
             metric=self.metric,
@@ -409,10 +380,10 @@ class OwnedModel:
 
     def gone_live(self, snapshot: Snapshot) -> None:
         """A snapshot was published: its trails stay for nodes that pass over it, but few of them, and not long."""
-        kept = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
-        if len(kept) > TRAILS:
-            kept.appendleft(kept.popleft().with_later(kept.popleft()))
-        self._trails, self.trail = tuple(kept), None
+        trails = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
+        if len(trails) > TRAILS:
+            trails.appendleft(trails.popleft().with_later(trails.popleft()))
+        self._trails, self.trail = tuple(trails), None
 
     def reference_again(self) -> Snapshot:
         """What goes live again if what is live was judged worse: the reference, under the number of the version judged.

@@ -17,8 +17,8 @@ def take_back(store: Store, placement: Placement, partition: Partition, offset: 
     One that falls back to before the cut stays so: its next event has it go on from there.
     """
     damaged = {}
-    for name, kept in store.positions(store.models()).items():
-        if kept.home != partition or kept.next <= offset or placement.home(name) != partition.number:
+    for name, position in store.positions(store.models()).items():
+        if position.home != partition or position.next <= offset or placement.home(name) != partition.number:
             continue
         try:
             epoch, checkpoint, _ = store.claim(name)

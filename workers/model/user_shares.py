@@ -59,7 +59,7 @@ class UserShares:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, about."""
+        """Bytes of memory that the shares take, roughly."""
         # A tuple of two numbers, and a place in the deque; a counter's entry takes about as much.
         return 160 * len(self._events)
 

@@ -1,4 +1,4 @@
-"""The configured models as they are by now, for a node: catalogues with what was added, events as workers take them."""
+"""The configured models as they are now, for a node: catalogues with what was added, events as workers take them."""
 
 from __future__ import annotations
 

@@ -19,8 +19,19 @@ from omdml.streams.catalogues.changes.change import Shown
 from omdml.streams.catalogues.inline import scaled_item
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.bridge import Bridge, Spread
-from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
+from omdml.workers.node.galleries.bridge import Bridge, Spread
+from omdml.workers.node.galleries.gallery import (
+    AGGREGATE,
+    ELEMENTS,
+    VECTOR,
+    Features,
+    Gallery,
+    Hits,
+    Index,
+    Query,
+    ScoredGallery,
+)
+from omdml.workers.node.galleries.set_gallery import SetGallery
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Page, single
 from omdml.workers.node.searching.options import (
     PLAIN,
@@ -31,7 +42,6 @@ from omdml.workers.node.searching.options import (
     nearest_each,
     too_large,
 )
-from omdml.workers.node.set_gallery import SetGallery
 
 MAX_QUERY_ITEMS = 1000
 # An embedding that takes longer is made in the background, behind a bridge.
@@ -77,7 +87,7 @@ class View:
 
     @property
     def count(self) -> int:
-        """Rows that are searched in."""
+        """How many rows a search looks at."""
         return self.shown.rows
 
     @property
@@ -86,7 +96,7 @@ class View:
         return self.catalogue.shown.position if self.covers(self.catalogue) else self.shown.position
 
     def covers(self, catalogue: Catalogue) -> bool:
-        """Whether this catalogue's items, as they are by now, are the ones searched in."""
+        """Whether this catalogue's items, as they are now, are the ones searched in."""
         shown = catalogue.shown
         return self.catalogue is catalogue and (self.shown.rows, self.shown.gone) == (shown.rows, shown.gone)
 
@@ -100,11 +110,11 @@ class View:
         alive = self._alive
         if alive is None:
             return queries
-        return [one._replace(among=alive if one.among is None else one.among & alive) for one in queries]
+        return [query._replace(among=alive if query.among is None else query.among & alive) for query in queries]
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the galleries."""
+        """Bytes of memory that the galleries take."""
         return sum(index.nbytes for index in {id(index): index for index in self.indexes.values()}.values())
 
     @property
@@ -139,14 +149,14 @@ class View:
             raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
         try:
             expanded = expanded_each(self.indexes[task], queries, options.expand, self._alive)
-            found = nearest_each(self.indexes[task], self._among_alive(expanded or []), page.offset + k + hidden)
+            candidates = nearest_each(self.indexes[task], self._among_alive(expanded or []), page.offset + k + hidden)
         except MeasureError as error:
             raise SearchError(f"{too_large(queries)}: {error}", "not_finite") from error
-        if expanded is None or found is None:
+        if expanded is None or candidates is None:
             # One version answers all queries, even if this one could answer some of them.
             return self.complete.search_each(queries, k, task, page, options)
         answers = []
-        for query, hits in zip(expanded, found, strict=True):
+        for query, hits in zip(expanded, candidates, strict=True):
             rows, distances = self._shown(hits, {*page.exclude, *query.named}, slice(page.offset, page.offset + k))
             parts = explained(self.indexes[task], query, rows) if options.explain else None
             answers.append(self._found(rows, distances, parts))
@@ -187,7 +197,7 @@ class View:
         return Query(rows[rows < self.count], table, named=named)
 
     def _known(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Rows of these items."""
+        """Row numbers of these items; SearchError if one is unknown."""
         rows = self.catalogue.rows(ids)
         if rows.min() < 0:
             unknown = ids[int(rows.argmin())]
@@ -216,12 +226,12 @@ class SetView(View):
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Ids of the sets."""
+        """The ids of the sets in the order of their rows; the ids of the items if there are no sets."""
         return list(self.sets) or self.catalogue.ids
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
-        return {one: place for place, one in enumerate(self.sets)}
+        return {name: place for place, name in enumerate(self.sets)}
 
     def covers(self, catalogue: Catalogue) -> bool:
         """Whether this catalogue's sets are the ones searched in."""
@@ -237,7 +247,7 @@ class SetView(View):
         sets = self.catalogue.sets
         rows = np.unique(np.concatenate([sets[one] if one in sets else self._known([one]) for one in ids]))
         check_count(len(rows))
-        places = [self._places[one] for one in ids if one in self._places] if self.sets else rows[rows < self.count]
+        places = [self._places[item] for item in ids if item in self._places] if self.sets else rows[rows < self.count]
         return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})
 
     def mixed(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
@@ -303,10 +313,10 @@ def embedded_view(
 
 
 def grown_view(view: View, catalogue: Catalogue) -> View | None:
-    """The view of what the catalogue holds by now; None if it must be made anew.
+    """The view of what the catalogue holds now; None if it must be made again.
 
     Rows are only ever added, so those that are searched in stay as they are, and the new ones are embedded. The numbers
-    are those of a view that is made anew, up to the last digits of float32: a product of few rows is summed in another
+    are those of a view that is made again, up to the last digits of float32: a product of few rows is summed in another
     order than one of many.
     """
     shown = catalogue.shown
@@ -344,10 +354,10 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
     return replace(view, shown=shown, indexes=indexes, spread=spread, origin=origin)
 
 
-def same_metric(one: Metric, other: Metric) -> bool:
+def same_metric(metric: Metric, other: Metric) -> bool:
     """Whether two metrics are the same numbers: some learners learn many events before they change what is served."""
-    (tensors, _), (others, _) = one.to_tensors(), other.to_tensors()
-    same = one.kind == other.kind and list(tensors) == list(others)
+    (tensors, _), (others, _) = metric.to_tensors(), other.to_tensors()
+    same = metric.kind == other.kind and list(tensors) == list(others)
     return same and all(np.array_equal(tensor, others[name]) for name, tensor in tensors.items())
 
 
@@ -378,7 +388,7 @@ def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: 
 
 
 def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:
-    """(r, d) of each modality."""
+    """The shape (r, d) of each modality's projection."""
     return {name: matrix.shape for name, matrix in metric.matrices.items()}
 
 

@@ -19,7 +19,7 @@ from omdml.letter_reasons import REASONS
 from omdml.snapshot import Trail
 from omdml.streams.catalogues.changes.change import Changed, ChangeError
 from omdml.workers.configuration.config import is_pattern
-from omdml.workers.node.indexing import is_approximate
+from omdml.workers.node.galleries.indexing import is_approximate
 from omdml.workers.node.live_model import View
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
@@ -133,7 +133,7 @@ class NodeMetrics:
         self.feedback_refused.labels(reason).inc()
 
     def refused_snapshot(self, reason: str) -> None:
-        """A snapshot cannot be served."""
+        """Count a snapshot that this node cannot serve."""
         self.refusals.labels(reason if reason in REFUSED else "other").inc()
 
     def swapped(self, label: str, before: View | None, view: View, took_s: float) -> None:
@@ -206,7 +206,7 @@ class Views(Collector):
         self._views, self._label, self._models = views, label, models
 
     def collect(self) -> Iterator[Any]:
-        """As of now."""
+        """Sample all views now."""
         loaded: dict[str, Counts[str]] = {label: Counts() for label in self._models.all()}
         single = {name: family(name, text) for name, text in ALONE.items()}
         for model, view in dict(self._views).items():
@@ -215,9 +215,9 @@ class Views(Collector):
             sums.update(models=1, items=view.shown.items, bytes=view.nbytes)
             if is_pattern(label) or label != model:
                 continue
-            told = told_of(view)
-            for name, one in single.items():
-                one.add_metric([label], told[name])
+            values = told_of(view)
+            for name, value in single.items():
+                value.add_metric([label], values[name])
         summed = {"models": "Models that can answer", "items": "Items searched in", "bytes": "Memory of galleries"}
         for name, text in summed.items():
             total = family("loaded_models" if name == "models" else f"gallery_{name}", text)
@@ -241,5 +241,5 @@ def told_of(view: View) -> dict[str, float]:
 
 
 def family(name: str, text: str) -> GaugeMetricFamily:
-    """A gauge by model."""
+    """An empty gauge with the label ``model``, to which samples are added."""
     return GaugeMetricFamily(f"omdml_node_{name}", text, labels=["model"])

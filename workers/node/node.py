@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
@@ -23,15 +21,17 @@ from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
-from omdml.workers.node.first_views import FirstViews
-from omdml.workers.node.follow import Follower
-from omdml.workers.node.gallery import Query
-from omdml.workers.node.hot_swap import Refresher
+from omdml.workers.node.following.first_views import FirstViews
+from omdml.workers.node.following.follow import Follower
+from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.past_views import PastViews
+from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.live_model import PATIENCE_S, View
 from omdml.workers.node.metrics import NodeMetrics
-from omdml.workers.node.past_views import PastViews
+from omdml.workers.node.pattern_memory import PatternMemory
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single
 from omdml.workers.node.searching.options import PLAIN, Options, SearchError
+from omdml.workers.node.status import served_instead, status_of
 from omdml.workers.node.writing.inbox import Inbox
 from omdml.workers.node.writing.items import ItemWriter
 from omdml.workers.telemetry.registry import MODELS, ModelLabels
@@ -104,7 +104,6 @@ class RetrievalNode:
         self.patterns = [name for name in names if is_pattern(name)]
         self.metrics = NodeMetrics(registry or CollectorRegistry(), ModelLabels(names, models_in_metrics))
         self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
-        self._budget_bytes = budget_bytes
         self._ready = ready
         self._attributes, self._changed = attributes, ChangedAttributes()
         self.expand = expand
@@ -114,6 +113,7 @@ class RetrievalNode:
         self._first = FirstViews(first, catalogues, self._label, self.named, self._parent_view) if first else None
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first, approximate)
         self.course = self._refresher.course
+        self._pattern_memory = PatternMemory(self._refresher, self.named, budget_bytes)
         self._past = PastViews(store, catalogues, patience_s)
         self.items = ItemWriter(self._refresher.take_in, self.metrics)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
@@ -121,10 +121,6 @@ class RetrievalNode:
         self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
         self.metrics.not_live.set_function(lambda: len(self._refresher.refused))
         self.metrics.watch(self._refresher.views, self._label)
-        # When models of patterns were last asked for.
-        self._asked_at: dict[str, float] = {}
-        # Guards the count of memory when a pattern's model is loaded.
-        self._counting = threading.Lock()
 
     def start(self) -> None:
         """Follow the store, and take feedback. BLAS has one thread in this process from now on."""
@@ -174,15 +170,7 @@ class RetrievalNode:
 
     def instead(self) -> dict[str, dict[str, Any]]:
         """Models whose live version cannot be served: what answers instead, None if nothing does, and why."""
-        refused, views = dict(self._refresher.refused), dict(self._refresher.views)
-        return {
-            model: {
-                "live": refusal.version,
-                "serving": views[model].snapshot.version if model in views else None,
-                "reason": refusal.reason,
-            }
-            for model, refusal in refused.items()
-        }
+        return served_instead(dict(self._refresher.refused), dict(self._refresher.views))
 
     def label(self, model: str) -> str | None:
         """The name or pattern that covers a model; None if nothing does."""
@@ -195,7 +183,7 @@ class RetrievalNode:
         return self._refresher.views.get(self._name(model))
 
     def view(self, model: str | None = None) -> View:
-        """What answers for a model by now; one of a pattern is loaded if need be.
+        """What answers for a model now; one of a pattern is loaded if need be.
 
         Raises SearchError: ``unknown_model``, or ``not_ready`` if nothing was published that can be served.
         """
@@ -204,7 +192,7 @@ class RetrievalNode:
         if view is None:
             view = self._load(name)
         if name not in self.named:
-            self._asked_at[name] = time.monotonic()
+            self._pattern_memory.use(name)
         return view
 
     def view_of(self, model: str | None, version: int) -> View:
@@ -229,7 +217,7 @@ class RetrievalNode:
 
         Under a metric of sets: the ``k`` sets that answer the elements ``ids`` best. ``by`` says how: ``"vector"`` (one
         vector a set, the default), ``"aggregate"`` (one of the query too) or ``"elements"`` (greedy matching to every
-        set's elements, exact and slow); ``rerank`` orders that many of the best anew by greedy matching.
+        set's elements, exact and slow); ``rerank`` orders that many of the best again by greedy matching.
 
         Raises SearchError.
         """
@@ -263,21 +251,21 @@ class RetrievalNode:
         """The answers with these attributes of each item; raises SearchError."""
         known, lists = self._attributes_of(view), []
         for items in answers.answers:
-            told = known.of([found.id for found in items], fields)
-            pairs = zip(items, told, strict=True)
-            lists.append([msgspec.structs.replace(found, attributes=attributes) for found, attributes in pairs])
+            attributes_of = known.of([item.id for item in items], fields)
+            pairs = zip(items, attributes_of, strict=True)
+            lists.append([msgspec.structs.replace(item, attributes=attributes) for item, attributes in pairs])
         return msgspec.structs.replace(answers, answers=lists)
 
     def _attributes_of(self, view: View) -> Layers:
         model = view.snapshot.model
-        found = self._changed.over(self._attributes(model), view.catalogue)
-        if found is None:
-            told = (
+        layers = self._changed.over(self._attributes(model), view.catalogue)
+        if layers is None:
+            message = (
                 f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
                 "items with attributes"
             )
-            raise SearchError(told, "no_attributes")
-        return found
+            raise SearchError(message, "no_attributes")
+        return layers
 
     def answer(
         self,
@@ -300,9 +288,9 @@ class RetrievalNode:
         options: Options = PLAIN,
     ) -> Answers:
         """Search for several queries in one view, and measure; raises SearchError."""
-        found = view.search_each(queries, k, task, page, options)
-        self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
-        return found
+        answers = view.search_each(queries, k, task, page, options)
+        self.metrics.searched(self._label(answers.model), view, answers.version, answers.took_s)
+        return answers
 
     def answers_together(
         self,
@@ -314,20 +302,21 @@ class RetrievalNode:
         options: Options = PLAIN,
     ) -> Iterator[Answers]:
         """The answers to several searches, each for some queries, by one scan of the items; raises SearchError."""
-        found = view.search_each([query for queries in searches for query in queries], k, task, page, options)
-        answers = iter(found.answers)
+        answer = view.search_each([query for queries in searches for query in queries], k, task, page, options)
+        answers = iter(answer.answers)
         for queries in searches:
-            self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
-            yield msgspec.structs.replace(found, answers=list(islice(answers, len(queries))))
+            self.metrics.searched(self._label(answer.model), view, answer.version, answer.took_s)
+            yield msgspec.structs.replace(answer, answers=list(islice(answers, len(queries))))
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
         views, instead = dict(self._refresher.views), self.instead()
-        told = []
+        descriptions = []
         for name in dict.fromkeys([*self.named, *sorted(views)]):
-            described = self._described(name, views.get(name) or self._beginning(name), since)
-            told.append(described | ({"refused": instead[name]} if name in instead else {}))
-        return told
+            view = views.get(name) or self._beginning(name)
+            description = status_of(name, view, self.metrics.freshness(self._label(name), since) if view else None)
+            descriptions.append(description | ({"refused": instead[name]} if name in instead else {}))
+        return descriptions
 
     def _beginning(self, name: str) -> View | None:
         """What answers for a named model before anything of it is published."""
@@ -336,25 +325,6 @@ class RetrievalNode:
     def _parent_view(self, model: str) -> View | None:
         """What answers for a model's parent."""
         return self._refresher.views.get(self._parent(model))
-
-    def _described(self, model: str, view: View | None, since: float) -> dict[str, Any]:
-        if view is None:
-            return {"model": model, "ready": False}
-        return {
-            "model": model,
-            "ready": True,
-            "version": view.snapshot.version,
-            "serial": view.pointer.serial,
-            "pinned": view.pointer.pinned,
-            "learner": view.snapshot.learner,
-            "generation": view.snapshot.generation,
-            "items": view.shown.items,
-            "tasks": list(view.snapshot.metric.tasks),
-            "live_since": view.made_at,
-            "complete": view.origin is None,
-            "freshness": self.metrics.freshness(self._label(model), since),
-            **({"parent": view.parent.model} if view.parent else {}),
-        }
 
     def _name(self, model: str | None) -> str:
         if model is not None:
@@ -400,7 +370,7 @@ class RetrievalNode:
             if refusal:
                 hint = refusal.reason
             raise SearchError(f"model {model!r} has no snapshot that can be served: {hint}", "not_ready")
-        self._make_room(model)
+        self._pattern_memory.make_room(model)
         return view
 
     @staticmethod
@@ -411,18 +381,6 @@ class RetrievalNode:
             raise SearchError(
                 f"model {model!r} has learned nothing yet and cannot begin: {error}", "not_ready"
             ) from error
-
-    def _make_room(self, newest: str) -> None:
-        """Let go of the patterns' models not asked for lately, as far as the budget demands."""
-        with self._counting:
-            sizes = {name: view.nbytes for name, view in dict(self._refresher.views).items() if name not in self.named}
-            for model in sorted(sizes, key=lambda name: self._asked_at.get(name, 0.0)):
-                if sum(sizes.values()) <= self._budget_bytes:
-                    return
-                if model != newest:
-                    self._refresher.forget(model)
-                    self._asked_at.pop(model, None)
-                    del sizes[model]
 
 
 def decoded(_: AnyFeedback) -> None:

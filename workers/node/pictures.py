@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from omdml.errors import ConfigurationError
-from omdml.streams.regular import read_regular
+from omdml.streams.bounded_files import read_regular
 
 # No SVG: it can hold scripts.
 MEDIA = {

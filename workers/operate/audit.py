@@ -24,7 +24,7 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import Store
 from omdml.workers.events.decoding import JSON, by_partition, content_type
 from omdml.workers.events.stretches import Stretches
-from omdml.workers.model.owned_model import Progress
+from omdml.workers.model.progress import Progress
 from omdml.workers.model.tally import Tally
 
 MOST_LETTERS = 10_000_000
@@ -117,7 +117,7 @@ class Letters:
         self._offsets: dict[Partition, NDArray[np.int64]] = {}
 
     def read(self, records: Iterable[Record]) -> None:
-        """Take in letters."""
+        """Count these dead letters in."""
         for record in records:
             try:
                 position = _positions.decode(record.value)
@@ -231,7 +231,7 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
     wrong, cut = {}, []
     for model in audit.models.values():
         tally = model.tally
-        home = next((at for at in begins if tally and str(at) == tally.home), None)
+        home = next((place for place in begins if tally and str(place) == tally.home), None)
         begin = begins[home] if home else 0
         model.elsewhere = bool(tally and tally.home and not home)
         dropped = tally is not None and tally.since < begin
@@ -281,7 +281,7 @@ def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bo
 
 
 def _limits(audit: Audit, cut: list[str]) -> list[str]:
-    """What these sums cannot tell."""
+    """Sentences about what these sums cannot show."""
     earlier = {model.name: model.before for model in audit.models.values() if model.before}
     begun = {name: count for name, count in earlier.items() if (tally := audit.models[name].tally) and tally.anew}
     before = {name: count for name, count in earlier.items() if name not in begun}

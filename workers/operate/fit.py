@@ -53,8 +53,8 @@ def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -
             counts[record.partition.number, record.offset] = named // spec.learner.width
         if sum(counts.values()) >= 2 * most:
             break
-    at = np.cumsum([counts.get((record.partition.number, record.offset), 0) for record in head])
-    end = int(np.searchsorted(at, min(most, int(at[-1]) // 2 if len(at) else 0), side="right"))
+    ends = np.cumsum([counts.get((record.partition.number, record.offset), 0) for record in head])
+    end = int(np.searchsorted(ends, min(most, int(ends[-1]) // 2 if len(ends) else 0), side="right"))
     events = sum((record.partition.number, record.offset) in counts for record in head[:end])
     if not events:
         raise StartError(f"the log holds {sum(counts.values())} comparisons of model {model!r}: too few to fit on")
@@ -97,10 +97,10 @@ def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], sec
     return model
 
 
-def gathered(found: list[Located], modalities: list[str]) -> tuple[Array, Array, dict[str, Array]]:
+def gathered(batches: list[Located], modalities: list[str]) -> tuple[Array, Array, dict[str, Array]]:
     """Comparisons of several tables as one: rows (T, w), margins (T,), and a table of what they touch."""
     rows, margins, tables, taken = [], [], [], 0
-    for located in found:
+    for located in batches:
         touched, renumbered = np.unique(np.asarray(located.compared, np.int64), return_inverse=True)
         rows.append(renumbered.reshape(np.shape(located.compared)) + taken)
         margins.append(located.columns["margin"] if "margin" in located.columns else np.ones(len(rows[-1])))
@@ -141,7 +141,7 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     4. publish  the first snapshot.
 
     Raises StoreError if the model exists already or nothing was read of it, Fenced if a worker took it meanwhile,
-    PlacementChanged if models live elsewhere by now.
+    PlacementChanged if models live elsewhere now.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
@@ -167,6 +167,6 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
 def exists(name: str, version: int) -> StoreError:
     """The error for a model that has begun already."""
     return StoreError(
-        f"model {name!r} is in the store already, at version {version}: to begin it anew, stop the workers and pass "
+        f"model {name!r} is in the store already, at version {version}: to begin it again, stop the workers and pass "
         "--replace, which deletes its checkpoints, snapshots and history first"
     )

@@ -39,17 +39,17 @@ class LeftOut(NamedTuple):
             count = within(batch, self.version - version)
             first = batch.only([place < count for place in range(len(batch.records))])
             rest = batch.only([place >= count for place in range(len(batch.records))])
-        out = [self._names(event.user, at) for event, at in zip(first.events, first.times, strict=True)]
-        return first.only([not one for one in out]), first.only(out), rest
+        out = [self._names(event.user, time) for event, time in zip(first.events, first.times, strict=True)]
+        return first.only([not matches for matches in out]), first.only(out), rest
 
-    def _names(self, user: str | None, at: float | None) -> bool:
+    def _names(self, user: str | None, time: float | None) -> bool:
         if user is not None and user in self.users:
             return True
         if self.since is None and self.until is None:
             return False
         begin = -math.inf if self.since is None else self.since
         end = math.inf if self.until is None else self.until
-        return at is not None and begin <= at < end
+        return time is not None and begin <= time < end
 
     def check(self, reached: int, name: str) -> None:
         """Raise StoreError if the log did not lead to the version."""
@@ -68,23 +68,23 @@ NOTHING = LeftOut()
 
 def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
     """Raise StoreError if the log holds no longer, or not yet, what a model learned, or more than it learned from."""
-    kept = store.peek(name)
-    if kept is None:
+    checkpoint = store.peek(name)
+    if checkpoint is None:
         return
-    home = Partition(*kept.home)
-    tally = msgspec.convert(kept.progress.get("tally", {}), Tally).resumed(home, kept.next)
+    home = Partition(*checkpoint.home)
+    tally = msgspec.convert(checkpoint.progress.get("tally", {}), Tally).resumed(home, checkpoint.next)
     if not tally.anew:
         raise StoreError(
             f"model {name!r} did not begin with its first event: it was reset, copied, rewound or moved at offset "
-            f"{tally.since} of partition {home.number}. To learn the log again would bring back what came before, too. "
+            f"{tally.since} of partition {home.number}. To learn the log again would restore what came before, too. "
             "Nothing was changed; --accept-gap does it all the same"
         )
-    begin, end = next(((one.begin, one.end) for one in extents if one.partition == home), (0, 0))
-    if begin > tally.since or end < kept.next:
+    begin, end = next(((extent.begin, extent.end) for extent in extents if extent.partition == home), (0, 0))
+    if begin > tally.since or end < checkpoint.next:
         raise StoreError(
-            f"model {name!r} learned what lies at offsets {tally.since} to {kept.next - 1} of partition {home.number}, "
-            f"and the log holds {begin} to {end - 1}: the rest would be lost. Nothing was changed; --accept-gap "
-            "goes on with what there is"
+            f"model {name!r} learned what lies at offsets {tally.since} to {checkpoint.next - 1} of partition "
+            f"{home.number}, and the log holds {begin} to {end - 1}: the rest would be lost. Nothing was changed; "
+            "--accept-gap goes on with what there is"
         )
 
 

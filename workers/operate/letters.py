@@ -1,4 +1,4 @@
-"""Dead letters, explained: which of them can be sent again, now that what was wrong is mended."""
+"""Dead letters, explained: which of them can be sent again, now that what was wrong is fixed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOWHERE = ModelPosition(Partition("", 0), 0)
 
 
 class Verdict(NamedTuple):
-    """Whether an event would be learned by now: it, or why not."""
+    """Whether an event would be learned now: it, or why not."""
 
     event: AnyFeedback | None
     why: str = ""
@@ -33,8 +33,9 @@ def passed(letters: Collection[Letter], store: Store) -> set[Position]:
     return {
         letter.position
         for letter in letters
-        for at in [reached.get(letter.model or "", NOWHERE)]
-        if letter.offset < marks.get(letter.partition, 0) or (at.home == letter.partition and letter.offset < at.next)
+        for position in [reached.get(letter.model or "", NOWHERE)]
+        if letter.offset < marks.get(letter.partition, 0)
+        or (position.home == letter.partition and letter.offset < position.next)
     }
 
 
@@ -81,37 +82,37 @@ def resend(letters: Iterable[Letter], specs: Specs, store: Store, sender: Sender
     """
     letters = list(letters)
     standing, secret = passed(letters, store), b""
-    sent, left = 0, Counter[str]()
+    sent, remaining = 0, Counter[str]()
     for letter in letters:
         event, why = learnable(letter, specs, standing)
         if event is None:
-            left[why] += 1
+            remaining[why] += 1
             continue
         if sender:
             secret = secret or store.secret()
             sender.send(letter, event.model, secret)
         sent += 1
-    return Resending(sent, left)
+    return Resending(sent, remaining)
 
 
 def position(book: Book, text: str) -> Position:
     """Where the letter lies that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError if that is not one."""
-    found = [at for at in book.letters if text in (f"{at[0]}/{at[1]}", f"{at[0].number}/{at[1]}")]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    positions = [place for place in book.letters if text in (f"{place[0]}/{place[1]}", f"{place[0].number}/{place[1]}")]
+    if len(positions) == 1:
+        return positions[0]
+    if not positions:
         raise FeedbackError(f"there is no dead letter at {text}: see omdml letters list")
-    which = ", ".join(f"{partition}/{offset}" for partition, offset in found)
+    which = ", ".join(f"{partition}/{offset}" for partition, offset in positions)
     raise FeedbackError(f"{text} is a position in several logs of this name, say which: {which}")
 
 
-def since_then(book: Book, at: Position) -> str:
+def since_then(book: Book, position: Position) -> str:
     """What became of a letter; empty while it is open."""
-    return "sent again" if at in book.resent else "dismissed" if at in book.dismissed else ""
+    return "sent again" if position in book.resent else "dismissed" if position in book.dismissed else ""
 
 
 def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
     """The letters as their events were logged; a log in files notes no times, there offsets tell."""
     letters = list(letters)
     logs = list(dict.fromkeys(letter.partition.topic_id for letter in letters))
-    return sorted(letters, key=lambda one: (logs.index(one.partition.topic_id), one.at or 0.0, one.position))
+    return sorted(letters, key=lambda entry: (logs.index(entry.partition.topic_id), entry.at or 0.0, entry.position))

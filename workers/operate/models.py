@@ -1,4 +1,4 @@
-"""Models in the store, begun anew, copied, deleted, while workers and nodes go on."""
+"""Models in the store, begun again, copied, deleted, while workers and nodes go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.model.beginning import beginning
-from omdml.workers.model.guard import Guard
+from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
 # A worker that learns the model may claim it back between our claim and our save.
@@ -36,20 +36,20 @@ def require(store: Store, name: str) -> None:
 
 
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
-    """Begin a model anew, at its start and where its events are by now; answers the offset it goes on from.
+    """Begin a model again, at its start and where its events are now; answers the offset it goes on from.
 
     1. claim    Its worker is fenced: it drops what it learned since its last save.
     2. publish  Version 0. A crash before it changes nothing.
     3. save     The start, at the position kept. A crash before it: what was learned is live again with the next event.
 
     None, and the model deleted instead, if the newest checkpoint cannot be read: nor can its position. A worker that
-    waits for it begins it anew. Raises StoreError if there is nothing to reset, Fenced if a worker keeps taking
+    waits for it begins it again. Raises StoreError if there is nothing to reset, Fenced if a worker keeps taking
     it back.
     """
     require(store, name)
     for _ in range(ATTEMPTS):
         try:
-            epoch, kept, fell_back = store.claim(name)
+            epoch, checkpoint, fell_back = store.claim(name)
             if fell_back:
                 raise CorruptError(f"model {name!r}: its newest checkpoint is damaged")
         except FormatError:
@@ -59,13 +59,13 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
             model = begun(spec, name, store.claim(name).epoch, store)
             store.publish(model.snapshot(), model.epoch)
             return None
-        if kept is None:
+        if checkpoint is None:
             raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
         model = begun(spec, name, epoch, store)
-        model.home, model.next = Partition(*kept.home), kept.next
+        model.home, model.next = Partition(*checkpoint.home), checkpoint.next
         if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
             continue
-        store.note(name, epoch, "reset", f"was at version {kept.version}")
+        store.note(name, epoch, "reset", f"was at version {checkpoint.version}")
         return model.next
     raise busy(name)
 
@@ -83,7 +83,7 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
     It goes on from the partition's mark: nobody takes again what lies below it.
 
     Raises StoreError if the one does not exist or the other does, ConfigurationError if the settings do not fit,
-    PlacementChanged if models live elsewhere by now.
+    PlacementChanged if models live elsewhere now.
     """
     require(store, source)
     learned, there = store.peek(source), store.peek(target)

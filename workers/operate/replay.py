@@ -24,8 +24,8 @@ from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
 from omdml.workers.events.lookup import Located
 from omdml.workers.model.beginning import beginning
-from omdml.workers.model.guard import Guard
-from omdml.workers.model.held_out_accuracy import Order, order_right, plain_metric
+from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_accuracy import Order, order_right, plain_metric
 from omdml.workers.model.owned_model import OwnedModel, offsets_of
 from omdml.workers.operate.left_out import NOTHING, LeftOut
 
@@ -42,16 +42,16 @@ class Beginning:
         self._numbers = numbers
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
-        """Begin there, whatever was committed."""
+        """Start each partition at its first offset, and ignore committed offsets."""
         return {
             partition: None for partition in committed if self._numbers is None or partition.number in self._numbers
         }
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
-        """Nothing is saved."""
+        """Do nothing: a replay saves nothing."""
 
     def lost(self, partitions: Iterable[Partition]) -> None:
-        """Nothing is saved."""
+        """Do nothing: a replay saves nothing."""
 
 
 def read_as_placed(open_source: Callable[[], Source], placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
@@ -87,8 +87,8 @@ def read_whole(source: Source, accept_gap: bool = False, numbers: range | None =
                 yield records
             else:
                 # The end moved back: what looked like a line was a torn one.
-                ends = {at: min(end, progress[at][1]) for at, end in ends.items() if at in progress}
-            if ends and all(at in progress and progress[at][0] >= end for at, end in ends.items()):
+                ends = {place: min(end, progress[place][1]) for place, end in ends.items() if place in progress}
+            if ends and all(place in progress and progress[place][0] >= end for place, end in ends.items()):
                 return
     finally:
         source.close()
@@ -212,7 +212,7 @@ class ReplayedModel(OwnedModel):
 
         Those that are held out are left out.
         """
-        found = []
+        parts = []
         for batch, others in self._mine(records):
             self.stretches.open(batch.records[0].partition, batch.records[0].offset)
             self.stretches.refuse(batch.records[0].partition, offsets_of(others))
@@ -221,11 +221,11 @@ class ReplayedModel(OwnedModel):
                 self.remember(part, refused)
                 learned, held_out = self._hold_out(located)
                 self._keep(held_out)
-                found.append(learned)
+                parts.append(learned)
                 self._bury(refused)
             self.next = batch.records[-1].offset + 1
             self.stretches.end(self.next)
-        return found
+        return parts
 
     def _mine(self, records: list[Record]) -> Iterator[tuple[Batch, list[Refusal]]]:
         """This model's events, partition by partition, each with those beside it that cannot be learned; all that are
@@ -233,12 +233,12 @@ class ReplayedModel(OwnedModel):
         for partition, part in by_partition(records).items():
             batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
             batch, refused = batches.get(self.name, Batch()), others.get(self.name, [])
-            at_home = [one for one in refused if self._belongs(one.record)]
+            at_home = [refusal for refusal in refused if self._belongs(refusal.record)]
             here = [self._belongs(record) for record in batch.records]
             if batch.records:
                 error = wrong_partition(self.name, partition, self.placement)
                 refused += [
-                    Refusal(record, error, self.name) for record in batch.only([not one for one in here]).records
+                    Refusal(record, error, self.name) for record in batch.only([not mine for mine in here]).records
                 ]
                 self.home = Partition(partition.topic_id, self.placement.home(self.name))
             if any(here):
@@ -268,13 +268,13 @@ class ReplayedModel(OwnedModel):
         self.curve.append(Stretch(comparisons, mistakes, time.perf_counter() - self._began))
 
     def orders(self) -> list[Order]:
-        """How many held-out events are ordered rightly by Euclidean distance, at the start, and by now; empty if no
+        """How many held-out events are ordered rightly by Euclidean distance, at the start, and now; empty if no
         event is held out."""
         if self.start is None:
             return []
         metrics = (plain_metric(self.start, self.catalogue), self.start, self.learner.metric)
-        found = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
-        return [order for order in found if order]
+        shares = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
+        return [order for order in shares if order]
 
     def orders_along(self) -> list[tuple[int, Order]]:
         """Comparisons learned, and how many held-out events were ordered rightly then; empty if no event is held out.
@@ -284,8 +284,10 @@ class ReplayedModel(OwnedModel):
         if self.start is None:
             return []
         metrics = [(0, self.start), *(self.along or ()), (self.progress.mistakes.count, self.learner.metric)]
-        found = [(count, order_right(self.progress.hold_out, one, self.catalogue.features)) for count, one in metrics]
-        return [(count, order) for count, order in dict(found).items() if order]
+        shares = [
+            (count, order_right(self.progress.hold_out, metric, self.catalogue.features)) for count, metric in metrics
+        ]
+        return [(count, order) for count, order in dict(shares).items() if order]
 
     def finish(self) -> None:
         """The log has ended: so does the last stretch."""

@@ -52,7 +52,7 @@ def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
     """The page of a replay of the model ``name``, whose learners began at a start fitted on so many events."""
     first = f", from a start fitted on the first {fitted:,} events" if fitted else ""
     body = [f'<p class="soft">The log was learned again from its beginning{first}, beside whatever runs.</p>']
-    names = {id(model): told(model.learner.name) for model in models}
+    names = {id(model): escaped(model.learner.name) for model in models}
     colours = {id(model): COLOURS[number % len(COLOURS)] for number, model in enumerate(models)}
     along = [(model, model.orders_along()) for model in models]
     held_out = [
@@ -79,8 +79,8 @@ def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
             chart("Share of comparisons answered wrongly, by comparisons learned", mistakes),
         ]
     body.append(table(models))
-    body += [f"<p>{told(line)}</p>" for line in map(refusals, models) if line]
-    return PAGE.format(title=f"Replay of {told(name)}", style=STYLE, body="\n".join(body))
+    body += [f"<p>{escaped(line)}</p>" for line in map(refusals, models) if line]
+    return PAGE.format(title=f"Replay of {escaped(name)}", style=STYLE, body="\n".join(body))
 
 
 def in_stretches(curve: Sequence[Stretch]) -> list[tuple[float, float]]:
@@ -116,11 +116,15 @@ def chart(label: str, curves: Sequence[Curve]) -> str:
         parts.append(f'<text x="{LEFT - 8}" y="{y(share) + 4:.1f}" text-anchor="end">{share:.0%}</text>')
     last = -math.inf
     for count in (digit * 10**power for power in range(math.floor(begin), math.ceil(end) + 1) for digit in (1, 2, 5)):
-        at = x(count)
-        if begin <= math.log10(count) <= end and at - last >= TICK:
-            last = at
-            parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-            parts.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{count:,.0f}</text>')
+        x_of_count = x(count)
+        if begin <= math.log10(count) <= end and x_of_count - last >= TICK:
+            last = x_of_count
+            parts.append(
+                f'<line class="grid" x1="{x_of_count:.1f}" x2="{x_of_count:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+            )
+            parts.append(
+                f'<text x="{x_of_count:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{count:,.0f}</text>'
+            )
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">comparisons learned</text>')
     for curve, height in zip(curves, apart([y(curve.points[-1][1]) for curve in curves]), strict=True):
@@ -135,9 +139,9 @@ def chart(label: str, curves: Sequence[Curve]) -> str:
 def drawn(curve: Curve, x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
     """A line, and a point with its figures for each of its ends."""
     if curve.flat:
-        at = f"{y(curve.points[0][1]):.1f}"
+        label_y = f"{y(curve.points[0][1]):.1f}"
         dashes = f'stroke="{curve.colour}" stroke-dasharray="6 4" stroke-width="1.5"'
-        return [f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}" {dashes}/>']
+        return [f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{label_y}" y2="{label_y}" {dashes}/>']
     places = [(f"{x(count):.1f}", f"{y(share):.1f}", count, share) for count, share in curve.points]
     line = " ".join(f"{left},{top}" for left, top, *_ in places)
     parts = [f'<polyline points="{line}" fill="none" stroke="{curve.colour}" stroke-width="2"/>']
@@ -152,7 +156,7 @@ def drawn(curve: Curve, x: Callable[[float], float], y: Callable[[float], float]
 def apart(heights: Sequence[float], room: float = 16.0) -> list[float]:
     """The same heights, moved down as far as it takes that names do not stand over each other."""
     placed: dict[int, float] = {}
-    for number in sorted(range(len(heights)), key=lambda one: heights[one]):
+    for number in sorted(range(len(heights)), key=lambda place: heights[place]):
         placed[number] = max([heights[number], *(height + room for height in placed.values())])
     return [placed[number] for number in range(len(heights))]
 
@@ -164,12 +168,12 @@ def table(models: Sequence[ReplayedModel]) -> str:
         shares = in_stretches(model.curve)
         for stretch, (_, here) in zip(model.curve, shares, strict=True):
             figures = stretch.comparisons, stretch.mistakes / stretch.comparisons, here, stretch.seconds
-            cells = told(model.learner.name), *map(str.format, ("{:,}", "{:.2%}", "{:.2%}", "{:.2f}"), figures)
+            cells = escaped(model.learner.name), *map(str.format, ("{:,}", "{:.2%}", "{:.2%}", "{:.2f}"), figures)
             rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{name}</th>" for name in ("learner", "comparisons", "mistakes", "in this stretch", "seconds"))
     return f'<h2>Figures</h2>\n<div tabindex="0"><table><tr>{head}</tr>\n' + "\n".join(rows) + "\n</table></div>"
 
 
-def told(text: str) -> str:
+def escaped(text: str) -> str:
     """What somebody else named, harmless in a page."""
     return escape(visible(text))

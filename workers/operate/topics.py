@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 def survey(extents: Sequence[Extent], store: Store, workers: Sequence[Member]) -> list[Line]:
-    """Every partition of the topic."""
+    """One line for each partition: its offsets, watermark, models, owner, and what is wrong with it."""
     owners = {number: str(worker) for worker in workers for number in worker.partitions}
     marks, positions = store.marks([extent.partition for extent in extents]), store.positions(store.models())
     placement = store.placement(extents[0].partition.topic_id)
@@ -125,7 +125,7 @@ def rewind(
     if count is not None:
         _place(store, topic_id, before, Placement.first(partitioner, count))
     elif before:
-        after = before.rewound({at.number: start for at, start in starts.items()}, partitioner)
+        after = before.rewound({place.number: start for place, start in starts.items()}, partitioner)
         _place(store, topic_id, before, after)
     marks = store.marks(list(starts))
     for partition, start in starts.items():
@@ -201,11 +201,11 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
 def _stayed_too_long(store: Store, topic_id: str, placement: Placement) -> list[str]:
     """Models that learned more of their old home than was theirs there, each with how far."""
     positions = store.positions(store.models())
-    left = {name: placement.left(name, home.number) for name, (home, _) in positions.items()
+    left_at = {name: placement.left(name, home.number) for name, (home, _) in positions.items()
             if home.topic_id == topic_id and placement.home(name) != home.number}  # fmt: skip
     return [
         f"model {name!r} has learned partition {positions[name].home.number} up to {positions[name].next}, beyond {end}"
-        for name, end in left.items()
+        for name, end in left_at.items()
         if end is not None and positions[name].next > end
     ]
 

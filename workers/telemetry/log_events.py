@@ -51,9 +51,9 @@ listener: Callable[[Mapping[str, Any]], None] | None = None
 
 def count(_: object, __: str, event: EventDict) -> EventDict:
     """Count a line, as a processor of structlog."""
-    said = (event["level"], event["event"])
+    line = (event["level"], event["event"])
     with _lock:
-        _counts[said if said in KNOWN else (event["level"], OTHER)] += 1
+        _counts[line if line in KNOWN else (event["level"], OTHER)] += 1
     if hears := listener:
         hears(event)
     return event
@@ -63,7 +63,7 @@ class LogEvents(Collector):
     """The counts, as Prometheus takes them."""
 
     def collect(self) -> Iterator[Any]:
-        """One sample an event."""
+        """One sample for each event of the log that was counted."""
         family = CounterMetricFamily("omdml_log_events", "Lines of the log", labels=["level", "event"])
         with _lock:
             counts = {**dict.fromkeys(((level, OTHER) for level in EVENTS), 0), **dict.fromkeys(KNOWN, 0), **_counts}

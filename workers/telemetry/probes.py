@@ -28,7 +28,7 @@ class Silent(WSGIRequestHandler):
     timeout = REQUEST_S
 
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 # as the library has it
-        """Nothing."""
+        """Do not log requests of probes: they come every few seconds."""
 
 
 def serve_probes(
@@ -79,7 +79,7 @@ def server_class(host: str) -> type[ThreadingWSGIServer]:
 def application(
     registry: CollectorRegistry, condition: Callable[[], Condition] | None, models: SingleModels | None = None
 ) -> Callable[..., Iterable[bytes]]:
-    """The pages, by path."""
+    """A WSGI application that answers each path with its page."""
     metrics = make_wsgi_app(registry)
 
     def pages(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -111,7 +111,7 @@ def application(
 
 
 def answer(start: Callable[..., Any], line: str, **fields: str) -> list[bytes]:
-    """One JSON object."""
+    """Answer with one JSON object."""
     body = json.dumps(fields).encode()
     start(line, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
     return [body]

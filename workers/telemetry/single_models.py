@@ -62,7 +62,7 @@ class Page(Collector):
         self._process, self._meanings, self._ask, self._pattern = process, meanings, ask, pattern
 
     def collect(self) -> Iterator[Any]:
-        """As of now."""
+        """Sample the models of this page now."""
         models = self._ask()
         names = sorted(name for name in models if fnmatchcase(name, self._pattern))
         text = f"Models that this page leaves out, beyond {MOST:,}: ask for some, ?model=NAME"
@@ -70,7 +70,7 @@ class Page(Collector):
         values = {name: models[name]() for name in names[:MOST]}
         for meaning, text in self._meanings.items():
             family = GaugeMetricFamily(f"omdml_{self._process}_model_{meaning}", text, labels=["model"])
-            for name, told in values.items():
-                if meaning in told:
-                    family.add_metric([name], float(told[meaning]))
+            for name, values_of in values.items():
+                if meaning in values_of:
+                    family.add_metric([name], float(values_of[meaning]))
             yield family

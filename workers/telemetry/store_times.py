@@ -49,10 +49,10 @@ class StoreTimes:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
+        member = getattr(self._store, name)
         if name not in OPERATIONS:
-            return found
-        timed = functools.partial(self._call, OPERATIONS[name], found)
+            return member
+        timed = functools.partial(self._call, OPERATIONS[name], member)
         setattr(self, name, timed)
         return timed
 
@@ -72,5 +72,5 @@ class StoreTimes:
 
 
 def timed(store: Store, registry: CollectorRegistry) -> Store:
-    """The same store, timed."""
+    """Wrap a store, so that its calls are timed."""
     return cast(Store, StoreTimes(store, registry))

@@ -41,10 +41,10 @@ def context_of(text: str) -> str:
     >>> context_of("00-00000000000000000000000000000000-00f067aa0ba902b7-01")
     ''
     """
-    found = _CONTEXT.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None or (found[1] == "00" and found[3]):
+    match = _CONTEXT.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None or (match[1] == "00" and match[3]):
         return ""
-    return f"00-{found[2]}"
+    return f"00-{match[2]}"
 
 
 def context_in(headers: Iterable[tuple[str, bytes]]) -> str:
@@ -84,9 +84,9 @@ def start(service: str) -> None:
     except ImportError as error:
         log.warning("spans_not_sent", reason=str(error), hint="pip install 'omdml[otel]', or unset " + ENDPOINTS[0])
         return
-    told = logging.getLogger("opentelemetry")
-    told.propagate = False
-    told.addHandler(_Told())
+    logger = logging.getLogger("opentelemetry")
+    logger.propagate = False
+    logger.addHandler(_Told())
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
     provider = TracerProvider(resource=Resource.create(named))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -110,8 +110,8 @@ def relative_change(old: Array, new: Array, expert: bool) -> float:
     """
     old, new = old.astype(np.float64), new.astype(np.float64)
     if expert:
-        size, both, other = (float((one @ two.T).ravel() @ (one @ two.T).ravel())
-                             for one, two in ((old, old), (old, new), (new, new)))  # fmt: skip
+        size, both, other = (float((first @ two.T).ravel() @ (first @ two.T).ravel())
+                             for first, two in ((old, old), (old, new), (new, new)))  # fmt: skip
         difference, norm = float(np.sqrt(max(0.0, size - 2 * both + other))), float(np.sqrt(size))
     else:
         difference, norm = float(np.linalg.norm(new - old)), float(np.linalg.norm(old))
@@ -126,17 +126,17 @@ def neighbours_kept(before: Metric, after: Metric, features: Mapping[str, Array]
     table = {name: np.asarray(features[name][chosen]) for name in before.dims}
     queries = draw.choice(len(chosen), min(SAMPLE, len(chosen)), replace=False)
     near = [nearest(metric, table, queries, task) for metric in (before, after)]
-    kept = [len(set(a) & set(b)) / len(a) for a, b in zip(*(found.tolist() for found in near), strict=True)]
-    return float(np.mean(kept))
+    shares = [len(set(a) & set(b)) / len(a) for a, b in zip(*(neighbours.tolist() for neighbours in near), strict=True)]
+    return float(np.mean(shares))
 
 
 def nearest(metric: Metric, table: Mapping[str, Array], queries: Array, task: str | None) -> Array:
     """Rows of the items nearest to each query row, itself left out: (q, NEAREST)."""
     if metric.euclidean:
         return rank_by_distance(metric.embed(table, task), queries)[:, :NEAREST]
-    found = []
+    neighbours = []
     for query in queries:
         scores = metric.score({name: rows[query] for name, rows in table.items()}, table, task)
         order = np.argsort(-scores, kind="stable")
-        found.append(order[order != query][:NEAREST])
-    return np.array(found)
+        neighbours.append(order[order != query][:NEAREST])
+    return np.array(neighbours)

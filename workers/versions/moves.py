@@ -55,7 +55,11 @@ def before(store: SnapshotStore, model: str, kind: Kind | None) -> int:
     now = live(store, model).version
     lines = store.history(model)
     present, sound = since_reset(lines), not_taken_back(lines)
-    was_live = [one for one in present if one["what"] == "published" and one["version"] < now and one in sound]
+    was_live = [
+        publication
+        for publication in present
+        if publication["what"] == "published" and publication["version"] < now and publication in sound
+    ]
     for line in sorted(was_live, key=lambda line: int(line["version"]), reverse=True):
         if servable(store, model, line, kind):
             return int(line["version"])

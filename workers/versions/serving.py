@@ -124,13 +124,13 @@ def withheld(lines: Sequence[Line]) -> Withheld | None:
 
     A pin withholds as well: that is a person's decision, and the pointer says so.
     """
-    found: Withheld | None = None
+    newest: Withheld | None = None
     for line in lines:
         if line["what"] == "held" and line["reason"] != PINNED:
-            found = Withheld(found.since if found else line["at"], line["reason"])
+            newest = Withheld(newest.since if newest else line["at"], line["reason"])
         elif line["what"] in PUBLICATIONS or line["what"] == "reset":
-            found = None
-    return found
+            newest = None
+    return newest
 
 
 def before_reset(lines: Sequence[Line], version: int, digest: str) -> float | None:
@@ -138,8 +138,8 @@ def before_reset(lines: Sequence[Line], version: int, digest: str) -> float | No
     published = publications_of(lines, version, digest)
     if not published or published[-1] in since_reset(lines):
         return None
-    at: float = next(line["at"] for line in reversed(lines) if line["what"] == "reset")
-    return at
+    reset_at: float = next(line["at"] for line in reversed(lines) if line["what"] == "reset")
+    return reset_at
 
 
 def loadable(

@@ -1,6 +1,6 @@
 """Versions that a model may be taken back to: those that nodes can serve beside what is learned today.
 
-A reset begins the numbering of versions again, and a catalogue that was built anew has other items: what was learned
+A reset begins the numbering of versions again, and a catalogue that was built again has other items: what was learned
 before either stays in the store for a while, but no longer belongs to the model as it is.
 """
 
@@ -28,7 +28,7 @@ class Kind(Protocol):
 
     @property
     def generation(self) -> str:
-        """Its name."""
+        """The generation's name."""
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -77,14 +77,18 @@ def not_taken_back(lines: Sequence[Line]) -> list[Line]:
 
     These are what was published since its reference, but for the one that brought the reference back.
     """
-    found: list[Line] = []
+    publications: list[Line] = []
     for line in lines:
         if line["what"] in PUBLICATIONS:
-            found.append(line)
+            publications.append(line)
         elif line["what"] == TAKEN_BACK and (reference := REFERENCE.match(line["reason"])):
             again = None if line["pinned"] else line["digest"]
-            found = [one for one in found if one["version"] <= int(reference[1]) or one["digest"] == again]
-    return found
+            publications = [
+                publication
+                for publication in publications
+                if publication["version"] <= int(reference[1]) or publication["digest"] == again
+            ]
+    return publications
 
 
 def publications_of(lines: Sequence[Line], version: int, digest: str) -> list[Line]:
@@ -104,19 +108,19 @@ def check_target(store: SnapshotStore, model: str, version: int, kind: Kind | No
         The model's catalogue as it is now. None if that cannot be told here: then any catalogue's versions pass.
     """
     lines = store.history(model)
-    if (found := store.load(model, version)) is None:
+    if (loaded := store.load(model, version)) is None:
         return
-    if not (kept := publications_of(lines, version, found[0].digest)):
+    if not (publications := publications_of(lines, version, loaded[0].digest)):
         return
     present = since_reset(lines)
-    if kept[-1] not in present:
-        at = next(line["at"] for line in reversed(lines) if line["what"] == "reset")
+    if publications[-1] not in present:
+        reset_at = next(line["at"] for line in reversed(lines) if line["what"] == "reset")
         raise Unservable(
             f"model {model!r}: version {version} was learned before the reset of "
-            f"{datetime.fromtimestamp(at, UTC):%F %T} UTC, and versions count from 0 since then: "
+            f"{datetime.fromtimestamp(reset_at, UTC):%F %T} UTC, and versions count from 0 since then: "
             f"{choose(present, version)}"
         )
-    if kind and (why := misfit(found[1], kind)):
+    if kind and (why := misfit(loaded[1], kind)):
         others = [line for line in present if servable(store, model, line, kind)]
         raise Unservable(
             f"model {model!r}: version {version} was {why}: no node could serve it; {choose(others, version)}"
@@ -130,16 +134,16 @@ def servable(store: SnapshotStore, model: str, line: Line, kind: Kind | None) ->
 
 
 def readable(store: SnapshotStore, model: str, line: Line) -> Snapshot | None:
-    """The snapshot of a publication; None if its bytes are damaged, or gone, or of another publication by now."""
+    """The snapshot of a publication; None if its bytes are damaged, or gone, or of another publication now."""
     try:
-        found = store.load(model, line["version"])
+        loaded = store.load(model, line["version"])
     except CorruptError:
         return None
-    return found[1] if found and found[0].digest == line["digest"] else None
+    return loaded[1] if loaded and loaded[0].digest == line["digest"] else None
 
 
 def choose(lines: Sequence[Line], version: int) -> str:
-    """What to do instead."""
+    """A sentence that names the versions which can be chosen instead."""
     versions = sorted({line["version"] for line in lines} - {version})
     if not versions:
         return "no other version is kept that can be served"

@@ -77,8 +77,8 @@ def placement_of(log: FileLog | KafkaLog, store: Store) -> tuple[str, Placement]
     """A log's id and where its models live, or will when the first worker comes; raises SourceError, StoreError."""
     source = open_bystander(log)
     try:
-        found = store.placement(source.topic_id)
-        return source.topic_id, found or Placement.first(source.partitioner, source.partitions)
+        placement = store.placement(source.topic_id)
+        return source.topic_id, placement or Placement.first(source.partitioner, source.partitions)
     finally:
         source.close()
 
@@ -103,8 +103,8 @@ def waiting_since(log: KafkaLog, lines: Iterable[Line]) -> dict[int, float]:
     the epoch, if it can be told in bounded time; raises SourceError."""
     starts = {line.extent.partition: line.extent.begin if line.mark is None else line.mark
               for line in lines if line.lag > 0}  # fmt: skip
-    found = first_records(connection(log), log.topic, log.group, starts, LOOK_S)
-    return {at.number: record.timestamp for at, record in found.items() if record.timestamp is not None}
+    records = first_records(connection(log), log.topic, log.group, starts, LOOK_S)
+    return {partition.number: record.timestamp for partition, record in records.items() if record.timestamp is not None}
 
 
 def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
@@ -119,6 +119,6 @@ def require_stopped(log: FileLog | KafkaLog) -> None:
     if isinstance(log, FileLog):
         if reader := GroupState(open_log(log.path), log.group).reader():
             raise ConfigurationError(f"process {reader} learns from {log.path}: stop the worker first")
-    elif found := workers_of(log):
-        members = ", ".join(map(str, found))
+    elif workers := workers_of(log):
+        members = ", ".join(map(str, workers))
         raise ConfigurationError(f"group {log.group!r} has members ({members}): stop the workers first")

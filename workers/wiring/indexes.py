@@ -9,7 +9,6 @@ from omdml.streams.addresses import shown
 from omdml.streams.protocols.index import VectorIndex
 
 POSTGRESQL = ("postgresql://", "postgres://")
-LANCE = "lance:"
 
 
 def open_index(address: str, name: str | None, model: str, searched: str) -> VectorIndex:
@@ -22,11 +21,7 @@ def open_index(address: str, name: str | None, model: str, searched: str) -> Vec
         from omdml.streams.indexes.postgresql import PostgresIndex
 
         return PostgresIndex(address, name, hnsw=searched == "hnsw")
-    if address.startswith(LANCE):
-        from omdml.streams.indexes.lance import LanceIndex
-
-        return LanceIndex(address.removeprefix(LANCE), name, searched == "hnsw")
-    raise ConfigurationError(f"--to {shown(address)}: expected postgresql://USER@HOST/DATABASE, or lance:FOLDER")
+    raise ConfigurationError(f"--to {shown(address)}: expected postgresql://USER@HOST/DATABASE")
 
 
 def name_of(model: str) -> str:

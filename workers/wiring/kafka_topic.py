@@ -21,11 +21,11 @@ from omdml.workers.wiring.stores import open_stores
 def connection(log: KafkaLog) -> KafkaOptions:
     """The part of a Kafka log's configuration that says how to reach the cluster."""
     fields = KafkaOptions.__struct_fields__
-    found = KafkaOptions(**{name: value for name, value in msgspec.structs.asdict(log).items() if name in fields})
-    if found.client_id != KafkaOptions().client_id:
-        return found
+    options = KafkaOptions(**{name: value for name, value in msgspec.structs.asdict(log).items() if name in fields})
+    if options.client_id != KafkaOptions().client_id:
+        return options
     # Brokers and omdml topics status tell clients apart by this.
-    return msgspec.structs.replace(found, client_id=f"{found.client_id}-{socket.gethostname()}-{os.getpid()}")
+    return msgspec.structs.replace(options, client_id=f"{options.client_id}-{socket.gethostname()}-{os.getpid()}")
 
 
 def create_log(log: FileLog | KafkaLog, partitions: int) -> tuple[str, bool, int]:
@@ -36,8 +36,8 @@ def create_log(log: FileLog | KafkaLog, partitions: int) -> tuple[str, bool, int
     if isinstance(log, FileLog):
         raise ConfigurationError("log.kind is 'file': a log in files needs no topic")
     made = create_topic(connection(log), log.topic, partitions=partitions)
-    found = None if made else look_up(connection(log), log.topic)
-    return log.topic, made, found.partitions if found else partitions
+    topic = None if made else look_up(connection(log), log.topic)
+    return log.topic, made, topic.partitions if topic else partitions
 
 
 def grow_log(configuration: Configuration, partitions: int) -> tuple[int, int]:
@@ -48,13 +48,13 @@ def grow_log(configuration: Configuration, partitions: int) -> tuple[int, int]:
     log = configuration.log
     if isinstance(log, FileLog):
         no_topic()
-    found = look_at_topic(log)
-    placement = open_stores(configuration).placement(found[0].partition.topic_id)
-    homes = placement.count if placement else len(found)
-    check_growth(homes, len(found), partitions)
-    if partitions > len(found):
+    topic = look_at_topic(log)
+    placement = open_stores(configuration).placement(topic[0].partition.topic_id)
+    homes = placement.count if placement else len(topic)
+    check_growth(homes, len(topic), partitions)
+    if partitions > len(topic):
         grow_topic(connection(log), log.topic, partitions)
-    return homes, len(found)
+    return homes, len(topic)
 
 
 def look_at_topic(log: FileLog | KafkaLog) -> list[Extent]:

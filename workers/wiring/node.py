@@ -1,4 +1,4 @@
-"""A node, connected to everything."""
+"""Builds a node with its store, catalogues, feedback log and tokens, and serves it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from omdml.streams.kafka.routing.router import Router, Targets
 from omdml.streams.kafka.safety import groups
 from omdml.streams.kafka.topic import create_topic, look_up
 from omdml.workers.configuration.config import FileLog, KafkaLog
-from omdml.workers.events.routing import RouterMetrics, key_of
+from omdml.workers.router.metrics import RouterMetrics
+from omdml.workers.router.model_key import key_of
 from omdml.workers.wiring.dead_letters import letters_topic
 from omdml.workers.wiring.kafka_topic import connection
 

@@ -1,4 +1,4 @@
-"""A worker, connected to everything."""
+"""Builds a worker with its log, store, catalogues and letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEGABYTE = 1_000_000
 
 
 def build_worker(configuration: Configuration, registry: CollectorRegistry, accept_gap: bool = False) -> LearnerWorker:
-    """A worker, connected to everything."""
+    """A worker over the log, store and catalogues of a configuration."""
     from omdml.workers.learning.metrics import WorkerMetrics
     from omdml.workers.learning.services import Services
     from omdml.workers.learning.worker import LearnerWorker

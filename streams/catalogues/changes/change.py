@@ -97,7 +97,7 @@ class Shown(NamedTuple):
 
     @property
     def items(self) -> int:
-        """How many items there are."""
+        """How many rows are items."""
         return self.rows - self.gone
 
     def after(self, rows: int, gone: Sequence[int], changes: int, attributed: int) -> Shown:
@@ -125,17 +125,17 @@ def decode_change(line: bytes | Mapping[str, Any], where: str) -> Change:
 
 def checked(change: Change, where: str) -> Change:
     """The change itself; ChangeError if nothing can be made of it, whatever the catalogue."""
-    one = change.id
-    if not 1 <= len(one) <= ID_LENGTH or "\n" in one or "\r" in one:
-        raise ChangeError(f"{where}: id {one!r:.80}, expected text of 1 to {ID_LENGTH} characters without line breaks")
-    if not _encodes(one):
-        raise ChangeError(f"{where}: id {one!r:.80} cannot be written as UTF-8: correct it")
+    item = change.id
+    if not 1 <= len(item) <= ID_LENGTH or "\n" in item or "\r" in item:
+        raise ChangeError(f"{where}: id {item!r:.80}, expected text of 1 to {ID_LENGTH} characters without line breaks")
+    if not _encodes(item):
+        raise ChangeError(f"{where}: id {item!r:.80} cannot be written as UTF-8: correct it")
     brings = any(part is not None for part in (change.features, change.text, change.picture))
     if change.delete and (brings or change.attributes is not None):
-        raise ChangeError(f"{where}: item {one!r} is deleted and has features or attributes: leave out one of the two")
+        raise ChangeError(f"{where}: item {item!r} is deleted and has features or attributes: leave out one of the two")
     if not change.delete and not brings and change.attributes is None:
-        raise ChangeError(f"{where}: item {one!r} has no features, no attributes and no delete: nothing to change")
-    check_attributes(change.attributes or {}, f"{where}: item {one!r}")
+        raise ChangeError(f"{where}: item {item!r} has no features, no attributes and no delete: nothing to change")
+    check_attributes(change.attributes or {}, f"{where}: item {item!r}")
     return change
 
 
@@ -213,15 +213,15 @@ def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
 
 def _by_modalities(dims: Mapping[str, int], changes: Sequence[Change]) -> dict[tuple[str, ...], list[int]]:
     """Places of the changes that bring the same modalities."""
-    found: dict[tuple[str, ...], list[int]] = {}
+    rows_of: dict[tuple[str, ...], list[int]] = {}
     for place, change in enumerate(changes):
         names = tuple(name for name in dims if name in (change.features or {}))
-        found.setdefault(names, []).append(place)
-    return found
+        rows_of.setdefault(names, []).append(place)
+    return rows_of
 
 
 def _matrices(names: Sequence[str], changes: Sequence[Change]) -> dict[str, NDArray[np.float64]]:
-    return {name: np.array([(one.features or {})[name] for one in changes], np.float64) for name in names}
+    return {name: np.array([(change.features or {})[name] for change in changes], np.float64) for name in names}
 
 
 def _find_unfit(names: Sequence[str], changes: Sequence[Change], scale: Any) -> None:

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.changes.change import Entry
 from omdml.streams.disk import sync, take_lock
-from omdml.streams.regular import opened
 
 CHANGES = "changes.log"
 CRC_DIGITS = 8
@@ -35,7 +35,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def rows(self) -> int:
-        """How many rows they put."""
+        """How many rows the changes of this part add."""
         return sum(entry.put for entry in self.entries)
 
 
@@ -75,13 +75,13 @@ def read(folder: Path, offset: int) -> Read:
             size = os.fstat(file.fileno()).st_size
             if size < offset:
                 raise CatalogueError(
-                    f"{path}: {size} bytes, {offset} were read before: restore it, or open the catalogue anew"
+                    f"{path}: {size} bytes, {offset} were read before: restore it, or open the catalogue again"
                 )
             file.seek(offset)
             data: bytes = file.read(size - offset)
     except FileNotFoundError:
         if offset:
-            raise CatalogueError(f"{path} is gone: restore it, or open the catalogue anew") from None
+            raise CatalogueError(f"{path} is gone: restore it, or open the catalogue again") from None
         return Read([], [])
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror}: restore it, or build the catalogue again") from error

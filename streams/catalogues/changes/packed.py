@@ -26,7 +26,7 @@ _record = msgspec.msgpack.Decoder(Record)
 
 
 def pack(entries: Sequence[Entry], vectors: Vectors) -> bytes:
-    """The bytes behind the space."""
+    """Changes and their vectors as bytes. In the list, the number of ids and a space precede them."""
     rows = {name: matrix.astype(DTYPE).tobytes() for name, matrix in vectors.items()}
     return msgspec.msgpack.encode(Record(list(entries), rows))
 

@@ -1,4 +1,4 @@
-"""Which of the changes that several requests ask for can be made, as a catalogue is by now."""
+"""Which of the changes that several requests ask for can be made, as a catalogue is now."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Known(Protocol):
     def sets(self) -> Mapping[str, NDArray[np.int64]]:
         """Row numbers of a set's elements by its id."""
 
-    def __contains__(self, one: object) -> bool:
+    def __contains__(self, item: object) -> bool:
         """Whether there is an item of this id."""
 
-    def in_sets(self, one: str) -> bool:
+    def in_sets(self, item: str) -> bool:
         """Whether the item of this id is an element of a set."""
 
 

@@ -83,9 +83,9 @@ def attributes_in(
     if wanted is not None:
         require_columns(" and ".join(table.name for table in sources), wanted, [n for s in sources for n in s.others])
     columns = [(table, _chosen(table, wanted, described)) for table in sources]
-    found = InputAttributes([(table, names) for table, names in columns if names])
-    _check_names(found.names)
-    return found
+    inputs = InputAttributes([(table, names) for table, names in columns if names])
+    _check_names(inputs.names)
+    return inputs
 
 
 def _chosen(table: TableWithAttributes, wanted: Sequence[str] | None, described: Sequence[str]) -> list[str]:

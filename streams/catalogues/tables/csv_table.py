@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import LINE_CHARACTERS, text_lines
 from omdml.streams.catalogues.tables.attributes import CellKind, Row
 from omdml.streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
-from omdml.streams.regular import LINE_CHARACTERS, text_lines
 
 # How much text is in memory at a time: about 60 bytes a cell.
 CHUNK_CELLS = 500_000
@@ -95,18 +95,18 @@ class CsvTable:
 
     def _numbers(self, lines: Sequence[Sequence[str]], places: Sequence[int]) -> NDArray[np.float64]:
         try:
-            return np.array([[float(line[at]) for at in places] for line in lines])
+            return np.array([[float(line[place]) for place in places] for line in lines])
         except ValueError:
             self._refuse(lines, places)
 
     def _refuse(self, lines: Sequence[Sequence[str]], places: Sequence[int]) -> NoReturn:
         for line in lines:
-            for at in places:
+            for place in places:
                 try:
-                    float(line[at])
+                    float(line[place])
                 except ValueError as error:
                     raise CatalogueError(
-                        f"{self.path}: item {line[self.id_at]!r}, column {self.header[at]!r} is {line[at]!r}, "
+                        f"{self.path}: item {line[self.id_at]!r}, column {self.header[place]!r} is {line[place]!r}, "
                         f"expected a number"
                     ) from error
         raise CatalogueError(f"{self.path}: changed while it was read: try again")

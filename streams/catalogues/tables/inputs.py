@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened, read_regular
 from omdml.streams.catalogues.manifest import MODALITY_NAME
 from omdml.streams.catalogues.tables.csv_table import CsvTable
 from omdml.streams.catalogues.tables.numpy_tables import ID_BYTES, ArrayTable, NpzTable, check_header
 from omdml.streams.catalogues.tables.parquet_table import ParquetTable
 from omdml.streams.catalogues.tables.table import UNREADABLE, Columns, NoVectors, Table
-from omdml.streams.regular import opened, read_regular
 
 Inputs = Sequence[str | Path] | Mapping[str, Any]
 SUFFIXES = ".npy, .npz, .csv, .parquet"
@@ -29,7 +29,7 @@ def open_tables(
     columns: Columns | None,
     described: bool = False,
 ) -> list[Table]:
-    """One table an input; the arguments are those of :func:`omdml.streams.catalogues.build.build_catalogue`.
+    """One table an input; the arguments are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`.
 
     If items are ``described`` by other means too, tables without vectors are passed over.
 
@@ -45,7 +45,7 @@ def open_tables(
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
         tables: list[Table] = [ArrayTable("arrays", arrays, listed)]
     else:
-        opened = (_open_if(described, str(one), listed, id_column, columns) for one in inputs)
+        opened = (_open_if(described, str(path), listed, id_column, columns) for path in inputs)
         tables = [table for table in opened if table is not None]
     if listed is not None and not any(isinstance(table, ArrayTable | NpzTable) for table in tables):
         raise CatalogueError(f"ids are given, but every input has a column of its own ({id_column!r}): leave them out")

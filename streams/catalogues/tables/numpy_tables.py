@@ -15,8 +15,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.tables.table import Chunk, require_modality, rows_at_once
-from omdml.streams.regular import opened
 
 PREFIX = "X_"
 # The most bytes of a header of a .npy file. It is numpy's own limit, at which numpy looks too late.
@@ -85,12 +85,12 @@ class NpzTable:
                 yield Chunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
 
     def _modalities(self, names: Sequence[str]) -> dict[str, str]:
-        found = {name.removeprefix(PREFIX): name for name in names if name.startswith(PREFIX)}
-        if not found:
-            found = {name: name for name in names if name not in ("ids", "y") and not name.startswith("y_")}
-        if left_out := sorted(set(names) - set(found.values()) - {"ids"}):
+        arrays = {name.removeprefix(PREFIX): name for name in names if name.startswith(PREFIX)}
+        if not arrays:
+            arrays = {name: name for name in names if name not in ("ids", "y") and not name.startswith("y_")}
+        if left_out := sorted(set(names) - set(arrays.values()) - {"ids"}):
             log.info("arrays_left_out", table=self.name, arrays=left_out)
-        return found
+        return arrays
 
     def _rows(self, archive: zipfile.ZipFile, member: str, rows: int) -> Iterator[NDArray[Any]]:
         shape, fortran, dtype = _header(self.name, archive, member)
@@ -119,7 +119,7 @@ def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[s
 
 
 def some_ids(ids: Sequence[str] | None, start: int, count: int) -> Sequence[str]:
-    """The ids of these rows."""
+    """The ids of the items in these rows."""
     return ids[start : start + count] if ids is not None else [str(row) for row in range(start, start + count)]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.tables.attributes import Row, plain
 from omdml.streams.catalogues.tables.table import (
     CHUNK_ROWS,
@@ -22,7 +23,6 @@ from omdml.streams.catalogues.tables.table import (
     require_modality,
     rows_at_once,
 )
-from omdml.streams.regular import opened
 
 NUMBER_BYTES = 8
 EXPANDED_BYTES = 256 << 20  # that a row group of any file may become in memory; more only if the file itself is large:
@@ -123,7 +123,7 @@ class ParquetTable:
 
     def _ids(self, column: Any) -> list[str]:
         self._check_lengths(column)
-        ids = [str(one) for one in column.to_pylist() if isinstance(one, str | int)]
+        ids = [str(value) for value in column.to_pylist() if isinstance(value, str | int)]
         if len(ids) != len(column):
             kind = getattr(column.type, "value_type", column.type)
             raise CatalogueError(
@@ -135,9 +135,9 @@ class ParquetTable:
     def _check_lengths(self, column: Any) -> None:
         from pyarrow import compute, types
 
-        kept = column.dictionary if types.is_dictionary(column.type) else column
-        if types.is_string(kept.type) or types.is_large_string(kept.type):
-            longest = compute.max(compute.utf8_length(kept)).as_py() or 0
+        distinct = column.dictionary if types.is_dictionary(column.type) else column
+        if types.is_string(distinct.type) or types.is_large_string(distinct.type):
+            longest = compute.max(compute.utf8_length(distinct)).as_py() or 0
             if longest > ID_LENGTH:
                 raise CatalogueError(
                     f"{self.path}: an id of {longest:,} characters in column {self.id_column!r}, expected at most "

@@ -88,8 +88,8 @@ def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
     """
     groups: dict[str, dict[int, str]] = {}
     for name in names:
-        if found := _NUMBERED.fullmatch(name):
-            group, number = groups.setdefault(found["modality"], {}), int(found["number"])
+        if match := _NUMBERED.fullmatch(name):
+            group, number = groups.setdefault(match["modality"], {}), int(match["number"])
             if number in group:
                 raise CatalogueError(f"{table}: columns {group[number]!r} and {name!r} are the same number of a vector")
             group[number] = name

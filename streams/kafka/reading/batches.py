@@ -110,8 +110,8 @@ def _make_readable(buffer: bytearray, index: int) -> None:
         length, begin = decode_varint(buffer, index)
         name = buffer[begin : begin + length]
         # It stays as long as it was, because the record's length is checked.
-        kept = name.decode(errors="ignore").encode().ljust(len(name), b"?")
-        buffer[begin : begin + length] = kept
+        readable = name.decode(errors="ignore").encode().ljust(len(name), b"?")
+        buffer[begin : begin + length] = readable
         index = _behind(buffer, begin + length)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 import structlog
 from kafka import TopicPartition
 
-from omdml.errors import SourceRefused
+from omdml.errors import ClientFailed, SourceRefused
+from omdml.streams.kafka.options import KafkaOptions
 
 # Seconds that a topic may be missing from a cluster that answers.
 ABSENT_S = 10.0
@@ -42,7 +43,7 @@ class Outage:
         """Note that a check failed."""
         if not self.told and time.monotonic() - self._reached_at >= OUTAGE_AFTER_S:
             self.told = True
-            log.warning("kafka_out_of_reach", servers=self.servers, why=why)
+            log.warning("kafka_out_of_reach", servers=self.servers, reason=why)
 
     def is_over(self) -> None:
         """Note that a check succeeded."""
@@ -54,7 +55,7 @@ class Outage:
 
 
 class Absence:
-    """Ends the process if its topic is missing from a cluster that answers, because waiting would not bring it back."""
+    """Ends the process if its topic is missing from a cluster that answers, because waiting would not restore it."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.servers, self.topic = servers, topic
@@ -73,7 +74,7 @@ class Absence:
         elif time.monotonic() - self._since >= ABSENT_S:
             raise SourceRefused(
                 f"topic {self.topic!r} is missing from Kafka at {self.servers}: it was deleted, or the cluster lost "
-                "it. Bring it back or create it again, then start this again"
+                "it. Restore it or create it again, then start this again"
             )
 
 
@@ -124,3 +125,13 @@ class Failures:
         time.sleep(0.25 * 2**self._in_a_row)
         self._failed_at = time.monotonic()
         return True
+
+    def reader_failed(self, topic: str, options: KafkaOptions, error: Exception) -> None:
+        """Log the failure of a reader's client, and wait; raises ClientFailed after too many failures in a row."""
+        what = f"{type(error).__name__}: {options.redact(str(error))}"
+        log.error("kafka_client_failed", topic=topic, error=what, action="making a new client", exc_info=True)
+        if not self.wait():
+            raise ClientFailed(
+                f"topic {topic!r} at {options.servers}: one client after the other fails: {what}; "
+                "start this again, and if that does not help, see the broker's log"
+            ) from error

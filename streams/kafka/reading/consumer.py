@@ -20,12 +20,12 @@ ANSWER_LIMIT_S = 3.0
 # Most unread bytes that may lie in memory.
 FETCH_BYTES = 16 << 20
 FETCH_PARTITION_BYTES = 1 << 20
-# With these errors the member is out of its group and must not write any more.
-EXPELLED = (
-    kafka.errors.CommitFailedError,
-    kafka.errors.FencedInstanceIdError,
-    kafka.errors.IllegalGenerationError,
-    kafka.errors.UnknownMemberIdError,
+# A new client would fail with these errors, too.
+REFUSALS = (
+    kafka.errors.AuthorizationError,
+    kafka.errors.InvalidSessionTimeoutError,
+    kafka.errors.SaslAuthenticationFailedError,
+    kafka.errors.UnsupportedCodecError,
 )
 Told = Callable[[Collection[TopicPartition]], None]
 
@@ -93,13 +93,13 @@ def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:
     return [
         Record(
             partition,
-            one.offset,
-            one.value or b"",
-            one.key,
-            one.timestamp / 1000 if one.timestamp >= 0 else None,
-            tuple((name, value or b"") for name, value in one.headers) if one.headers else (),
+            message.offset,
+            message.value or b"",
+            message.key,
+            message.timestamp / 1000 if message.timestamp >= 0 else None,
+            tuple((name, value or b"") for name, value in message.headers) if message.headers else (),
         )
-        for one in batch
+        for message in batch
     ]
 
 
@@ -109,7 +109,7 @@ def leave(consumer: Any, group: str) -> None:
         consumer.close(autocommit=False, timeout_ms=milliseconds(ANSWER_LIMIT_S))
     except Exception as error:
         # The consumer may be closed because it is broken.
-        log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
+        log.warning("kafka_leave_failed", group=group, reason=type(error).__name__)
 
 
 def remove_static_member(admin: Any, group: str, group_instance_id: str, member_id: str) -> None:
@@ -121,7 +121,7 @@ def remove_static_member(admin: Any, group: str, group_instance_id: str, member_
     try:
         admin.remove_group_members(group, [member])
     except kafka.errors.KafkaError as error:
-        log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
+        log.warning("kafka_leave_failed", group=group, reason=type(error).__name__)
 
 
 def replaced(group: str, group_instance_id: str | None) -> SourceRefused:

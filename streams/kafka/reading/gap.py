@@ -44,10 +44,10 @@ class Gaps:
 
     def accept(self, tp: TopicPartition) -> bool:
         """Accept the gap of a partition; False if there is none, or if it was not reported yet."""
-        told = tp in self.stopped and tp not in self._untold
-        if told:
+        reported = tp in self.stopped and tp not in self._untold
+        if reported:
             self.stopped.discard(tp)
-        return told
+        return reported
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         """Forget partitions that other members own now."""
@@ -136,7 +136,7 @@ def created_anew(
     """The error for a topic that was deleted and created again: the position belongs to another topic id."""
     old = "" if position is None else f"offset {position} of partition {partition.number} belongs to the old topic, "
     return GapError(
-        f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; {old}partition "
+        f"topic {topic!r} was deleted and created again: its id is {now}, it was {before}; {old}partition "
         f"{partition.number} of the new one has offsets {available[0]} up to {available[1]}; restart with `{command} "
         "--accept-gap` to read the new one from its beginning, or, if the store lost its content too, run "
         "`omdml topics rewind` and start again",

@@ -1,11 +1,6 @@
 """A Kafka topic as a source of feedback.
 
-Threads: kafka-python reports rebalances on its own I/O thread, and only while the polling thread waits inside the
-client's ``poll`` or ``close``. The two never run at the same time, so nothing here is locked.
-
-New partitions are only noted and paused on the I/O thread. The polling thread then asks the listener where to start,
-because there it may take its time (heartbeats go on) and can read the committed offsets. Revoked partitions are
-reported on the I/O thread, because the client gives them up as soon as that call returns.
+assignments.py says which thread does what.
 """
 
 from __future__ import annotations
@@ -21,16 +16,18 @@ import structlog
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from omdml.errors import ClientFailed, GapError, OmdmlError, SourceError
+from omdml.errors import GapError, OmdmlError, SourceError
 from omdml.streams.kafka import internals
 from omdml.streams.kafka import topic as topics
 from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading import gap
+from omdml.streams.kafka.reading.assignments import Assignments
 from omdml.streams.kafka.reading.batches import Unreadable
-from omdml.streams.kafka.reading.client_health import Absence, Failures, Flow, Outage
+from omdml.streams.kafka.reading.client_health import Failures, Flow
+from omdml.streams.kafka.reading.commits import Commits
 from omdml.streams.kafka.reading.consumer import (
     ANSWER_LIMIT_S,
-    EXPELLED,
+    REFUSALS,
     Rebalance,
     as_records,
     leave,
@@ -41,20 +38,11 @@ from omdml.streams.kafka.reading.consumer import (
     replaced,
 )
 from omdml.streams.kafka.reading.epochs import Epochs
+from omdml.streams.kafka.reading.topic_watch import LOOK_LIMIT_S, TopicWatch
 from omdml.streams.protocols.log import Listener, Partition, Record
 
-# Seconds between two checks of the ends of partitions, the topic's identity and the connection to the cluster.
-LOOK_EVERY_S = 1.0
-LOOK_LIMIT_S = 0.5
 # Seconds of one poll of the client, which does not return by itself when partitions were assigned.
 SLICE_S = 0.1
-# A new client would fail with these errors, too.
-REFUSALS = (
-    kafka.errors.AuthorizationError,
-    kafka.errors.InvalidSessionTimeoutError,
-    kafka.errors.SaslAuthenticationFailedError,
-    kafka.errors.UnsupportedCodecError,
-)
 
 log = structlog.get_logger(__name__)
 
@@ -110,27 +98,24 @@ class KafkaSource:
         self.command = gap.WORKER
         self._listener: Listener
         self._read: int | None = None
-        self._kept_error: Exception | None = None
-        self._given: set[TopicPartition] = set()
-        self._owned: dict[TopicPartition, Partition] = {}
+        self._assignments = Assignments()
         self._gaps = gap.Gaps()
-        self._ends: dict[TopicPartition, int] = {}
         self._epochs = Epochs()
         # The offset at which a batch could not be read.
         self._unread: dict[TopicPartition, int | None] = {}
-        self._looked_at = float("-inf")
-        self._outage, self._absence = Outage(options.servers), Absence(options.servers, topic)
         self._flow = Flow()
         self._failures = Failures()
-        self._closed = self._replaced = False
+        self._commits = Commits(topic, group)
+        self._closed = False
         self._admin = topics.open_admin(options)
+        self._watch = TopicWatch(self._admin, options, topic)
         try:
-            found = topics.require(self._admin, options, topic)
+            description = topics.require(self._admin, options, topic)
             self._consumer = self._connect()
         except BaseException:
             self._admin.close()
             raise
-        self.topic_id, self.partitions = found
+        self.topic_id, self.partitions = description
 
     def subscribe(self, listener: Listener, read: int | None = None) -> None:
         """Join the group; the listener hears of partitions inside a later :meth:`poll`."""
@@ -158,7 +143,7 @@ class KafkaSource:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            self._raise_kept_error()
+            self._assignments.raise_listener_error()
             with translated(self.options, f"reading topic {self.topic!r}"):
                 records = self._poll_once(max_records, max(0.0, min(SLICE_S, deadline - time.monotonic())))
             if records or time.monotonic() >= deadline:
@@ -181,28 +166,17 @@ class KafkaSource:
         """
         places = {partition: self._where(partition) for partition in offsets}
         if None in places.values():
-            return self._refused("partition not owned", False)
+            return self._commits.refused("partition not owned", False)
         if not offsets:
             return True
-        if self._outage.told:
+        if self._watch.away:
             return None
         epoch, topic_id = self._epochs.of, self.topic_id
-        wanted = {tp: OffsetAndMetadata(offsets[one], topic_id, epoch(tp, offsets[one])) for one, tp in places.items()}
+        wanted = {
+            tp: OffsetAndMetadata(offsets[owned], topic_id, epoch(tp, offsets[owned])) for owned, tp in places.items()
+        }
         with translated(self.options, f"committing to group {self.group!r}"):
-            try:
-                self._consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
-            except EXPELLED as error:
-                # The client's next polls would not report it.
-                self._replaced = isinstance(error, kafka.errors.FencedInstanceIdError)
-                rebalancing = isinstance(error.args[:1] and error.args[0], kafka.errors.RebalanceInProgressError)
-                return self._refused(type(error).__name__, None if rebalancing else False)
-            except (kafka.errors.RetriableError, kafka.errors.RebalanceInProgressError) as error:
-                return self._refused(type(error).__name__, None)
-        return True
-
-    def _refused(self, why: str, answer: bool | None) -> bool | None:
-        log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why=why)
-        return answer
+            return self._commits.commit(self._consumer, wanted)
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
@@ -212,7 +186,7 @@ class KafkaSource:
         """
         until = time.monotonic() + LOOK_LIMIT_S
         return {
-            partition: (position, max(position, self._ends[tp]))
+            partition: (position, max(position, self._watch.ends[tp]))
             for tp, partition in self._owned.items()
             if (position := self._position(tp, max(0.0, until - time.monotonic()))) is not None
         }
@@ -220,10 +194,10 @@ class KafkaSource:
     @property
     def away(self) -> bool:
         """Whether the cluster is out of reach now."""
-        return self._outage.told
+        return self._watch.away
 
     def backlog(self, position: int, end: int) -> int:
-        """Offsets."""
+        """How many offsets lie between a position and an end."""
         return end - position
 
     def begin(self, partition: Partition) -> int:
@@ -253,7 +227,7 @@ class KafkaSource:
                 remove_static_member(self._admin, self.group, self.group_instance_id, member.member_id)
         finally:
             self._admin.close()
-        self._raise_kept_error()
+        self._assignments.raise_listener_error()
 
     # The polling thread
 
@@ -265,11 +239,11 @@ class KafkaSource:
     def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
         self._gaps.tell()
         try:
-            if self._replaced:
+            if self._commits.replaced:
                 raise kafka.errors.FencedInstanceIdError
-            if time.monotonic() - self._looked_at >= LOOK_EVERY_S and self._look():
+            if self._watch.is_due and self._look():
                 self._restart_if_stuck()
-            if self._given:
+            if self._assignments.given:
                 self._take_over()
             internals.go_on_joining(self._consumer)
             batches = self._consumer.poll(timeout_ms=milliseconds(timeout_s), max_records=max_records)
@@ -277,8 +251,8 @@ class KafkaSource:
             self._stop(error.args[0], gap.out_of_range)
             return []
         except kafka.errors.LogTruncationError as error:
-            for tp, kept in error.divergent_offsets.items():
-                position, cut = self._position(tp), kept and kept.offset
+            for tp, agreed in error.divergent_offsets.items():
+                position, cut = self._position(tp), agreed and agreed.offset
                 # Otherwise this is a late answer: the caller has already gone back to that position.
                 if cut is None or position is None or cut < position:
                     self._stop({tp: position}, partial(gap.cut, cut_at=cut))
@@ -310,7 +284,7 @@ class KafkaSource:
 
     def _take_over(self) -> None:
         """Ask the listener where to start the partitions that the last rebalance assigned, and start there."""
-        given = {tp: Partition(self.topic_id, tp.partition) for tp in self._given}
+        given = {tp: Partition(self.topic_id, tp.partition) for tp in self._assignments.given}
         self.partitions = max(self.partitions, *(tp.partition + 1 for tp in given))
         limit = milliseconds(ANSWER_LIMIT_S)
         begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
@@ -319,10 +293,10 @@ class KafkaSource:
         elsewhere = {tp for tp, kept in committed.items() if kept and kept.metadata not in ("", self.topic_id)}
         known = {tp: kept.offset for tp, kept in committed.items() if kept and tp not in elsewhere}
         starts = self._listener.assigned({partition: known.get(tp) for tp, partition in given.items()})
-        self._given.clear()
+        self._assignments.given.clear()
         given = {tp: partition for tp, partition in given.items() if partition in starts}
-        self._owned |= given
-        self._ends |= ends
+        self._owned.update(given)
+        self._watch.ends |= ends
         for tp, partition in given.items():
             start = starts[partition]
             self._epochs.know(tp, committed[tp] if tp in known else None)
@@ -336,24 +310,13 @@ class KafkaSource:
 
     def _look(self) -> bool:
         """Once a second, ask for the ends of partitions and for the topic's id. True if the cluster answered."""
-        found, why = None, f"topic {self.topic!r} is missing"
-        try:
-            found = topics.describe(self._admin, self.topic)
-            self._absence.note(found is None)
-            if found:
-                asked = list(self._owned) or [TopicPartition(self.topic, 0)]
-                self._ends |= self._consumer.end_offsets(asked, timeout_ms=milliseconds(LOOK_LIMIT_S))
-        except kafka.errors.RetriableError as error:
-            found, why = None, type(error).__name__
-        self._looked_at = time.monotonic()
-        if found is None:
-            self._outage.goes_on(why)
+        description = self._watch.look(self._consumer, self._owned)
+        if description is None:
             return False
-        self._outage.is_over()
-        if found.id != self.topic_id:
-            raise self._created_anew(found.id)
-        if self.partitions != found.partitions:
-            self.partitions = found.partitions
+        if description.id != self.topic_id:
+            raise self._created_anew(description.id)
+        if self.partitions != description.partitions:
+            self.partitions = description.partitions
             internals.refresh_metadata(self._consumer)
         return True
 
@@ -372,47 +335,43 @@ class KafkaSource:
 
     def _restart_if_stuck(self) -> None:
         flowing = self._owned.keys() - self._gaps.stopped
-        progress = {tp: (position, self._ends[tp]) for tp in flowing if (position := self._position(tp)) is not None}
+        progress = {
+            tp: (position, self._watch.ends[tp]) for tp in flowing if (position := self._position(tp)) is not None
+        }
         if stuck := self._flow.look(progress):
             numbers = sorted(tp.partition for tp in stuck)
-            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, do="making a new client")
+            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
             self._make_client()
 
     def _replace_client(self, error: Exception) -> None:
         """Go on with another client; raises ClientFailed after too many in a row."""
-        what = f"{type(error).__name__}: {self.options.redact(str(error))}"
-        log.error("kafka_client_failed", topic=self.topic, error=what, do="making a new client", exc_info=True)
-        if not self._failures.wait():
-            raise ClientFailed(
-                f"topic {self.topic!r} at {self.options.servers}: one client after the other fails: {what}; "
-                "start this again, and if that does not help, see the broker's log"
-            ) from error
+        self._failures.reader_failed(self.topic, self.options, error)
         self._make_client()
 
     def _make_client(self) -> None:
         leave(self._consumer, self.group)
         # The old client may have left without reporting these as revoked.
         self._take(list(self._owned), self._listener.lost)
-        self._given.clear()
+        self._assignments.given.clear()
         self._consumer, self._flow = self._connect(), Flow()
         self.subscribe(self._listener, self._read)
 
     # Gaps
 
-    def _stop(self, positions: Mapping[TopicPartition, int | None], tell: Callable[..., GapError]) -> None:
+    def _stop(self, positions: Mapping[TopicPartition, int | None], describe: Callable[..., GapError]) -> None:
         """Stop these partitions; the next polls raise the reasons, one after the other."""
         # If the topic was created again, that is the reason to report.
         self._look()
         self._consumer.pause(*positions)
         for tp, position in positions.items():
-            self._gaps.add(tp, partial(self._told, tp, position, tell))
+            self._gaps.add(tp, partial(self._gap, tp, position, describe))
 
-    def _told(self, tp: TopicPartition, position: int | None, tell: Callable[..., GapError]) -> GapError:
-        return tell(self.topic, self._owned[tp], position, offset_range(self._consumer, tp), command=self.command)
+    def _gap(self, tp: TopicPartition, position: int | None, describe: Callable[..., GapError]) -> GapError:
+        return describe(self.topic, self._owned[tp], position, offset_range(self._consumer, tp), command=self.command)
 
     def _created_anew(self, now: str) -> GapError:
         """Stop everything: positions in the old topic mean nothing in the new one. Every poll raises this again."""
-        self._looked_at = float("-inf")
+        self._watch.look_soon()
         if self._owned:
             self._consumer.pause(*self._owned)
         tp = min(self._owned, default=TopicPartition(self.topic, 0))
@@ -425,35 +384,22 @@ class KafkaSource:
     # The client's thread
 
     def _give(self, given: Collection[TopicPartition]) -> None:
-        for tp in given:
-            # Without any position the client would raise before we can ask for one.
-            self._consumer.seek(tp, 0)
-        self._consumer.pause(*given)
-        self._given |= set(given)
+        self._assignments.give(self._consumer, given)
         # They may be partitions of a topic that was created again.
-        self._looked_at = float("-inf")
+        self._watch.look_soon()
 
     def _take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
-        self._given -= set(taken)
         self._gaps.forget(taken)
-        gone = [self._owned.pop(tp) for tp in sorted(taken) if tp in self._owned]
-        if gone:
-            try:
-                tell(gone)
-            except Exception as error:
-                # Inside the client's loop the error would be lost, or would end the loop.
-                self._kept_error = error
+        self._assignments.take(taken, tell)
 
     # State
 
-    def _raise_kept_error(self) -> None:
-        error, self._kept_error = self._kept_error, None
-        if error:
-            raise error
+    @property
+    def _owned(self) -> dict[TopicPartition, Partition]:
+        return self._assignments.owned
 
     def _where(self, partition: Partition) -> TopicPartition | None:
-        tp = TopicPartition(self.topic, partition.number)
-        return tp if self._owned.get(tp) == partition else None
+        return self._assignments.place(self.topic, partition)
 
     def _position(self, tp: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
         if tp not in self._owned:

@@ -94,7 +94,7 @@ def is_known(admin: KafkaAdminClient, group: str, places: Sequence[TopicPartitio
         offsets = admin.list_group_offsets({group: list(places)})[group]
     except kafka.errors.GroupIdNotFoundError:
         return False
-    return any(kept.offset >= 0 for kept in offsets.values())
+    return any(committed.offset >= 0 for committed in offsets.values())
 
 
 def forgotten(options: KafkaOptions, origin: str, group: str) -> SourceRefused:
@@ -114,4 +114,4 @@ def _places(topic: str, partitions: int) -> list[TopicPartition]:
 
 
 def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-    return {tp: found.offset for tp, found in admin.list_partition_offsets(dict.fromkeys(places, spec)).items()}
+    return {tp: answer.offset for tp, answer in admin.list_partition_offsets(dict.fromkeys(places, spec)).items()}

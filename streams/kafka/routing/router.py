@@ -80,7 +80,7 @@ class Copy(NamedTuple):
 
 
 class Told(Protocol):
-    """Hears what a router does."""
+    """What counts a router's transactions: its metrics."""
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
         """One transaction is committed: so many records of each fate, written in so long."""
@@ -286,7 +286,7 @@ class Router:
         if isinstance(error.__cause__, kafka.errors.RetriableError):
             self._outage.goes_on(str(error))
         else:
-            log.warning("routing_again", reason=str(error), action="going on where the group's offsets are")
+            log.warning("routing_again", reason=str(error), action="continuing at the group's committed offsets")
             if not isinstance(error.__cause__, kafka.errors.CommitFailedError) and not self._failures.wait():
                 message = f"{error}; it was tried again and again, without success: start this again"
                 raise ClientFailed(message) from error

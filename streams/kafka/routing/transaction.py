@@ -150,7 +150,7 @@ class KafkaTransactions:
             self._finish(self._steps.commit(), "committing a transaction")
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Close the connection to the cluster."""
         with translated(self.options, "closing"):
             self._producer.close(timeout=1.0)
 

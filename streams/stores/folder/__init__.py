@@ -1,1 +1,1 @@
-"""A store in a folder."""
+"""A store of checkpoints and snapshots in a folder."""

@@ -19,8 +19,8 @@ import msgspec
 
 from omdml.errors import CorruptError, StoreError
 from omdml.formats import FOLDER_STORE
+from omdml.streams.bounded_files import STATE_BYTES, opened, read_regular
 from omdml.streams.disk import ASIDE, sync
-from omdml.streams.regular import STATE_BYTES, opened, read_regular
 from omdml.streams.stores.folder.store import DirectoryStore, reaching
 
 SEAL = "backup.json"

@@ -60,8 +60,8 @@ class CheckpointFolder:
             # It may have been dropped since we looked, because a newer one took its place.
             with suppress(FileNotFoundError):
                 data = b"" if file.damaged else read_state(file.path)
-                if found := read_checkpoint(self.model, data, str(file.path), quiet=True):
-                    return found
+                if checkpoint := read_checkpoint(self.model, data, str(file.path), quiet=True):
+                    return checkpoint
         return None
 
     def claim(self) -> Claim:
@@ -78,7 +78,7 @@ class CheckpointFolder:
         """Add a checkpoint of this epoch, which owns the model.
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
-        2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin anew.
+        2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
         3. Drop all but the two newest. A crash within leaves a file more than need be.
         """
         data = checkpoint.to_bytes()
@@ -143,15 +143,15 @@ class CheckpointFolder:
             return []
 
     def _files(self) -> list[CheckpointFile]:
-        """Oldest first."""
-        found = []
+        """The model's checkpoint files, the oldest first."""
+        files = []
         for epoch in self._epochs():
             for path in (self.path / epoch).glob("[0-9]*"):
                 if match := NAME.fullmatch(path.name):
                     number, offset, partition, digest, topic, kind = match.groups()
                     saved = Saved((unquote(topic), int(partition)), int(offset), digest)
-                    found.append(CheckpointFile(epoch, int(number), saved, kind == "damaged", path))
-        return sorted(found)
+                    files.append(CheckpointFile(epoch, int(number), saved, kind == "damaged", path))
+        return sorted(files)
 
 
 def file_name(number: int, saved: Saved) -> str:

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from omdml.errors import StoreError
+from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
 from omdml.streams.disk import ASIDE, put, put_if_absent
-from omdml.streams.regular import DOCUMENT_BYTES, read_regular
 from omdml.streams.stores.folder.states import read_state
 from omdml.streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
 
@@ -87,7 +87,7 @@ class DirectoryJournal:
             return False
 
     def drop_entries(self, numbers: Iterable[int]) -> None:
-        """Forget entries."""
+        """Drop the entries of these numbers."""
         for number in numbers:
             self._path(number).unlink(missing_ok=True)
 
@@ -97,7 +97,7 @@ class DirectoryJournal:
         put(self._snapshots / snapshot_name(key), data)
 
     def read(self, key: SnapshotKey) -> bytes | None:
-        """The bytes of a snapshot."""
+        """The bytes of a snapshot; None if they are gone."""
         try:
             return read_state(self._snapshots / snapshot_name(key))
         except FileNotFoundError:
@@ -170,7 +170,7 @@ class DirectoryWatch:
             self._closed.wait(min(pause, deadline - now))
 
     def close(self) -> None:
-        """End a wait at once."""
+        """End a wait of another thread at once."""
         self._closed.set()
 
     def _moved(self, model: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from omdml.streams.regular import STATE_BYTES, Unfit, opened, read_regular
+from omdml.streams.bounded_files import STATE_BYTES, Unfit, opened, read_regular
 
 log = structlog.get_logger(__name__)
 

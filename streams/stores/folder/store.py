@@ -33,12 +33,12 @@ from urllib.parse import quote, unquote
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.formats import FOLDER_STORE
 from omdml.snapshot import Checkpoint, Snapshot
+from omdml.streams.bounded_files import DOCUMENT_BYTES, open_regular, read_regular
 from omdml.streams.disk import ASIDE, put, put_if_absent, take_lock
 from omdml.streams.files.log import identify, read_identity
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import NOBODY, Claim, Marks, ModelPosition, Pointer, Watch, Why, Written
-from omdml.streams.regular import DOCUMENT_BYTES, open_regular, read_regular
 from omdml.streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
 from omdml.streams.stores.folder.checkpoints import CheckpointFolder
 from omdml.streams.stores.folder.journal import DirectoryJournal, DirectoryWatch
@@ -94,15 +94,15 @@ class DirectoryStore(JournaledSnapshots):
         return self._checkpoints(model).owner()
 
     def journal(self, model: str) -> DirectoryJournal:
-        """The model's journal."""
+        """The journal of a model's publications and moves."""
         return DirectoryJournal(self._folder(model))
 
     def claim(self, model: str) -> Claim:
-        """Become the owner."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return the_only(self.claim_all([model]))
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
-        """Become the owner of each."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             self.make()
             self._be_an_owner()
@@ -111,11 +111,11 @@ class DirectoryStore(JournaledSnapshots):
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
         """The positions of the newest checkpoints, which their names tell."""
         with self._reaching():
-            found = {model: self._checkpoints(model).position() for model in models}
-        return {model: position for model, position in found.items() if position}
+            positions = {model: self._checkpoints(model).position() for model in models}
+        return {model: position for model, position in positions.items() if position}
 
     def peek(self, model: str) -> Checkpoint | None:
-        """The newest valid checkpoint."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             return self._checkpoints(model).peek()
 
@@ -137,7 +137,7 @@ class DirectoryStore(JournaledSnapshots):
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
-        """Keep each of these."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return together(self.save, ((*save, False, placement) for save in saves))
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
@@ -145,8 +145,8 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             if not self._is_there():
                 return Marks({}, "")
-            paths = {one: self._mark(one) for one in partitions}
-            offsets = {one: read_mark(path) for one, path in paths.items() if path.exists()}
+            paths = {partition: self._mark(partition) for partition in partitions}
+            offsets = {place: read_mark(path) for place, path in paths.items() if path.exists()}
             return Marks(offsets, f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}")
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
@@ -181,8 +181,8 @@ class DirectoryStore(JournaledSnapshots):
 
     def secret(self) -> bytes:
         """The secret that lies in the folder."""
-        if kept := self.kept_secret():
-            return kept
+        if secret := self.kept_secret():
+            return secret
         path = self.path / "secret"
         with self._reaching():
             self.make()
@@ -197,7 +197,7 @@ class DirectoryStore(JournaledSnapshots):
         return None
 
     def models(self) -> list[str]:
-        """Names of the models."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             names = os.listdir(self._models) if self._is_there() else []
             return sorted(unquote(name) for name in names if not name.startswith(ASIDE))

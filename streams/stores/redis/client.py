@@ -123,7 +123,7 @@ def _readable(options: Mapping[str, Any]) -> None:
 
 
 def run_of(client: Any) -> str:
-    """What changes when the server is started anew or another one takes over: it may have forgotten something.
+    """What changes when the server is started again or another one takes over: it may have forgotten something.
 
     Empty if this user may not ask, or the server cannot tell.
     """

@@ -59,15 +59,15 @@ class RedisDatabase:
                 answers[:] = pipeline.execute(raise_on_error=False)
         for model, (words, _), answer in zip(models, commands, answers, strict=True):
             if isinstance(answer, redis.RedisError):
-                said = str(answer) if words[0] == "EVALSHA" else f"{words[0]} {words[1]}: {answer}"
+                message = str(answer) if words[0] == "EVALSHA" else f"{words[0]} {words[1]}: {answer}"
                 with reaching(self._where, model):
-                    raise type(answer)(said)
+                    raise type(answer)(message)
 
     def _check_format(self, number: bytes | None) -> None:
         """Refuse what another release wrote; without a number it was written before there were any, which is 1."""
         with understanding(number):
-            found = 1 if number is None else int(number)
-        REDIS_STORE.check(found, f"store {self._where}", StoreError)
+            stored = 1 if number is None else int(number)
+        REDIS_STORE.check(stored, f"store {self._where}", StoreError)
 
 
 def run(pipeline: Any, script: Any, keys: Sequence[str], arguments: Sequence[Any]) -> None:

@@ -33,7 +33,7 @@ class StoreKeys:
         return f"{self._prefix}:placement:{topic_id}"
 
     def model(self, name: str) -> ModelKeys:
-        """Keys of a model."""
+        """The keys of one model."""
         return ModelKeys(f"{self._prefix}:{{{quote(name, safe='')}}}")
 
 

@@ -14,7 +14,7 @@ from omdml.streams.stores.redis.keys import understanding
 
 
 class RedisMarks(RedisDatabase):
-    """A MarkStore."""
+    """Watermarks, placements and the secret in Redis."""
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; the run is the server's, and its replication's."""
@@ -24,8 +24,8 @@ class RedisMarks(RedisDatabase):
                 pipeline.get(self._keys.mark(partition))
             answers, run = pipeline.execute(), run_of(self._client)
         with understanding(answers):
-            found = {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
-        return Marks(found, run)
+            offsets = {place: int(answer) for place, answer in zip(asked, answers, strict=True) if answer is not None}
+        return Marks(offsets, run)
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
         """Set a mark, if it is as expected."""
@@ -50,11 +50,11 @@ class RedisMarks(RedisDatabase):
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             pipeline.set(self._keys.secret, new_secret(), nx=True)
             pipeline.get(self._keys.secret)
-            _, kept = pipeline.execute()
-        return read_secret(kept or b"", f"{self._where}, key {self._keys.secret}")
+            _, secret = pipeline.execute()
+        return read_secret(secret or b"", f"{self._where}, key {self._keys.secret}")
 
     def kept_secret(self) -> bytes | None:
         """The secret, if it was made."""
         with reaching(self._where):
-            kept = self._client.get(self._keys.secret)
-        return None if kept is None else read_secret(kept, f"{self._where}, key {self._keys.secret}")
+            secret = self._client.get(self._keys.secret)
+        return None if secret is None else read_secret(secret, f"{self._where}, key {self._keys.secret}")

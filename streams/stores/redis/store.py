@@ -81,7 +81,7 @@ class RedisStore(RedisMarks):
         self._publications: defaultdict[str, Iterator[int]] = defaultdict(somewhere_between)
 
     def claim(self, model: str) -> Claim:
-        """Become the owner."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return the_only(self.claim_all([model]))
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
@@ -104,33 +104,33 @@ class RedisStore(RedisMarks):
                 keys = self._keys.model(model)
                 names = [keys.epoch, keys.checkpoint, keys.newest, keys.previous]
                 run(pipeline, self._claim, names, [secrets.token_hex(8)])
-        found = [ClaimAnswer(*answer) for answer in answers[2:]]
+        replies = [ClaimAnswer(*answer) for answer in answers[2:]]
         claims: dict[str, Claim | CorruptError] = {}
-        for model, one in zip(models, found, strict=True):
+        for model, claim in zip(models, replies, strict=True):
             try:
-                checkpoint = one.data and not one.damaged and read_checkpoint(model, one.data, self._where)
+                checkpoint = claim.data and not claim.damaged and read_checkpoint(model, claim.data, self._where)
             except FormatError as error:
                 claims[model] = error
                 continue
             if checkpoint:
-                claims[model] = Claim(one.epoch.decode(), checkpoint)
-        rest = {model: one for model, one in zip(models, found, strict=True) if model not in claims}
+                claims[model] = Claim(claim.epoch.decode(), checkpoint)
+        rest = {model: claim for model, claim in zip(models, replies, strict=True) if model not in claims}
         claims |= self._fall_back(rest)
         return [claims[model] for model in models]
 
-    def _fall_back(self, found: Mapping[str, ClaimAnswer]) -> dict[str, Claim | CorruptError]:
+    def _fall_back(self, replies: Mapping[str, ClaimAnswer]) -> dict[str, Claim | CorruptError]:
         """The claims of models whose newest checkpoint is gone or damaged, or that have none."""
-        damaged = [model for model, one in found.items() if one.data is not None]
-        before = {model: one.before for model, one in found.items()}
+        damaged = [model for model, claim in replies.items() if claim.data is not None]
+        before = {model: claim.before for model, claim in replies.items()}
         if damaged:
             with self._asking(damaged) as (pipeline, answers):
                 for model in damaged:
                     keys = self._keys.model(model)
-                    self._condemn([keys.checkpoint], [found[model].digest])
+                    self._condemn([keys.checkpoint], [replies[model].digest])
                     pipeline.hget(keys.previous, "data")
             before |= zip(damaged, answers, strict=True)
         claims: dict[str, Claim | CorruptError] = {}
-        for model, one in found.items():
+        for model, claim in replies.items():
             data = before[model]
             try:
                 checkpoint = None if data is None else read_checkpoint(model, data, self._where)
@@ -138,12 +138,12 @@ class RedisStore(RedisMarks):
                 claims[model] = error
                 continue
             if checkpoint:
-                claims[model] = Claim(one.epoch.decode(), checkpoint, fell_back=True)
-            elif one.data or data:
+                claims[model] = Claim(claim.epoch.decode(), checkpoint, fell_back=True)
+            elif claim.data or data:
                 claims[model] = none_valid(model, self._where)
             else:
-                claims[model] = none_left(model, self._where) if one.saved else Claim(one.epoch.decode(), None)
-                if not one.saved:
+                claims[model] = none_left(model, self._where) if claim.saved else Claim(claim.epoch.decode(), None)
+                if not claim.saved:
                     # With its first publications nothing can be superfluous.
                     self._publications[model] = itertools.count(1)
         return claims
@@ -156,19 +156,19 @@ class RedisStore(RedisMarks):
                 keys = self._keys.model(model)
                 pipeline.hmget(keys.checkpoint, *fields).hmget(keys.previous, *fields)
             answers = pipeline.execute()
-        found = {}
+        positions = {}
         for model, newest, before in zip(models, answers[::2], answers[1::2], strict=True):
             unsound = newest[-1] or not newest[0]
-            found[model] = before if before[0] and unsound else newest
-        return {model: read_position(fields) for model, fields in found.items() if fields[0]}
+            positions[model] = before if before[0] and unsound else newest
+        return {model: read_position(fields) for model, fields in positions.items() if fields[0]}
 
     def peek(self, model: str) -> Checkpoint | None:
-        """The newest valid checkpoint."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         keys = self._keys.model(model)
         with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hget(keys.checkpoint, "data").hget(keys.previous, "data")
-            kept = pipeline.execute()
-        sound = (read_checkpoint(model, data, self._where, quiet=True) for data in kept if data)
+            checkpoints = pipeline.execute()
+        sound = (read_checkpoint(model, data, self._where, quiet=True) for data in checkpoints if data)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
     def save(
@@ -180,7 +180,7 @@ class RedisStore(RedisMarks):
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
-        """Keep each of these."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return self._save_each(saves, placement)
 
     def _save_each(
@@ -201,12 +201,12 @@ class RedisStore(RedisMarks):
         return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
 
     def models(self) -> list[str]:
-        """Names of the models."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with reaching(self._where):
             return sorted(name.decode() for name in self._client.smembers(self._keys.models))
 
     def delete(self, model: str) -> None:
-        """Forget a model, all at once: who claimed it before is told, who claims it from then on begins it anew."""
+        """Forget a model, all at once: who claimed it before is told, who claims it from then on begins it again."""
         keys, names = self._keys.model(model), self._keys.models
         with reaching(self._where, model):
             self._delete(
@@ -232,7 +232,7 @@ class RedisStore(RedisMarks):
         # bytes that were there already may vanish before the script runs
         for _ in range(ATTEMPTS):
             outcomes |= self._publish_each(list(rest.values()))
-            rest = {model: one for model, one in rest.items() if outcomes[model] == scripts.ABSENT}
+            rest = {model: request for model, request in rest.items() if outcomes[model] == scripts.ABSENT}
             if not rest:
                 break
         for model, outcome in outcomes.items():
@@ -266,9 +266,9 @@ class RedisStore(RedisMarks):
             pipeline.get(self._keys.store).get(self._keys.format)
             for model in models:
                 pipeline.hgetall(self._keys.model(model).current)
-        store_id, number, *found = answers
+        store_id, number, *pointers = answers
         self._check_format(number)
-        return [read_pointer(fields, store_id) if fields else None for fields in found]
+        return [read_pointer(fields, store_id) if fields else None for fields in pointers]
 
     def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
         """The live snapshot, or the kept one of ``version``."""
@@ -304,11 +304,11 @@ class RedisStore(RedisMarks):
         with reaching(self._where, model):
             # A publication may come between the look and the move.
             for attempt in range(ATTEMPTS):
-                live, found = self.current(model), self._entries(model)
-                entries = [entry for _, entry in found]
+                live, journal = self.current(model), self._entries(model)
+                entries = [entry for _, entry in journal]
                 if (target := destination(entries, version, live)) is None:
                     break
-                what, seen = kind_of_move(live, target.version, pin), found[-1][0] if attempt + 1 < ATTEMPTS else b""
+                what, seen = kind_of_move(live, target.version, pin), journal[-1][0] if attempt + 1 < ATTEMPTS else b""
                 moved = self._move(
                     [keys.current, keys.history, keys.snapshot(*target.snapshot)],
                     [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen, *why],
@@ -316,12 +316,12 @@ class RedisStore(RedisMarks):
                 if moved is not None:
                     break
             if not moved:
-                kept = [entry.version for entry in entries if entry.what in PUBLICATIONS]
-                raise not_kept(model, version, kept, self._where)
+                versions = [entry.version for entry in entries if entry.what in PUBLICATIONS]
+                raise not_kept(model, version, versions, self._where)
             return read_pointer(dict(zip(moved[::2], moved[1::2], strict=True)), self._client.get(self._keys.store))
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """A subscription."""
+        """Subscribe to the moves of these models' pointers."""
         return RedisWatch(self._url, {model: self._keys.model(model).updates for model in models})
 
     def _pointer(self, model: str, version: int | None) -> Pointer | None:

@@ -59,7 +59,7 @@ class RedisWatch:
                 return set()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the subscription and its connection."""
         if self._pubsub is not None:
             self._pubsub.close()
         self._client.close()
@@ -107,7 +107,7 @@ class RedisWatch:
 
     def _lost(self, pubsub: Any, error: redis.RedisError) -> None:
         if not self._told:
-            log.warning("store_out_of_reach", store=self._where, why=str(error))
+            log.warning("store_out_of_reach", store=self._where, reason=str(error))
         pubsub.close()
         self._pubsub, self._told = None, True
         self._again_at = time.monotonic() + self._pause_s

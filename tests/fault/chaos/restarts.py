@@ -7,7 +7,7 @@ from random import Random
 from deploy.local import Server
 from tests.fault.chaos.service import LIMIT_S, WORKERS, Service
 
-SENTENCE = "learn anew: omdml topics rewind"
+SENTENCE = "learn again: omdml topics rewind"
 
 
 def broker(service: Service, chance: Random) -> None:

@@ -20,7 +20,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
-from omdml.workers.doctor import installation
+from omdml.workers.doctor.checks import installation
 from omdml.workers.doctor.findings import Level
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue

@@ -9,7 +9,7 @@ from deploy.local import ValkeyServer
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.routing.beginning import decide_beginning
 from omdml.workers.configuration.config import KafkaLog
-from omdml.workers.doctor.durability import of_log, of_store, safety_of
+from omdml.workers.doctor.checks.durability import of_log, of_store, safety_of
 from omdml.workers.doctor.findings import Level
 
 

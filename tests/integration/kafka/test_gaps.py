@@ -12,7 +12,7 @@ from kafka.structs import OffsetAndMetadata
 from deploy.local import KafkaServer
 from omdml.errors import GapError, SourceError
 from omdml.streams.kafka.options import KafkaOptions
-from omdml.streams.kafka.reading import source as kafka_source
+from omdml.streams.kafka.reading import topic_watch
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.topic import create_topic
 from omdml.streams.protocols.log import Partition
@@ -217,10 +217,10 @@ def test_a_topic_created_anew_is_a_gap_however_many_events_it_has(
     else:
         recreate(kafka, topic, meanwhile=lambda: None)
         # It is as if it had stood still for longer.
-        monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.0)
-    assert "created anew" in str(gap(reader))
+        monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.0)
+    assert "created again" in str(gap(reader))
     assert reader.values == numbered(10)
-    with pytest.raises(GapError, match="created anew"):
+    with pytest.raises(GapError, match="created again"):
         reader.read()
 
 

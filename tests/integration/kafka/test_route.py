@@ -20,7 +20,8 @@ from omdml.streams.kafka.routing.router import Router, Targets
 from omdml.streams.kafka.routing.transaction import KafkaTransactions
 from omdml.streams.letters import Letter
 from omdml.workers.cli import main
-from omdml.workers.events.routing import RouterMetrics, key_of
+from omdml.workers.router.metrics import RouterMetrics
+from omdml.workers.router.model_key import key_of
 from tests.support.processes import wait_for
 from tests.support.routes import PARTITIONS, Route, read_committed
 

@@ -12,8 +12,8 @@ from kafka.errors import KafkaTimeoutError
 
 from deploy.local import KafkaServer
 from omdml.errors import ClientFailed, SourceError, SourceRefused
-from omdml.streams.kafka.reading import client_health
-from omdml.streams.kafka.reading import source as kafka_source
+from omdml.streams.kafka.reading import client_health, topic_watch
+from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.partitioners import by_murmur2
 from omdml.streams.protocols.log import Partition
 from tests.integration.waiting import until
@@ -291,7 +291,7 @@ def test_only_who_is_out_of_the_group_is_told_so(
 def test_a_client_that_stopped_fetching_is_replaced(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.1)
     topic = new_topic()
     reader = open_reader(topic)
     reader.read_until(lambda: reader.owned == {0})
@@ -348,7 +348,7 @@ def test_positions_that_cannot_be_told_keep_nobody_waiting_longer_than_one_does(
 
     monkeypatch.setattr(reader.source._consumer, "position", waits_in_vain)
     assert reader.source.progress() == {}
-    assert sum(limits_ms) <= kafka_source.LOOK_LIMIT_S * 1000
+    assert sum(limits_ms) <= topic_watch.LOOK_LIMIT_S * 1000
 
 
 def test_partitions_that_are_added_are_known_and_owned_within_seconds(
@@ -375,7 +375,7 @@ def test_a_leader_stays_in_the_group_if_its_poll_ends_amid_sharing_out(
     late: list[str] = []
 
     async def sent_late(request: Any, **options: Any) -> Any:
-        await manager._net.sleep(3 * kafka_source.SLICE_S)
+        await manager._net.sleep(3 * SLICE_S)
         return await send(request, **options)
 
     def sent(request: Any, *args: Any, **options: Any) -> Any:

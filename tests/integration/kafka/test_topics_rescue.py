@@ -14,7 +14,7 @@ from omdml.streams.partitioners import by_murmur2
 from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
-from omdml.workers.doctor.installation import examine
+from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.wiring.kafka_topic import look_at_topic, survey_topic
 from tests.support.kafka_reader import cut, write
 from tests.support.processes import Process, wait_for

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from deploy.local import KafkaServer, ServiceError, cache, fetch
-from deploy.local.tool import run
+from deploy.local import KafkaServer, ServiceError
+from deploy.local.fetching import cache, fetch
+from deploy.local.fetching.tool import run
 from omdml.streams.partitioners import by_murmur2
 from tests.integration.waiting import until
 from tests.support.processes import ROOT

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from numpy.testing import assert_array_equal
 
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.workers.commands.catalogue import build
 

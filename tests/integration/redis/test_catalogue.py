@@ -9,11 +9,12 @@ from numpy.testing import assert_array_equal
 
 from deploy.local import Server, ValkeyServer
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues import redis as redis_catalogue
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.catalogues.opening import open_catalogue
-from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
+from omdml.streams.catalogues.redis import catalogue, upload
+from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
+from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.protocols.catalogue import Catalogue
 
 RANDOM = np.random.default_rng(0)
@@ -25,7 +26,8 @@ ONE = {"color": np.array([[9.0, 9.0, 9.0]]), "text": np.array([[0.5] * 12])}
 
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_catalogue, "BATCH_ITEMS", 4)
+    for module in (catalogue, upload):
+        monkeypatch.setattr(module, "BATCH_ITEMS", 4)
 
 
 @pytest.fixture
@@ -87,8 +89,8 @@ def test_added_items_are_seen_after_a_refresh_and_old_rows_stay(shop: MappedCata
 def test_an_upload_that_ended_early_is_not_opened_and_goes_on_where_it_ended(
     shop: MappedCatalogue, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = iter([redis_catalogue._upload] * 3)
-    monkeypatch.setattr(redis_catalogue, "_upload", lambda *given: next(batches)(*given))
+    batches = iter([upload._upload] * 3)
+    monkeypatch.setattr(upload, "_upload", lambda *given: next(batches)(*given))
     with pytest.raises(StopIteration):
         upload_catalogue(shop, redis_url, "shop")
     with pytest.raises(CatalogueError, match="no catalogue 'shop'"):

@@ -8,9 +8,10 @@ import redis
 from numpy.testing import assert_array_equal
 
 from omdml.errors import CatalogueError
+from omdml.streams.catalogues.building.destinations import add_at
 from omdml.streams.catalogues.changes.change import Change, ChangeError
-from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
-from omdml.streams.catalogues.targets import add_at
+from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
+from omdml.streams.catalogues.redis.upload import upload_catalogue
 from tests.support.changing import Twin, change, check_random_life, plain_catalogue, raw_item
 from tests.support.deep import examples
 from tests.support.worlds import ITEMS

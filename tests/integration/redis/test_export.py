@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from omdml.streams.catalogues.opening import open_catalogue
-from omdml.streams.catalogues.redis import upload_catalogue
+from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.stores.opening import open_store
 from tests.support.processes import Process, wait_for
 from tests.support.shops import Shop

@@ -7,7 +7,8 @@ import redis
 
 from deploy.local import RedisServer, ValkeyServer, ports
 from omdml.errors import ConfigurationError, OmdmlError, StoreRefused
-from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
+from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
+from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.redis.store import RedisStore

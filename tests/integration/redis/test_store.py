@@ -20,7 +20,7 @@ from omdml.streams.stores.redis import scripts
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.streams.stores.retention import Retention
 from omdml.workers.configuration.loading import load
-from omdml.workers.doctor.installation import examine
+from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.versions.moves import pin, rollback
 from tests.contracts.test_checkpoint_stores import Damage, TestCheckpointsOfAnyStore
 from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore

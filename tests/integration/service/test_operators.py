@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from omdml import LOMDML
-from omdml.streams.catalogues.build import add_items
+from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.files.source import FileSink
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink

@@ -141,7 +141,7 @@ def test_a_topic_created_anew_stops_the_worker_until_the_gap_is_accepted(place):
     place.send(10, 30)
     assert worker.wait(60) == 3
     told = worker.said.splitlines()[-1]
-    assert "anew" in told
+    assert "again" in told
     assert "--accept-gap" in told
     place.expect((0, 10))
     place.goes_on_with(10, 30)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from omdml import DCA
 from omdml.engines import covariance
-from omdml.engines.covariance_state import next_refresh
-from omdml.engines.discriminant import discriminant_rows
+from omdml.engines.second_order.discriminant import discriminant_rows
+from omdml.engines.second_order.state import next_refresh
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.initial import coordinates_start, principal_start
 from omdml.snapshot import pack, unpack

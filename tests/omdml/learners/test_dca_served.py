@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from omdml import DCA
 from omdml.engines import covariance
-from omdml.engines.discriminant import discriminant_rows
+from omdml.engines.second_order.discriminant import discriminant_rows
 from omdml.errors import FeedbackError
 from tests.support.dca import learner, world
 from tests.support.deep import examples

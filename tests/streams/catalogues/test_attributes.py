@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml.errors import CatalogueError
+from omdml.streams.catalogues.building.destinations import add_at, build_at
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.catalogues.tables.attributes import CellKind
-from omdml.streams.catalogues.targets import add_at, build_at
 from omdml.workers.cli import main
 from tests.support.deep import examples
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Triplet
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.catalogues.inline import InlineTable, scaled_item
 from omdml.streams.catalogues.opening import open_catalogue
@@ -177,7 +177,7 @@ def test_a_grown_catalogue_keeps_its_generation_and_verifies(shop: MappedCatalog
 def test_a_refresh_to_another_generation_is_refused(shop: MappedCatalogue) -> None:
     build_catalogue(shop.path, {"color": COLOR}, ids=IDS, replace=True)
 
-    with pytest.raises(CatalogueError, match="open it anew"):
+    with pytest.raises(CatalogueError, match="open it again"):
         shop.refresh()
     assert_array_equal(shop.features["text"][2], _float32([1, 0]))
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.destinations import build_at
 from omdml.streams.catalogues.changes.change import Change, ChangeError, decode_change
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
-from omdml.streams.catalogues.targets import build_at
 from omdml.streams.describers import pool, thumbnails
 from omdml.streams.describers.inputs import read_left_out
 from omdml.streams.describers.pictures import decoded

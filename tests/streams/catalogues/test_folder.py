@@ -13,11 +13,11 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues import build, writing
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building import build, writing
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.writing import locked
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.catalogues.opening import open_catalogue
-from omdml.streams.catalogues.writing import locked
 from tests.support.forks import ended
 
 RANDOM = np.random.default_rng(0)

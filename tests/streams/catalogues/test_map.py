@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from omdml.coordinates import CoordinateMap
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Triplet
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
 from omdml.streams.catalogues.inline import InlineTable, scaled_item
 from omdml.streams.catalogues.opening import glance

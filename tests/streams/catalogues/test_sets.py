@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from numpy.testing import assert_array_equal
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.workers.cli import main

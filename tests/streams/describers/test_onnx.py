@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.describers.onnx_model import OnnxModel, Preparation, read_model
 from omdml.streams.describers.sources import Sources

@@ -20,7 +20,7 @@ from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
 from omdml.streams.kafka.routing.router import Targets, copy_of
 from omdml.streams.letters import Letter
 from omdml.streams.protocols.log import Partition
-from omdml.workers.events.routing import key_of
+from omdml.workers.router.model_key import key_of
 from tests.streams.kafka.test_batches import FIRST, RECORDS, opened, sealed, written
 
 GZIP, LZ4, ZSTD = DefaultRecordBatch.CODEC_GZIP, DefaultRecordBatch.CODEC_LZ4, DefaultRecordBatch.CODEC_ZSTD

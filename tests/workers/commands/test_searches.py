@@ -91,7 +91,7 @@ def test_two_versions_are_compared(omdml):
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["search"], 2, "give the ID of an item, or --features"),
+        (["search"], 2, "give the ID of an item, --features, --text or --picture"),
         (["search", "i5", "--filter", "{"], 2, "'{' is not JSON"),
         (["search", "i5", "--filter", "[1]"], 2, "is no object"),
         (["search", "nobody"], 1, "has no item 'nobody'"),

@@ -96,7 +96,7 @@ def test_a_router_and_commands_about_logs_load_nothing_of_learners():
     # A second of processor at each start; stores and catalogues bring what they need when they are opened.
     code = (
         "import sys; from omdml.workers.wiring import dead_letters, feedback_log, kafka_topic, models, router, stores;"
-        "from omdml.workers.events import routing; print(*sys.modules)"
+        "from omdml.workers.router import condition; print(*sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"numba", "scipy", "redis", "starlette", "uvicorn"} & set(ran.stdout.split())

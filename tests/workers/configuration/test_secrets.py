@@ -12,7 +12,7 @@ from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
-from omdml.workers.doctor.installation import examine
+from omdml.workers.doctor.checks.installation import examine
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.worlds import catalogue
 

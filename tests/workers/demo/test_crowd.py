@@ -13,10 +13,10 @@ from omdml.errors import ConfigurationError, MeasureError
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import decode
 from omdml.workers.demo import run_simulation
-from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.held_out import HeldOut
 from omdml.workers.demo.people.labels import Labels
+from omdml.workers.demo.services.node_client import NodeClient
 from tests.integration.waiting import until
 from tests.support.shops import Shop, listening
 from tests.support.waiting import wait_until_ready

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from omdml.snapshot import Snapshot
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.newest import newest_records
@@ -22,9 +22,9 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.doctor import installation, serving
+from omdml.workers.doctor.checks import installation, serving
+from omdml.workers.doctor.checks.letters import FRESH_S, unsent
 from omdml.workers.doctor.findings import Level
-from omdml.workers.doctor.letters import FRESH_S, unsent
 from omdml.workers.operate import models
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
 

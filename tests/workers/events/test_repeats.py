@@ -21,7 +21,7 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.events.repeats import WINDOW, SeenIds
-from omdml.workers.model.guard import Guard
+from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.operate.replay import ReplayedModel, nothing_timed

@@ -9,7 +9,7 @@ import pytest
 
 from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import encode
-from omdml.streams.memory import MemorySink
+from omdml.streams.memory_log import MemorySink
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.validation import send_events
 from tests.support.worlds import World, feedback

@@ -6,7 +6,7 @@ import pytest
 
 from omdml import LOMDML
 from omdml.errors import ConfigurationError
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.stores.folder.store import DirectoryStore
 from tests.support.worlds import DIMS, ITEMS, World, events, items, run_until_idle, triplets

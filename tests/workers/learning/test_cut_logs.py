@@ -10,7 +10,7 @@ from omdml.errors import GapError
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.kafka.reading import gap
 from omdml.streams.kafka.reading.batches import Unreadable
-from omdml.streams.memory import MemorySource
+from omdml.streams.memory_log import MemorySource
 from omdml.streams.stores.checkpoints import none_left
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.learning.worker import LearnerWorker
@@ -274,7 +274,7 @@ def test_a_log_made_anew_is_refused_until_that_is_accepted(tmp_path):
     log.rename(tmp_path / "old")
     write(log, *events(20, seed=1))
     refused = on_files(world, log)
-    with pytest.raises(GapError, match="made anew"):
+    with pytest.raises(GapError, match="made again"):
         run_until_idle(refused)
     refused.services.source.close()
     assert letters(world) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omdml.streams.memory import MemorySource
+from omdml.streams.memory_log import MemorySource
 from tests.support.worlds import World, events, living_on, run_until_idle
 from tests.workers.learning.test_adoption import changed, learned
 from tests.workers.learning.test_protocol import NEVER, Bystander, mark, paced

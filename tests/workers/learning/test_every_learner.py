@@ -13,9 +13,9 @@ from omdml import LEARNERS
 from omdml.comparisons import Judgement, conversion
 from omdml.errors import ConfigurationError, CorruptError, FeedbackError
 from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet, encode
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.memory import MemorySink
+from omdml.streams.memory_log import MemorySink
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore

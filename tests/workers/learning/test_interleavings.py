@@ -8,11 +8,11 @@ import pytest
 
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import Triplet, encode
-from omdml.streams.memory import MemorySource
+from omdml.streams.memory_log import MemorySource
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events import decoding
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
-from omdml.workers.model.drift import Drift
+from omdml.workers.model.judging.drift import Drift
 from tests.support.worlds import World, events, kill, learned_directly, letters, living_on, mark, refuse, run_until_idle
 
 UNKNOWN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))

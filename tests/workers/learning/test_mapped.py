@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from omdml import LEARNERS, LOMDML
 from omdml.errors import CatalogueError, ConfigurationError, FeedbackError
 from omdml.feedback import Triplet, encode
-from omdml.streams.catalogues.build import KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.building.build import KeptMap, add_items, build_catalogue
 from omdml.workers.cli import main
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.node.catalogues import Current

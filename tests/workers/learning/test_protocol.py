@@ -10,7 +10,7 @@ from omdml import comparisons
 from omdml.errors import GapError, SourceError
 from omdml.feedback import Ranking, encode
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.memory import MemorySource
+from omdml.streams.memory_log import MemorySource
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.worker import LearnerWorker

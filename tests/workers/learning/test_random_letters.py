@@ -9,7 +9,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from omdml.streams.catalogues.build import add_items
+from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.letters import Resent, headers_again, read_book
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate.letters import learnable, passed

@@ -12,7 +12,7 @@ import pytest
 from omdml import LOMDML
 from omdml.errors import ConfigurationError, Fenced, OmdmlError, StoreError
 from omdml.feedback import Triplet, encode
-from omdml.streams.memory import MemoryLog, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySource
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import WorkerConfig
 from tests.support.deep import deep_after

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.errors import ConfigurationError
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.config import WorkerConfig

@@ -14,8 +14,8 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch
 from omdml.workers.model.claim import first_guard
-from omdml.workers.model.guard import Guard
-from omdml.workers.model.held_out_window import Window
+from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_window import Window
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.operate.replay import nothing_timed
 from tests.support.worlds import TASKS, catalogue, feedback

@@ -19,8 +19,9 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.model import user_shares
-from omdml.workers.model.guard import Guard
-from omdml.workers.model.owned_model import OwnedModel, Progress
+from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.progress import Progress
 from omdml.workers.model.user_shares import WINDOW, UserShares
 from omdml.workers.operate.replay import nothing_timed
 from tests.support.deep import examples

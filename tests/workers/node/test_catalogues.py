@@ -7,7 +7,7 @@ import structlog
 
 from omdml.errors import ConfigurationError, FeedbackError
 from omdml.feedback import decode
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from tests.support.shops import Shop, asking, refused
 from tests.support.worlds import events, items
 

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from omdml.snapshot import Trail
-from omdml.streams.memory import MemoryLog, MemorySink
+from omdml.streams.memory_log import MemoryLog, MemorySink
 from omdml.workers.node.metrics import NodeMetrics
-from omdml.workers.node.writing import together
+from omdml.workers.node.writing import request_queue
 from omdml.workers.node.writing.inbox import Event, Inbox
 from omdml.workers.telemetry.registry import ModelLabels
 from tests.support.shops import Shop, asking
@@ -91,7 +91,7 @@ def test_gauges_of_one_model_are_told_of_named_models_and_sums_of_patterns(tmp_p
 
 def test_a_follower_that_hangs_is_stale_and_its_last_poll_is_old(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
-    monkeypatch.setattr("omdml.workers.node.follow.OVERDUE_S", 0.05)
+    monkeypatch.setattr("omdml.workers.node.following.follow.OVERDUE_S", 0.05)
     with shop.serving() as node:
         go_on, asked = threading.Event(), threading.Event()
 
@@ -122,7 +122,7 @@ def test_an_inbox_whose_write_hangs_is_not_alive(monkeypatch):
     inbox.put([Event(b"{}", "shop")])
     assert begun.wait(10)
     assert inbox.alive
-    monkeypatch.setattr(together, "STUCK_AFTER_S", 0.0)
+    monkeypatch.setattr(request_queue, "STUCK_AFTER_S", 0.0)
     assert not inbox.alive
     go_on.set()
     inbox.close()

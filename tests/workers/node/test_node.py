@@ -9,7 +9,7 @@ import pytest
 
 from omdml.errors import StoreError
 from omdml.metrics import ProjectionMetric
-from omdml.streams.catalogues.build import add_items
+from omdml.streams.catalogues.building.build import add_items
 from omdml.workers.node.live_model import embedded_view
 from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until
@@ -151,7 +151,7 @@ def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
         shop.store.publish(shop.snapshot(model=name), shop.store.claim(name).epoch)
     with shop.node(models=["user-*"]) as node:
         size = node.view("user-0").nbytes
-        node._budget_bytes = 2 * size
+        node._pattern_memory._budget_bytes = 2 * size
         for name in ("user-1", "user-0", "user-2", "user-3"):
             node.search(name, ids=["i0"])
         assert [described["model"] for described in node.describe()] == ["user-2", "user-3"]

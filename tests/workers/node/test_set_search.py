@@ -7,7 +7,7 @@ import pytest
 
 from omdml import SetNet
 from omdml.snapshot import Snapshot
-from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Page

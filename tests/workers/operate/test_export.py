@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from omdml import LOMDML, OASIS, CPmtML
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, StoreError
-from omdml.streams.catalogues.build import add_items
+from omdml.streams.catalogues.building.build import add_items
 from omdml.workers.cli import main
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.operate.export.exporter import Exporter, Options

@@ -15,7 +15,7 @@ from omdml.errors import SourceError, StoreError
 from omdml.feedback import encode
 from omdml.streams.files.source import FileSource
 from omdml.streams.files.ungrouped import FileBystander
-from omdml.streams.memory import MemorySource
+from omdml.streams.memory_log import MemorySource
 from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement
 from omdml.workers.cli import main

@@ -13,12 +13,18 @@ from omdml.workers.telemetry.registry import new_registry
 
 ROOT = Path(__file__).resolve().parents[3]
 # Commands that end by themselves: nobody scrapes them.
-SILENT = ("streams/catalogues/build.py", "streams/catalogues/redis.py", "streams/catalogues/targets.py")
+SILENT = (
+    "streams/catalogues/building/build.py",
+    "streams/catalogues/redis/upload.py",
+    "streams/catalogues/building/destinations.py",
+)
 SILENT += ("streams/catalogues/tables/",)
 LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
 # What is said by a name that is computed.
 COMPUTED = {
-    "workers/node/hot_swap.py": {("info", name) for name in ("model_live", "new_version", "rolled_back", "pinned")}
+    "workers/node/following/hot_swap.py": {
+        ("info", name) for name in ("model_live", "new_version", "rolled_back", "pinned")
+    }
     | {("info", "unpinned")},
     "workers/node/http/limits.py": {("warning", "connection_refused")},
     "workers/learning/worker.py": {

@@ -72,7 +72,7 @@ def test_each_kind_is_told_and_nothing_else(receiver):
         log.warning("drift", model="shop", reason="more mistakes")
         log.info("model_live", model="shop")
         log.warning("snapshot_taken_back", model="shop", version=6, reason="worse")
-        log.error("model_waits", model="shop", reason="damaged", then="restore it")
+        log.error("model_waits", model="shop", reason="damaged", action="restore it")
     assert [body["kind"] for _, _, body in receiver.got] == ["withheld", "drift", "rollback", "waiting"]
     path, kind, body = receiver.got[0]
     assert (path, kind) == ("/hook", "application/json")

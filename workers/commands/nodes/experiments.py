@@ -24,28 +24,30 @@ NODE = "http://127.0.0.1:8080"
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an experiment, for programs.")
 def compare_live(name: str | None, urls: tuple[str, ...], token: str, as_json: bool) -> None:
     """Show what came of the experiment NAME, or of all: which ranking wins more searches, and how sure that is."""
-    found: dict[str, Experiment] = {}
+    experiments: dict[str, Experiment] = {}
     for url in urls:
         with connected(url, token, None) as client:
-            for one in client.experiments():
-                found[one.name] = added(found[one.name], one) if one.name in found else one
-    if name is not None and name not in found:
-        known = ", ".join(found) or "none"
+            for experiment in client.experiments():
+                experiments[experiment.name] = (
+                    added(experiments[experiment.name], experiment) if experiment.name in experiments else experiment
+                )
+    if name is not None and name not in experiments:
+        known = ", ".join(experiments) or "none"
         raise click.UsageError(
             f"no experiment {name!r} runs there; known: {known} (deploy/SEARCH.md says how to begin)"
         )
-    for one in found.values():
-        if name in (None, one.name):
-            say(encoded(one)) if as_json else show(one)
-    if not found:
+    for experiment in experiments.values():
+        if name in (None, experiment.name):
+            say(encoded(experiment)) if as_json else show(experiment)
+    if not experiments:
         say("no experiment runs there: add [experiments.NAME] to the nodes' configuration (deploy/SEARCH.md)")
 
 
-def show(one: Experiment) -> None:
+def show(experiment: Experiment) -> None:
     """Print the counts of an experiment and its verdict."""
-    counts, (first, second) = one.counts, sides(one)
+    counts, (first, second) = experiment.counts, sides(experiment)
     print_table(
-        [one.name, "searches won", "clicks"],
+        [experiment.name, "searches won", "clicks"],
         [
             (first, counts.first, counts.clicks[0]),
             (second, counts.second, counts.clicks[1]),
@@ -54,36 +56,41 @@ def show(one: Experiment) -> None:
     )
     failed = f", {counts.failed:,} more were answered by {first} alone" if counts.failed else ""
     say(f"{counts.searches:,} searches interleaved since {when(counts.since)}{failed}")
-    say(sentence(one))
+    say(sentence(experiment))
 
 
-def sentence(one: Experiment) -> str:
-    """The verdict in words."""
-    first, second = sides(one)
-    if one.share is None:
+def sentence(experiment: Experiment) -> str:
+    """The verdict on an experiment, as a sentence for an operator."""
+    first, second = sides(experiment)
+    if experiment.share is None:
         return "no search was won yet: clicks come by POST /clicks, with the search that the answer names"
-    share = f"{second} wins {one.share:.0%} of the decided searches (between {one.low:.0%} and {one.high:.0%})"
-    if one.better is None:
-        return f"not decided yet: {share}, at {one.confidence:.1%} confidence of the 95 % needed"
-    return f"{second if one.better == 'second' else first} is better: {share}, at {one.confidence:.1%} confidence"
+    between = f"between {experiment.low:.0%} and {experiment.high:.0%}"
+    share = f"{second} wins {experiment.share:.0%} of the decided searches ({between})"
+    confidence = f"{experiment.confidence:.1%} confidence"
+    if experiment.better is None:
+        return f"not decided yet: {share}, at {confidence} of the 95 % needed"
+    winner = second if experiment.better == "second" else first
+    return f"{winner} is better: {share}, at {confidence}"
 
 
-def sides(one: Experiment) -> tuple[str, str]:
+def sides(experiment: Experiment) -> tuple[str, str]:
     """What the two rankings are called."""
-    second = one.against if one.against_version is None else f"{one.against} version {one.against_version:,}"
-    return one.model, second
+    second = experiment.against
+    if experiment.against_version is not None:
+        second = f"{second} version {experiment.against_version:,}"
+    return experiment.model, second
 
 
-def added(one: Experiment, other: Experiment) -> Experiment:
+def added(experiment: Experiment, other: Experiment) -> Experiment:
     """Both nodes' counts as one, judged again."""
     import msgspec
 
     from omdml.retrieval.interleaving import verdict
 
-    counts = together(one.counts, other.counts)
+    counts = together(experiment.counts, other.counts)
     judged = verdict(counts.first, counts.second)
     return msgspec.structs.replace(
-        one,
+        experiment,
         counts=counts,
         better=None if judged.better is None else ("first", "second")[judged.better],
         share=judged.share,
@@ -93,12 +100,12 @@ def added(one: Experiment, other: Experiment) -> Experiment:
     )
 
 
-def together(one: Counts, other: Counts) -> Counts:
+def together(counts: Counts, other: Counts) -> Counts:
     """The sum of two nodes' counts."""
     from omdml.client.answers import Counts
 
-    clicks = one.clicks[0] + other.clicks[0], one.clicks[1] + other.clicks[1]
+    clicks = counts.clicks[0] + other.clicks[0], counts.clicks[1] + other.clicks[1]
     whole = {
-        name: getattr(one, name) + getattr(other, name) for name in ("searches", "failed", "first", "second", "ties")
+        name: getattr(counts, name) + getattr(other, name) for name in ("searches", "failed", "first", "second", "ties")
     }
-    return Counts(since=min(one.since, other.since), clicks=clicks, **whole)
+    return Counts(since=min(counts.since, other.since), clicks=clicks, **whole)

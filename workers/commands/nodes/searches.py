@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,12 +20,20 @@ def as_object(_: click.Context, __: click.Parameter, text: str | None) -> dict[s
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not JSON ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise click.BadParameter(f'{text!r} is no object, expected such as {{"price": {{"lt": 20}}}}')
-    return found
+    return value
+
+
+def as_texts(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
+    """Words by column; raises BadParameter if one has no column."""
+    for text in texts:
+        if "=" not in text:
+            raise click.BadParameter(f"{text!r} names no column, expected such as title='red shirt'")
+    return dict(text.split("=", 1) for text in texts) or None
 
 
 def asking(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,6 +56,19 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="JSON",
     help='Raw vectors: {"color": [0.1, 0.9]}; beside IDs: the mean of all.',
 )
+@click.option(
+    "--text",
+    "texts",
+    multiple=True,
+    callback=as_texts,
+    metavar="COLUMN=WORDS",
+    help="Words, if the catalogue was built with --text COLUMN. May be repeated.",
+)
+@click.option(
+    "--picture",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A picture file, if the catalogue was built with --pictures.",
+)
 @click.option("-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="How many items.")
 @click.option("--offset", default=0, type=click.IntRange(min=0), help="How many to pass over.")
 @click.option("--exclude", multiple=True, metavar="ID", help="Never answer this one. May be repeated.")
@@ -66,6 +88,8 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
 def search(
     items: tuple[str, ...],
     features: Mapping[str, list[float]] | None,
+    texts: Mapping[str, str] | None,
+    picture: Path | None,
     filter_: Mapping[str, Any] | None,
     node: str,
     token: str,
@@ -73,12 +97,15 @@ def search(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the items of a node that are closest to the item ID, to the mean of several, or to vectors."""
-    if not items and features is None:
-        raise click.UsageError("what is asked for is missing: give the ID of an item, or --features")
+    """Show the items of a node that are closest to the item ID, to the mean of several, to vectors, to words or to a
+    picture.
+    """
+    if not items and features is None and texts is None and picture is None:
+        raise click.UsageError("what is asked for is missing: give the ID of an item, --features, --text or --picture")
     query = None if not items else items[0] if len(items) == 1 else list(items)
+    picture_bytes = picture.read_bytes() if picture else None
     with connected(node, token, model) as client:
-        answer = client.search(query, features=features, filter=filter_, **options)
+        answer = client.search(query, features=features, text=texts, picture=picture_bytes, filter=filter_, **options)
     if as_json:
         say(encoded(answer))
         return
@@ -147,10 +174,10 @@ def made_of(item: Item) -> str:
     return ", ".join(f"{name} {100 * abs(part) / whole:.0f} %" for name, part in item.parts.items())
 
 
-def moved(one: Moved) -> tuple[str, object, object, str]:
+def moved(item: Moved) -> tuple[str, object, object, str]:
     """A row about an item that moved; a rank beyond the first thousand is not told."""
-    if one.rose is None:
-        how = "new" if one.before is None else "gone"
+    if item.rose is None:
+        how = "new" if item.before is None else "gone"
     else:
-        how = f"up {one.rose}" if one.rose > 0 else f"down {-one.rose}"
-    return one.id, one.before or "-", one.after or "-", how
+        how = f"up {item.rose}" if item.rose > 0 else f"down {-item.rose}"
+    return item.id, item.before or "-", item.after or "-", how

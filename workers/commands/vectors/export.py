@@ -40,7 +40,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
     import threading
 
     from omdml.workers.configuration import process
-    from omdml.workers.operate.export.exporter import Exporter, Options, told
+    from omdml.workers.operate.export.exporter import Exporter, Options, in_words
 
     if options["follow"] and options["version"] is not None:
         raise ConfigurationError("--follow takes what is live: leave out --version")
@@ -51,7 +51,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
         if not options["follow"]:
             written = exporter.step()
             assert written is not None
-            say(f"{folder}: {told(written)}")
+            say(f"{folder}: {in_words(written)}")
             return
         stop = threading.Event()
         process.on_signals(stop.set)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     required=True,
     envvar="OMDML_SYNC_TO",
     metavar="ADDRESS",
-    help="postgresql://USER@HOST/DATABASE or lance:FOLDER; from OMDML_SYNC_TO too, if it holds a password.",
+    help="postgresql://USER@HOST/DATABASE; give one with a password in OMDML_SYNC_TO instead.",
 )
 @click.option("--name", help="Name of the index; default: omdml_ and the model's name.")
 @click.option("--task", help="In whose sense, if the model has tasks.")

@@ -18,20 +18,22 @@ def check_experiments(experiments: Mapping[str, ExperimentConfig], named: Contai
     Raises ConfigurationError.
     """
     taken: dict[str, str] = {}
-    for name, one in experiments.items():
+    for name, experiment in experiments.items():
         where = f"experiments.{name}"
         if not NAME.fullmatch(name):
             raise ConfigurationError(f"{where}: expected a name of 1 to 64 letters, digits or ._-")
-        if (one.against_version is None) == (not one.against):
+        if (experiment.against_version is None) == (not experiment.against):
             raise ConfigurationError(f"{where} needs exactly one of against and against_version: a model, or a version")
-        if one.against == one.model:
-            raise ConfigurationError(f"{where}.against is {one.against!r}, the model itself: expected another one")
-        if one.against_version is not None and one.against_version < 0:
-            raise ConfigurationError(f"{where}.against_version is {one.against_version}, expected 0 or more")
-        for option, model in (("model", one.model), ("against", one.against)):
+        if experiment.against == experiment.model:
+            raise ConfigurationError(
+                f"{where}.against is {experiment.against!r}, the model itself: expected another one"
+            )
+        if experiment.against_version is not None and experiment.against_version < 0:
+            raise ConfigurationError(f"{where}.against_version is {experiment.against_version}, expected 0 or more")
+        for option, model in (("model", experiment.model), ("against", experiment.against)):
             if model and model not in named:
                 raise ConfigurationError(f"{where}.{option} is {model!r}, and no model is configured under this name")
-        if not 0 < one.share <= 1:
-            raise ConfigurationError(f"{where}.share is {one.share:g}, expected a number above 0, at most 1")
-        if (other := taken.setdefault(one.model, name)) != name:
-            raise ConfigurationError(f"{where}: experiments.{other} has the searches of {one.model!r} already")
+        if not 0 < experiment.share <= 1:
+            raise ConfigurationError(f"{where}.share is {experiment.share:g}, expected a number above 0, at most 1")
+        if (other := taken.setdefault(experiment.model, name)) != name:
+            raise ConfigurationError(f"{where}: experiments.{other} has the searches of {experiment.model!r} already")

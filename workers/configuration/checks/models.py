@@ -53,9 +53,9 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
-    found = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
-    found |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share}
-    return found if most is None else {**found, "max_models": most}
+    options_of_model = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
+    options_of_model |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share}
+    return options_of_model if most is None else {**options_of_model, "max_models": most}
 
 
 def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:

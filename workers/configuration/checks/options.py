@@ -17,33 +17,35 @@ from omdml.workers.configuration.process import address
 HOST = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 
 
-def check_all_but_models(found: Configuration) -> None:
+def check_all_but_models(configuration: Configuration) -> None:
     """What needs no learner. Importing these takes a second; other mistakes should be told before that."""
-    check_ranges(found)
-    _check_guard(found.guard)
-    _check_texts(found)
-    _check_letters(found.log)
-    if isinstance(found.log, KafkaLog):
-        found.log.check()
-    check_tokens(found.node.token, found.node.tokens)
-    check_pages(found.node.private, found.node.origins, found.node.tokens, found.node.access)
-    address(found.node.bind, "node.bind")
-    for host in found.node.hosts:
+    check_ranges(configuration)
+    _check_guard(configuration.guard)
+    _check_texts(configuration)
+    _check_letters(configuration.log)
+    if isinstance(configuration.log, KafkaLog):
+        configuration.log.check()
+    check_tokens(configuration.node.token, configuration.node.tokens)
+    check_pages(
+        configuration.node.private, configuration.node.origins, configuration.node.tokens, configuration.node.access
+    )
+    address(configuration.node.bind, "node.bind")
+    for host in configuration.node.hosts:
         if not HOST.fullmatch(host):
             raise ConfigurationError(
                 f"node.hosts holds {shown(host)}, expected names such as shop.internal, no patterns"
             )
-    if found.worker.bind:
-        address(found.worker.bind, "worker.bind")
-    _check_webhook(found)
+    if configuration.worker.bind:
+        address(configuration.worker.bind, "worker.bind")
+    _check_webhook(configuration)
 
 
-def _check_webhook(found: Configuration) -> None:
-    url = found.webhook.url
+def _check_webhook(configuration: Configuration) -> None:
+    url = configuration.webhook.url
     # The address may hold a secret: it is not shown.
     if url and not re.fullmatch(r"https?://[^\s/?#]+(/\S*)?", url):
         raise ConfigurationError("webhook.url is no address, expected http://HOST/PATH or https://HOST/PATH")
-    if url and found.logging.level == "error":
+    if url and configuration.logging.level == "error":
         raise ConfigurationError(
             "webhook.url is set and logging.level is error: lines that are not written are not sent; expected warning, "
             "info or debug"
@@ -65,13 +67,13 @@ def _check_guard(guard: GuardConfig) -> None:
 EXPECTED = {"log.path": "a path", "log.letters": "a path or a topic", "log.servers": "host:port"}
 
 
-def _check_texts(found: Configuration) -> None:
+def _check_texts(configuration: Configuration) -> None:
     """Refuse what is empty and must not be, as an unset variable of the environment makes it."""
-    log = found.log
+    log = configuration.log
     names = ("path", "letters", "group") if isinstance(log, FileLog) else ("servers", "topic", "group")
     texts: dict[str, str] = {f"log.{name}": getattr(log, name) for name in names}
-    texts["store.url"] = found.store.url
-    texts |= {f"catalogues.{name}.path": catalogue.path for name, catalogue in found.catalogues.items()}
+    texts["store.url"] = configuration.store.url
+    texts |= {f"catalogues.{name}.path": catalogue.path for name, catalogue in configuration.catalogues.items()}
     if isinstance(log, KafkaLog) and "@" in log.servers:
         raise ConfigurationError(
             "log.servers holds a user or a password (not shown), expected host:port: they belong in "

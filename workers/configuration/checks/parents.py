@@ -44,7 +44,7 @@ def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) ->
             f"{config.parent!r} begin from nothing"
         )
     if not hasattr(LEARNERS[config.learner], "begin_from"):
-        able = ", ".join(sorted(one for one, learner in LEARNERS.items() if hasattr(learner, "begin_from")))
+        able = ", ".join(sorted(model for model, learner in LEARNERS.items() if hasattr(learner, "begin_from")))
         raise ConfigurationError(f"{where}: {config.learner} cannot begin from another model, only {able} can")
     for what in ("learner", "catalogue", "coordinates"):
         ours, theirs = getattr(config, what), getattr(parent, what)
@@ -53,7 +53,7 @@ def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) ->
                 f"{where}: its {what} is {theirs!r}, this model's is {ours!r}, expected the same: what one learned "
                 "says nothing in the terms of the other"
             )
-    ours, theirs = (_parameters(one) for one in (config, parent))
+    ours, theirs = (_parameters(model) for model in (config, parent))
     if other := [f"{key} {theirs[key]!r} and {ours[key]!r}" for key in ours if ours[key] != theirs[key]]:
         raise ConfigurationError(
             f"{where}: the parent and this model have different parameters ({', '.join(other)}), expected the same "

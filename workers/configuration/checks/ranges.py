@@ -49,10 +49,10 @@ def check_ranges(configuration: Configuration) -> None:
         # A log in files has other options than one in Kafka.
         value = getattr(getattr(configuration, section), option, least)
         if not least <= value <= most:
-            raise ConfigurationError(f"{name} is {told(value)}, expected a number from {least:,} to {most:,.0f}{why}")
+            raise ConfigurationError(f"{name} is {plain(value)}, expected a number from {least:,} to {most:,.0f}{why}")
 
 
-def told(value: int | float) -> str:
+def plain(value: int | float) -> str:
     """A number in a few words; a whole one may have thousands of digits."""
     if isinstance(value, int) and abs(value) >= 10**24:
         return f"a number of {int(math.log10(abs(value))) + 1:,} digits"

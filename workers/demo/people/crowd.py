@@ -10,10 +10,10 @@ from typing import NamedTuple, Self
 
 from omdml.errors import OmdmlError
 from omdml.feedback import AnyFeedback
-from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.people.event_forms import Form, triplet
 from omdml.workers.demo.people.ground_truth import Truth
 from omdml.workers.demo.people.person import Habits, Person
+from omdml.workers.demo.services.node_client import NodeClient
 
 # Between two looks of somebody who waits to see whether all is over.
 LOOK_S = 0.1
@@ -107,7 +107,7 @@ class Crowd:
 
     @property
     def waits(self) -> bool:
-        """Whether everybody waits for :meth:`go_on`."""
+        """Whether all people are paused until :meth:`go_on`."""
         with self._turns:
             return len(self._ends) > 1 and self.sent == self._ends[0]
 
@@ -158,10 +158,10 @@ class Crowd:
         began = time.perf_counter()
         answer = client.search(self._task.model, query, self._task.habits.page, voice.task)
         self.search_s.append(time.perf_counter() - began)
-        said = voice.say(query, [found.id for found in answer.items], granted)
-        if said:
-            self._tell(client, said)
-        return len(said)
+        events = voice.say(query, [item.id for item in answer.items], granted)
+        if events:
+            self._tell(client, events)
+        return len(events)
 
     def _tell(self, client: NodeClient, events: Sequence[AnyFeedback]) -> None:
         began = time.perf_counter()
@@ -183,5 +183,5 @@ class Voice:
 
     def say(self, query: str, shown: Sequence[str], granted: int) -> list[AnyFeedback]:
         """At most ``granted`` comparisons on what is shown."""
-        said = self.person.compare(query, shown)[:granted]
-        return [self._form(self._model, self.task, one, next(self._turns)) for one in said]
+        comparisons = self.person.compare(query, shown)[:granted]
+        return [self._form(self._model, self.task, comparison, next(self._turns)) for comparison in comparisons]

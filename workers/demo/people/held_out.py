@@ -6,8 +6,8 @@ import numpy as np
 
 from omdml.errors import MeasureError
 from omdml.evaluate import average_precision
-from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.people.ground_truth import Truth
+from omdml.workers.demo.services.node_client import NodeClient
 
 PAGE = 10
 
@@ -42,4 +42,4 @@ class HeldOut:
     def _relevance(self, query: str, k: int) -> list[bool]:
         """The relevance of what is in the answer, closest first."""
         answer = self._client.search(self._model, query, k, self._truth.task)
-        return [self._truth.fits(query, found.id) for found in answer.items]
+        return [self._truth.fits(query, item.id) for item in answer.items]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from omdml.errors import ConfigurationError
-from omdml.streams.regular import LINE_CHARACTERS, text_lines
+from omdml.streams.bounded_files import LINE_CHARACTERS, text_lines
 
 # At most so many queries are kept back.
 HELD_OUT = 200
@@ -94,17 +94,17 @@ def read_labels(path: str | Path, column: str = "label") -> dict[str, str]:
 
     Raises ConfigurationError: it cannot be read, lacks a column, leaves a label empty or names an id twice.
     """
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     try:
         rows = csv.DictReader(text_lines(path, LINE_CHARACTERS, newline="", encoding="utf-8-sig"))
         if not {"id", column} <= set(rows.fieldnames or ()):
             raise ConfigurationError(f"labels {path}: columns are {rows.fieldnames}, expected id and {column}")
         for row in rows:
             item, label = row["id"], row[column]
-            if not item or not label or item in found:
-                what = "is there already" if item in found else f"has {column} {label!r}, expected both"
+            if not item or not label or item in labels:
+                what = "is there already" if item in labels else f"has {column} {label!r}, expected both"
                 raise ConfigurationError(f"labels {path}, line {rows.line_num}: id {item!r} {what}")
-            found[item] = label
+            labels[item] = label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigurationError(f"labels {path}: cannot be read as CSV in UTF-8 ({error})") from error
-    return found
+    return labels

@@ -46,7 +46,7 @@ class Order:
 
     @property
     def answers(self) -> int:
-        """Every item but the query."""
+        """Every item except the query may answer it."""
         return len(self.amounts) - 1
 
     def fits(self, query: str, found: str) -> bool:

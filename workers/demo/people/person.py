@@ -66,7 +66,7 @@ class Person:
         self._draw = random.Random(seed)
 
     def think(self) -> str:
-        """An item to search for."""
+        """Choose an item to search for."""
         return self._draw.choice(self._truth.queries)
 
     def compare(self, query: str, shown: Sequence[str]) -> list[Comparison]:
@@ -106,8 +106,8 @@ class Person:
 
     def _err(self, relevant: list[str], irrelevant: list[str]) -> tuple[list[str], list[str]]:
         """The marks with some of them inverted."""
-        said: tuple[list[str], list[str]] = ([], [])
+        answers: tuple[list[str], list[str]] = ([], [])
         for truly_irrelevant, items in enumerate((relevant, irrelevant)):
             for item in items:
-                said[truly_irrelevant ^ (self._draw.random() < self._habits.wrong)].append(item)
-        return said
+                answers[truly_irrelevant ^ (self._draw.random() < self._habits.wrong)].append(item)
+        return answers

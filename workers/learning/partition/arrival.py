@@ -113,7 +113,7 @@ class Arrival:
 def learned_elsewhere(model: str, home: Partition, here: Partition) -> GapError:
     """The error for a model of a log of the past."""
     return GapError(
-        f"model {model!r} was learned from log {home.topic_id}, this one is {here.topic_id}: it was made anew. Bring "
+        f"model {model!r} was learned from log {home.topic_id}, this one is {here.topic_id}: it was made again. Bring "
         "the old log back, begin with an empty store, or go on with this log as it is (omdml worker --accept-gap)"
     )
 
@@ -122,7 +122,7 @@ def ahead_of_log(model: str, here: Partition, position: int, end: int) -> GapErr
     """The error for a model whose checkpoint has learned more than the log holds."""
     return GapError(
         f"model {model!r} has learned partition {here.number} up to offset {position}, but the log ends at {end}: the "
-        "log was cut, or brought back from an older copy. Bring the newer log back, learn the model again (omdml "
+        "log was cut, or restored from an older copy. Bring the newer log back, learn the model again (omdml "
         "models reset), or go on with new events only (omdml worker --accept-gap)",
         position=position,
     )

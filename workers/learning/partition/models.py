@@ -111,7 +111,7 @@ class OwnedModels:
             self.write(unsaved)
 
     def _tell(self, models: list[OwnedModel]) -> None:
-        """Bring drift into the history."""
+        """Write an alarm about drift into the model's history."""
         for model in models:
             if model.drifted:
                 with self.unless_deleted(model):
@@ -218,7 +218,7 @@ class OwnedModels:
             begin = model.unsaved_from if model.name in self.unsaved else None
             self.drop(model.name)
             if begin is None:
-                log.warning("model_deleted", model=model.name, then="its next event begins it anew")
+                log.warning("model_deleted", model=model.name, action="its next event begins it again")
                 return
             raise self._go_back(model.name, begin, "model_deleted") from None
 

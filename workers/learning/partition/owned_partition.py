@@ -6,7 +6,7 @@ the same bytes:
 1. start     at min(mark, commit). Nothing was taken: nothing is lost.
 2. claim     a model at the first event that it has not taken: its epoch rises, its checkpoint is loaded. If that lacks
              what lies below the mark (the newest one was damaged, or is an older copy), the mark goes back to where it
-             ends, before anything of the model is saved. Settings that are others by now are noted and saved. A crash
+             ends, before anything of the model is saved. Settings that are others now are noted and saved. A crash
              leaves a higher epoch, a mark that is too low, or the same settings noted twice.
 3. take      learn what lies at or after the model's ``next``; what cannot be learned, or belongs on another partition
              (streams/placement.py), becomes a dead letter. Only memory changed: a crash takes it all again.
@@ -14,12 +14,12 @@ the same bytes:
              with what is live it publishes nothing.
 5. save      a checkpoint a changed model, the oldest changes first, as many as there is time for. A crash between two
              models: the saved one skips by its ``next``, the other one learns again from its older checkpoint. The
-             store refuses it if the models were placed elsewhere: these events may be dead letters by now.
+             store refuses it if the models were placed elsewhere: these events may be dead letters now.
 6. letters   flushed until acknowledged; those of a model before its checkpoint too, which skips their events. A
              crash sends some twice: readers tell them by position.
 7. mark      moved to the first offset that is in no checkpoint, from where this owner left it. A crash replays what
              every model that was saved skips.
-8. look      whether the store is still the one that took all this. One that was brought back older, or failed over,
+8. look      whether the store is still the one that took all this. One that was restored older, or failed over,
              may have forgotten some of it, whatever its mark says: the partition begins again, at the lower of its mark
              and the last one that was looked at. A crash leaves the commit there: min(mark, commit).
 9. commit    to the log. A crash leaves it behind the mark: min(mark, commit) replays what every model skips.
@@ -96,15 +96,15 @@ class OwnedPartition:
         return claimed
 
     def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
-        """Go on with settings that are others by now: tell the history, save a checkpoint that names them.
+        """Go on with settings that are others now: tell the history, save a checkpoint that names them.
 
-        A model that is deleted meanwhile begins anew with the events at hand, which lie at ``offset`` and after it.
+        A model that is deleted meanwhile begins again with the events at hand, which lie at ``offset`` and after it.
         """
         self.models.changed(model, offset)
         with self.models.unless_deleted(model):
-            for what, told in changes:
-                log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
-                reason = f"{told}, from offset {model.next} of {self.partition} on"
+            for what, detail in changes:
+                log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=detail)
+                reason = f"{detail}, from offset {model.next} of {self.partition} on"
                 self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
         self.models.write([model])
 
@@ -129,9 +129,9 @@ class OwnedPartition:
             records = [record for record in records if record.offset >= self._taken]
         since = self.placement.since(self.partition.number)
         for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
-            if part and (left := self._take(part)):
+            if part and (remaining := self._take(part)):
                 self._letters.send()
-                return [one for one in records if one.offset >= left[0].offset]
+                return [one for one in records if one.offset >= remaining[0].offset]
         self._letters.send()
         return []
 
@@ -140,11 +140,11 @@ class OwnedPartition:
         self.crowded = turn.crowded
         if not turn.records:
             return turn.left
-        batches, refused, kept = turn.batches, turn.refused, turn.kept
+        batches, refused, positions = turn.batches, turn.refused, turn.kept
         self._note_refused_alone(turn.refused_alone, batches, refused)
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         reach = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
-        needed = [name for name in batches if self._must_claim(name, reach[name][1], kept.get(name))]
+        needed = [name for name in batches if self._must_claim(name, reach[name][1], positions.get(name))]
         for name, batch in batches.items():
             first, last = reach[name]
             if name not in self.models.loaded and not self._blocked.waits(name):
@@ -152,7 +152,7 @@ class OwnedPartition:
                     if name not in claimed and name in needed:
                         claimed |= claim_next(needed, name, self.services)
                         self._look()
-                    self._meet(name, (first, last), kept.get(name), turn.records[0].offset, claimed.get(name))
+                    self._meet(name, (first, last), positions.get(name), turn.records[0].offset, claimed.get(name))
                 except CorruptError as error:
                     self._blocked.add(name, first, error)
             if name in self.models.loaded:
@@ -184,7 +184,7 @@ class OwnedPartition:
         self,
         name: str,
         span: tuple[int, int],
-        kept: ModelPosition | None,
+        position: ModelPosition | None,
         offset: int,
         claimed: Claimed | CorruptError | StoreLost | None = None,
     ) -> None:
@@ -195,7 +195,7 @@ class OwnedPartition:
         Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
         if only an older checkpoint was sound: what it lacks is taken again.
         """
-        if not claimed and self._took(span[1], kept):
+        if not claimed and self._took(span[1], position):
             return
         self.services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
@@ -207,7 +207,7 @@ class OwnedPartition:
         back = None
         if fell_back or waited < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
-            back = self._back(name, min(offset, waited, model.next) if kept else waited, why)
+            back = self._back(name, min(offset, waited, model.next) if position else waited, why)
         self.models.load(model)
         try:
             if changes:
@@ -225,14 +225,14 @@ class OwnedPartition:
         if back:
             raise back
 
-    def _must_claim(self, name: str, last: int, kept: ModelPosition | None) -> bool:
-        return name not in self.models.loaded and not self._blocked.waits(name) and not self._took(last, kept)
+    def _must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
+        return name not in self.models.loaded and not self._blocked.waits(name) and not self._took(last, position)
 
-    def _took(self, last: int, kept: ModelPosition | None) -> bool:
+    def _took(self, last: int, position: ModelPosition | None) -> bool:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
-        if kept is None or kept.home != self.partition or last >= kept.next:
+        if position is None or position.home != self.partition or last >= position.next:
             return False
-        return self._arrival.log_reaches(kept.next)
+        return self._arrival.log_reaches(position.next)
 
     def _look(self) -> None:
         """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
@@ -272,15 +272,15 @@ class OwnedPartition:
         store, source = self.services.store, self.services.source
         offset = self._blocked.forget_before(name, source.begin(self.partition))
         try:
-            kept = store.positions([name])
-            if kept and store.peek(name) is None:
+            positions = store.positions([name])
+            if positions and store.peek(name) is None:
                 # A claim would leave a trace each time.
                 raise none_valid(name, str(store))
             model = self.claim(name).model
         except CorruptError as error:
             self._blocked.add(name, offset, error)
             return
-        back = self._back(name, min(offset, model.next) if kept else offset, "model_goes_on")
+        back = self._back(name, min(offset, model.next) if positions else offset, "model_goes_on")
         self._blocked.unblock(name)
         raise back
 
@@ -303,7 +303,7 @@ class OwnedPartition:
 
     def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
         """Learn events of a model, and note those that cannot be: its checkpoint will skip both."""
-        refused = [one for one in refused if one.record.offset >= model.next]
+        refused = [refusal for refusal in refused if refusal.record.offset >= model.next]
         if batch.records and batch.records[0].offset < model.next:
             batch = batch.since(model.next)
         if not batch.records and not refused:

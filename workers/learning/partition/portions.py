@@ -30,7 +30,7 @@ def by_owner(
     changed: list[tuple[OwnedModel, Owner]], left: Callable[[], float]
 ) -> Iterator[tuple[Owner, list[OwnedModel]]]:
     """Models in order, as many at a time as are of one partition and are written together."""
-    for _, neighbours in groupby(changed, key=lambda one: id(one[1])):
+    for _, neighbours in groupby(changed, key=lambda pair: id(pair[1])):
         models, owners = zip(*neighbours, strict=True)
         for portion in portions(list(models), left):
             yield owners[0], portion

@@ -55,7 +55,7 @@ def turn_of(
 ) -> Turn:
     """Sort records out, all of them from before the last rehome or all from after it.
 
-    ``loaded`` are the models in memory; ``waits`` tells whether a model waits for its checkpoint to be mended.
+    ``loaded`` are the models in memory; ``waits`` tells whether a model waits for its checkpoint to be fixed.
     Raises StoreError if the store is out of reach.
     """
     with services.metrics.timed("decode"):
@@ -70,19 +70,19 @@ def turn_of(
         if name and name not in batches and name not in loaded and can_be_kept(name)
         if placement.home(name) == partition.number
     ]
-    kept = services.store.positions([*alone, *(name for name in batches if name not in loaded)])
+    positions = services.store.positions([*alone, *(name for name in batches if name not in loaded)])
     begin, beyond, end = _newcomers(
-        [name for name in batches if not (name in loaded or name in kept or waits(name))], batches, services
+        [name for name in batches if not (name in loaded or name in positions or waits(name))], batches, services
     )
-    records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
-    if left:
+    records, later = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+    if later:
         batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
         refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
     for name in batches.keys() & beyond:
         error = too_many_models(name, services.specs.of(name))
         refused.setdefault(name, []).extend(Refusal(record, error, name) for record in batches.pop(name).records)
-    refused_alone = [name for name in alone if name in kept and refused[name]]
-    return Turn(records, left, batches, refused, kept, refused_alone, crowded=2 * begin >= len(records))
+    refused_alone = [name for name in alone if name in positions and refused[name]]
+    return Turn(records, later, batches, refused, positions, refused_alone, crowded=2 * begin >= len(records))
 
 
 def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services) -> tuple[int, list[str], float]:
@@ -104,9 +104,9 @@ def claim_next(needed: list[str], name: str, services: Services) -> dict[str, Cl
     specs, first = services.specs, needed.index(name)
     room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
     names = needed[first : first + int(max(1, min(CLAIMED, room)))]
-    found = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
+    results = claim_all(names, {model: specs.of(model) for model in names}, services.store, services.platform)
     log.info("models_claimed", count=len(names), first=name)
-    return found
+    return results
 
 
 def accepted(partition: Partition, placement: Placement, specs: Specs, name: str) -> frozenset[str] | None:

@@ -47,26 +47,26 @@ class Blocked:
             self._causes[name] = "moved" if isinstance(error, Misplaced) else "damaged"
             self._count.labels(self._causes[name]).inc()
             then = f"its events wait in the log from offset {offset} on, the other models go on"
-            log.error("model_waits", model=name, reason=str(error), then=then)
+            log.error("model_waits", model=name, reason=str(error), action=then)
         self.offsets[name] = min(offset, self.offsets.get(name, offset))
         self._again[name] = self._clock() + AGAIN_S
 
     def due(self) -> str | None:
         """The model to look at again, the one first that was looked at least lately."""
-        name = min(self.offsets, key=lambda one: self._again[one], default=None)
+        name = min(self.offsets, key=lambda model: self._again[model], default=None)
         return None if name is None or self.waits(name) else name
 
     def forget_before(self, name: str, offset: int) -> int:
-        """The log begins there by now: what it no longer holds is not waited for. Answers where the model waits."""
+        """The log begins there now: what it no longer holds is not waited for. Answers where the model waits."""
         before = self.offsets[name]
         if before < offset:
             self.offsets[name] = offset
-            log.error("waiting_events_lost", model=name, first=before, behind=offset, why="retention deleted them")
+            log.error("waiting_events_lost", model=name, first=before, behind=offset, reason="retention deleted them")
         return self.offsets[name]
 
     def cut(self, offset: int) -> None:
         """What the log holds from there on is new."""
-        self.offsets = {name: min(at, offset) for name, at in self.offsets.items()}
+        self.offsets = {name: min(blocked_at, offset) for name, blocked_at in self.offsets.items()}
         self.cuts = {name: min(offset, self.cuts.get(name, offset)) for name in self.offsets}
 
     def unblock(self, name: str) -> None:
@@ -79,7 +79,7 @@ class Blocked:
         self.offsets.pop(name, None)
 
     def forget(self) -> None:
-        """The partition is another's."""
+        """Drop all entries, because another worker owns the partition now."""
         for cause in self._causes.values():
             self._count.labels(cause).dec()
         self._causes.clear()

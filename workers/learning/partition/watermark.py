@@ -25,14 +25,14 @@ class Mark:
     def start(self, committed: int | None) -> int | None:
         """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
 
-        Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
+        Raises StoreLost for a commit without a mark: the store was lost, and learning again would be silent.
         """
         marks = self._store.marks([self._partition])
         mark = marks.get(self._partition)
         if mark is None and committed is not None:
             raise StoreLost(
                 f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: it "
-                "was emptied or is another one. Restore it, or learn anew: omdml topics rewind"
+                "was emptied or is another one. Restore it, or learn again: omdml topics rewind"
             )
         self.offset, self._run = mark, marks.run
         return mark if mark is None or committed is None else min(mark, committed)
@@ -56,13 +56,13 @@ class Mark:
         moved = left is None or left == self.offset or self._store.move_mark(self._partition, self.offset, left)
         expected = left if moved else self.offset
         marks = self._store.marks([self._partition])
-        found = marks.get(self._partition)
-        if marks.run == self._run and found is not None and (expected is None or found > expected):
-            self.offset = found
-            self.move(found if left is None else left if back else max(found, left), back)
+        stored = marks.get(self._partition)
+        if marks.run == self._run and stored is not None and (expected is None or stored > expected):
+            self.offset = stored
+            self.move(stored if left is None else left if back else max(stored, left), back)
             return
-        if not moved or found != left or marks.run != self._run:
-            raise self._changed(found, expected, marks.run)
+        if not moved or stored != left or marks.run != self._run:
+            raise self._changed(stored, expected, marks.run)
         self.offset = left
 
     def look(self) -> None:
@@ -71,18 +71,18 @@ class Mark:
             marks = self._store.marks([self._partition])
             raise self._changed(marks.get(self._partition), self.offset, marks.run)
 
-    def _changed(self, found: int | None, left: int | None, run: str) -> StoreChanged:
-        difference = f"its mark is {found}, left at {left}"
+    def _changed(self, stored: int | None, expected: int | None, run: str) -> StoreChanged:
+        difference = f"its mark is {stored}, left at {expected}"
         if run != self._run:
             difference += f"; its run is {run!r}, was {self._run!r}"
         return StoreChanged(
             f"partition {self._partition}: the store changed under this worker: {difference}: it was restarted, "
-            "emptied or brought back from a copy"
+            "emptied or restored from a copy"
         )
 
     @property
     def stands(self) -> bool:
         """Whether the store still holds the mark as it was left, or further on, in the same run."""
         marks = self._store.marks([self._partition])
-        found = marks.get(self._partition)
-        return found is not None and marks.run == self._run and (self.offset is None or found >= self.offset)
+        marked = marks.get(self._partition)
+        return marked is not None and marks.run == self._run and (self.offset is None or marked >= self.offset)

@@ -54,7 +54,7 @@ class Numbers:
     def matches(self, operator: str, operand: Any) -> Mask:
         if operator == "exists":
             return existing(~np.isnan(self.values), operand)
-        wanted = [number(one) for one in (listed(operand) if operator == "in" else [operand])]
+        wanted = [number(value) for value in (listed(operand) if operator == "in" else [operand])]
         if operator == "in":
             return np.isin(self.values, wanted)
         if operator == "ne":
@@ -65,10 +65,10 @@ class Numbers:
         return compare(self.values, wanted[0])
 
     def value(self, row: int) -> float | int | None:
-        found = float(self.values[row])
-        if np.isnan(found):
+        value = float(self.values[row])
+        if np.isnan(value):
             return None
-        return int(found) if found.is_integer() and abs(found) < 2**53 else found
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 class Flags:
@@ -143,7 +143,7 @@ class Dates:
         there: Mask = self.instants > np.iinfo(np.int64).min
         if operator == "exists":
             return existing(there, operand)
-        wanted = [date_of(one) for one in (listed(operand) if operator == "in" else [operand])]
+        wanted = [date_of(value) for value in (listed(operand) if operator == "in" else [operand])]
         if operator == "in":
             return np.isin(self.instants, wanted)
         if operator == "ne":
@@ -184,9 +184,9 @@ class Lists:
         if operator == "exists":
             return existing(self.there, operand)
         wanted = codes_of(self.words, operand if isinstance(operand, list) else [operand])
-        found = np.zeros(len(self.there), bool)
-        found[self.owners[np.isin(self.codes, wanted)]] = True
-        return found
+        mask = np.zeros(len(self.there), bool)
+        mask[self.owners[np.isin(self.codes, wanted)]] = True
+        return mask
 
     def value(self, row: int) -> list[str] | None:
         if not self.there[row]:
@@ -224,10 +224,10 @@ def instant(text: str) -> int | None:
 
 def date_of(operand: Any) -> int:
     """The operand as an instant; TypeError if it is no date."""
-    found = instant(require(operand, str))
-    if found is None:
+    time = instant(require(operand, str))
+    if time is None:
         raise TypeError
-    return found
+    return time
 
 
 def require(operand: Any, *kinds: type) -> Any:
@@ -257,9 +257,9 @@ def existing(there: Mask, operand: Any) -> Mask:
 
 def codes_of(words: list[str], texts: list[Any]) -> NDArray[np.int32]:
     """Places of these texts in the sorted list, as far as they are there."""
-    found = []
+    codes = []
     for text in texts:
         place = bisect.bisect_left(words, require(text, str))
         if place < len(words) and words[place] == text:
-            found.append(place)
-    return np.array(found, np.int32)
+            codes.append(place)
+    return np.array(codes, np.int32)

@@ -38,15 +38,15 @@ class Filter:
         self._columns, self._count, self._conditions = columns, count, 0
 
     def mask(self, asked: Any, path: str = "filter", depth: int = 0) -> Mask:
-        """Which rows match (n,)."""
+        """A mask (n,) of the rows that match a filter."""
         if depth > MAX_DEPTH:
             raise bad(path, f"deeper than {MAX_DEPTH} filters within filters: make it flatter")
         if not isinstance(asked, dict):
             raise bad(path, f'got {shown(asked)}, expected an object such as {{"price": {{"lt": 20}}}}')
-        found = np.ones(self._count, bool)
+        matching = np.ones(self._count, bool)
         for name, value in asked.items():
-            found &= self._entry(name, value, f"{path}.{name}", depth)
-        return found
+            matching &= self._entry(name, value, f"{path}.{name}", depth)
+        return matching
 
     def _entry(self, name: str, value: Any, path: str, depth: int) -> Mask:
         if name == "not":
@@ -54,7 +54,7 @@ class Filter:
         if name in WORDS:
             if not isinstance(value, list) or not value:
                 raise bad(path, f"got {shown(value)}, expected a list of filters")
-            masks = [self.mask(one, f"{path}[{place}]", depth + 1) for place, one in enumerate(value)]
+            masks = [self.mask(part, f"{path}[{place}]", depth + 1) for place, part in enumerate(value)]
             joined: Mask = np.logical_and.reduce(masks) if name == "all" else np.logical_or.reduce(masks)
             return joined
         if name not in self._columns:
@@ -62,10 +62,10 @@ class Filter:
         column = self._columns[name]
         if not isinstance(value, dict):
             return self._condition(column, "eq" if "eq" in column.expected else "has", value, path)
-        found = np.ones(self._count, bool)
+        matching = np.ones(self._count, bool)
         for operator, operand in value.items():
-            found &= self._condition(column, operator, operand, f"{path}.{operator}")
-        return found
+            matching &= self._condition(column, operator, operand, f"{path}.{operator}")
+        return matching
 
     def _condition(self, column: Column, operator: str, operand: Any, path: str) -> Mask:
         self._conditions += 1

@@ -43,10 +43,10 @@ class FollowedAttributes:
 
     def _look(self) -> None:
         self._looked = time.monotonic()
-        found = stamp(self._path)
-        if found == self._seen:
+        current = stamp(self._path)
+        if current == self._seen:
             return
-        self._seen = found
+        self._seen = current
         try:
             self._now = read_attributes(self._path)
         except CatalogueError as error:

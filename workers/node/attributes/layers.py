@@ -37,43 +37,43 @@ class Layers(NamedTuple):
     @property
     def columns(self) -> Columns:
         """All attributes by name, of which only names and kinds count: one layer may have texts, another dates."""
-        found: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for layer in (*reversed(self.changed), self.file):
             columns: dict[str, Any] = dict(layer.columns)
             for name, column in columns.items():
-                if name not in found or isinstance(column, Texts):
-                    found[name] = column
-        return found
+                if name not in merged or isinstance(column, Texts):
+                    merged[name] = column
+        return merged
 
     def mask(self, asked: Any, catalogue: Catalogue, count: int) -> Mask:
         """Which of a catalogue's first rows match a filter (count,); raises SearchError."""
         columns = self.columns
         filed = self.file.mask(asked, catalogue, count, columns)
-        found = filed.copy() if self.changed else filed
+        matching = filed.copy() if self.changed else filed
         for layer in self.changed:
             if FEW * layer.count < count:
                 rows = catalogue.rows(layer.ids)
                 known = (rows >= 0) & (rows < count)
-                found[rows[known]] = layer.own_mask(asked, columns)[known]
+                matching[rows[known]] = layer.own_mask(asked, columns)[known]
             else:
                 there = layer.covers(catalogue, count)
-                found[there] = layer.mask(asked, catalogue, count, columns)[there]
+                matching[there] = layer.mask(asked, catalogue, count, columns)[there]
         if self.forgotten:
             rows = catalogue.rows(list(self.forgotten))
             rows = rows[(rows >= 0) & (rows < count)]
-            found[rows] = filed[rows]
-        return found
+            matching[rows] = filed[rows]
+        return matching
 
     def of(self, items: Iterable[str], names: Iterable[str]) -> list[dict[str, Any]]:
         """The values of each item, as far as it has them; raises SearchError for an unknown attribute."""
         items, names, columns = list(items), list(names), self.columns
-        found = self.file.of(items, names, columns)
+        values_of = self.file.of(items, names, columns)
         for layer in self.changed:
             places = [place for place, item in enumerate(items) if layer.has(item) and item not in self.forgotten]
             values = layer.of([items[place] for place in places], names, columns)
-            for place, told in zip(places, values, strict=True):
-                found[place] = told
-        return found
+            for place, value in zip(places, values, strict=True):
+                values_of[place] = value
+        return values_of
 
 
 class _Known(NamedTuple):
@@ -100,7 +100,7 @@ class _Known(NamedTuple):
 
 def _values(items: Iterable[str], now: Mapping[str, Mapping[str, Value]]) -> dict[str, Mapping[str, Value]]:
     """What these items have now, without those that have nothing."""
-    return {item: told for item in items if (told := now.get(item)) is not None}
+    return {item: value for item in items if (value := now.get(item)) is not None}
 
 
 class ChangedAttributes:

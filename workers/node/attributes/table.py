@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.changes.change import KINDS, MAX_ATTRIBUTES, Value, kind_of
 from omdml.streams.protocols.catalogue import Catalogue
-from omdml.streams.regular import opened
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.columns import Column, Dates, Flags, Lists, Mask, Numbers, Texts, texts_or_dates
 from omdml.workers.node.attributes.filters import WORDS, Filter, shown
@@ -63,13 +63,13 @@ class Attributes:
         """The attributes of these items, each once; a value of another kind than the attribute's first is left out."""
         made = cls((), "")
         values: Values = {}
-        for row, (item, told) in enumerate(items):
+        for row, (item, attributes) in enumerate(items):
             made._rows[item] = row
-            for name, value in told.items():
-                kind, rows, found = values.setdefault(name, (kind_of(value), [], []))
+            for name, value in attributes.items():
+                kind, rows, column = values.setdefault(name, (kind_of(value), [], []))
                 if kind is kind_of(value):
                     rows.append(row)
-                    found.append(value)
+                    column.append(value)
         made._finish(values)
         return made
 
@@ -86,7 +86,7 @@ class Attributes:
         # One row more: that of items that the file does not name.
         self.count = len(self._rows) + 1
         self.columns: dict[str, Column] = {
-            name: COLUMNS[kind](self.count, rows, found) for name, (kind, rows, found) in values.items()
+            name: COLUMNS[kind](self.count, rows, column) for name, (kind, rows, column) in values.items()
         }
         self._aligned: list[Aligned] = []
         self._aligning = threading.Lock()
@@ -95,17 +95,17 @@ class Attributes:
         if len(line) > MAX_LINE_BYTES:
             raise CatalogueError(f"{where}: {len(line):,} bytes, expected at most {MAX_LINE_BYTES:,}")
         try:
-            told = _line.decode(line)
+            attributes = _line.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CatalogueError(
                 f"{where}: {error}; expected a JSON object of texts, numbers, true, false and lists of texts"
             ) from error
-        item = told.pop(ID, None)
+        item = attributes.pop(ID, None)
         if not isinstance(item, str) or item in self._rows:
             wrong = f"item {item!r} a second time" if isinstance(item, str) else f"{ID} is {item!r}, expected a text"
             raise CatalogueError(f"{where}: {wrong}")
         row = self._rows[item] = len(self._rows)
-        for name, value in told.items():
+        for name, value in attributes.items():
             if value is None:
                 continue
             given: Value = value
@@ -114,7 +114,7 @@ class Attributes:
                     given = float(value)
                 except OverflowError:
                     raise CatalogueError(f"{where}: {name} is larger than numbers go: write it as a text") from None
-            kind, rows, found = values.setdefault(name, (type(given), [], []))
+            kind, rows, column = values.setdefault(name, (type(given), [], []))
             if kind is not type(given):
                 raise CatalogueError(f"{where}: {name} is {value!r}, expected {KINDS[kind]}, as in earlier lines")
             if name in WORDS or not name:
@@ -124,7 +124,7 @@ class Attributes:
                     f"{where}: more than {MAX_ATTRIBUTES} attributes: leave out what nobody filters by"
                 )
             rows.append(row)
-            found.append(given)
+            column.append(given)
 
     def mask(self, asked: Any, catalogue: Catalogue, count: int, others: Columns = NONE) -> Mask:
         """Which of a catalogue's first items match a filter (count,), which may name attributes of ``others`` too.
@@ -157,11 +157,15 @@ class Attributes:
 
     def _align(self, catalogue: Catalogue, count: int) -> Aligned:
         with self._aligning:
-            for one in self._aligned:
-                if one.catalogue() is catalogue and len(one.rows) == count:
-                    return one
+            for aligned in self._aligned:
+                if aligned.catalogue() is catalogue and len(aligned.rows) == count:
+                    return aligned
             missing = self.count - 1
-            shorter = [one.rows for one in self._aligned if one.catalogue() is catalogue and len(one.rows) < count]
+            shorter = [
+                aligned.rows
+                for aligned in self._aligned
+                if aligned.catalogue() is catalogue and len(aligned.rows) < count
+            ]
             known = max(shorter, key=len, default=np.empty(0, np.int64))
             more = [self._rows.get(item, missing) for item in catalogue.ids[len(known) : count]]
             rows = np.concatenate([known, np.array(more, np.int64)])
@@ -186,14 +190,14 @@ class Aligned:
         """Which items match (n,); nobody may write to it. Raises SearchError."""
         columns = with_empty(self._columns, others, self._count)
         key = msgspec.json.encode([asked, sorted((name, type(column).__name__) for name, column in columns.items())])
-        found = self._masks.get(key)
-        if found is None:
-            found = Filter(columns, self._count).mask(asked)[self.rows]
+        mask = self._masks.get(key)
+        if mask is None:
+            mask = Filter(columns, self._count).mask(asked)[self.rows]
             with self._keeping:
                 while len(self._masks) >= KEPT_MASKS:
                     del self._masks[next(iter(self._masks))]
-                self._masks[key] = found
-        return found
+                self._masks[key] = mask
+        return mask
 
 
 def with_empty(columns: Columns, others: Columns, count: int) -> Columns:

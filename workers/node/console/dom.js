@@ -8,7 +8,7 @@ export function el(tag, properties = {}, ...children) {
   for (const [name, value] of Object.entries(aria)) made.setAttribute(name === "role" ? name : `aria-${name}`, value);
   for (const [name, value] of Object.entries(data)) made.dataset[name] = value;
   for (const [name, listener] of Object.entries(on)) made.addEventListener(name, listener);
-  made.append(...children.filter((child) => child !== null && child !== undefined));
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
   return made;
 }
 

@@ -1,5 +1,6 @@
-// Try: pick an item, look at what is similar, mark what fits and what does not, and see the order change.
+// Try: pick an item, words or a picture, look at what is similar, mark what fits and what does not, and see the order change.
 import { copyAsCurl, get, post } from "./api.js";
+import { describeFields } from "./describe.js";
 import { el, say, seconds, trying } from "./dom.js";
 import { Seldom } from "./live.js";
 import { legend, shares } from "./parts.js";
@@ -19,7 +20,7 @@ const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: "", shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null, explain: true, interleaved: null };
+  const state = { query: {}, shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null, explain: true, interleaved: null };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
@@ -40,17 +41,17 @@ export async function tryPage(place, { model, onStep }) {
   });
   const random = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
   const searchCurl = el("button", {
-    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", { parameters: wanted() }) },
+    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", fromItem() ? { parameters: wanted() } : { body: { ...wanted(), ...(state.query.picture ? { picture: "BASE64 OF THE PICTURE" } : {}) } }) },
   }, "Copy as curl");
 
   place.append(el("div", { className: "try" },
-    el("section", { className: "query card", aria: { label: "Query" } }, shown, el("div", { className: "row find" }, find, random), picker.element),
+    el("section", { className: "query card", aria: { label: "Query" } }, shown, el("div", { className: "row find" }, find, random), ...describeFields(items.describes, describe), picker.element),
     el("section", { className: "answers", aria: { label: "Answers" } },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), news, key, results, bar)));
 
   let late = 0;
   const event = () => ({
-    type: "ranking", model, query: state.query,
+    type: "ranking", model, query: state.query.id,
     relevant: marked("relevant"), irrelevant: marked("irrelevant"),
   });
   const marked = (kind) => [...state.marks].filter(([, mark]) => mark === kind).map(([id]) => id);
@@ -61,19 +62,30 @@ export async function tryPage(place, { model, onStep }) {
   }
 
   async function search(id) {
-    if (id !== state.query) {
-      state.marks.clear();
-      state.shown = [];
-      news.hidden = true;
-    }
-    state.query = id;
+    if (id !== state.query.id) begin({ id });
     shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id" }, id)));
     picker.choose(id);
     await again();
   }
 
-  const wanted = () => ({ model, id: state.query, k: SHOWN, ...(state.explain ? { explain: true } : {}) });
-  const ask = () => get("/search", { ...wanted(), session: SESSION });
+  /** Search by words or a picture; `looks` shows what was asked. */
+  async function describe(query, looks) {
+    begin(query);
+    shown.replaceChildren(looks, el("p", { className: "soft" }, query.text ? "Similar to these words" : "Similar to this picture"));
+    picker.choose("");
+    await again();
+  }
+
+  function begin(query) {
+    state.marks.clear();
+    state.shown = [];
+    news.hidden = true;
+    state.query = query;
+  }
+
+  const fromItem = () => state.query.id !== undefined;
+  const wanted = () => ({ model, k: SHOWN, ...(state.explain ? { explain: true } : {}), ...state.query });
+  const ask = () => (fromItem() ? get : post)("/search", { ...wanted(), session: SESSION });
 
   /** Search anew under what is live; cards slide to their new places. Answers how many moved. */
   async function again() {
@@ -100,7 +112,7 @@ export async function tryPage(place, { model, onStep }) {
   function drawResults(compare) {
     const places = new Map([...results.children].map((card) => [card.dataset.id, card.getBoundingClientRect()]));
     const focused = document.activeElement?.closest?.("li")?.dataset.id;
-    results.dataset.of = state.query;
+    results.dataset.of = state.query.id ?? "";
     results.replaceChildren(...state.shown.map((one, rank) => card(one, rank, compare)));
     drawMarks();
     if (focused) [...results.children].find((one) => one.dataset.id === focused)?.focus();
@@ -125,10 +137,11 @@ export async function tryPage(place, { model, onStep }) {
       el("p", { className: "about" }, el("span", { className: "id", title: one.id }, `${rank + 1}. ${one.id}`), compare ? arrow(one.was, rank) : null),
       el("p", { className: "about" }, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
       shares(one.parts),
-      el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
+      fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
   }
 
   function setMark(id, mark) {
+    if (!fromItem()) return;
     const before = state.marks.get(id);
     // The mark that was set last is the last one of the map, and the first that undo takes back.
     state.marks.delete(id);
@@ -155,6 +168,10 @@ export async function tryPage(place, { model, onStep }) {
     const ready = fits > 0 && not > 0;
     send.disabled = curl.disabled = !ready;
     clear.disabled = undo.disabled = !fits && !not;
+    if (!fromItem()) {
+      counted.replaceChildren("Marks need an item to compare with: open a result, and mark what is similar to it.");
+      return;
+    }
     counted.replaceChildren(...(ready || fits + not === 0
       ? [ready ? `${fits} fit, ${not} do not.` : "Mark what fits and what does not. ", ...(ready ? [] : [el("span", { className: "keys" }, el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "U"), " takes back, ", el("kbd", {}, "Enter"), " sends.")])]
       : [`${fits} fit, ${not} do not. Mark at least one ${fits ? "that does not fit" : "that fits"}.`]));
@@ -203,7 +220,7 @@ export async function tryPage(place, { model, onStep }) {
   }, FOLLOW_MS);
   results.addEventListener("pointerleave", () => follow.ask());
   const forget = onStep((step) => {
-    if (step.model !== model || !state.query || step.serial === state.serial) return;
+    if (step.model !== model || step.serial === state.serial) return;
     newest = step;
     follow.ask(state.sentAt !== null);
   });

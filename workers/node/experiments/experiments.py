@@ -63,13 +63,13 @@ class Experiment:
         The same session gets the same order for the same query, as long as neither side answers it otherwise.
         """
         search = f"{self.name}:{number(f'{self.name} {session} {query.hex()}'):0{2 * DIGEST_BYTES}x}"
-        lists = [[found.id for found in side.items] for side in sides]
+        lists = [[items_of.id for items_of in side.items] for side in sides]
         drafted = team_draft(lists[0], lists[1], offset + k, search.encode())
         self.tally.shown(search, drafted[offset:])
-        found = [{one.id: one for one in side.items} for side in sides]
+        items_of = [{answer.id: answer for answer in side.items} for side in sides]
         return msgspec.structs.replace(
             sides.own,
-            items=[found[team][item] for item, team in drafted[offset:]],
+            items=[items_of[team][item] for item, team in drafted[offset:]],
             took_s=sides.own.took_s + sides.other.took_s,
             interleaved=Interleaved(self.name, search, sides.other.model, sides.other.version),
         )
@@ -100,12 +100,12 @@ class Experiments:
 
     def __init__(self, configured: Mapping[str, ExperimentConfig]) -> None:
         self.all = {name: Experiment(name, config) for name, config in configured.items()}
-        self._of_model = {one.config.model: one for one in self.all.values()}
+        self._of_model = {experiment.config.model: experiment for experiment in self.all.values()}
 
     def of(self, model: str, session: str) -> Experiment | None:
         """The experiment that has the searches of a session in a model, if one has."""
-        found = self._of_model.get(model)
-        return found if found and found.takes(session) else None
+        experiment = self._of_model.get(model)
+        return experiment if experiment and experiment.takes(session) else None
 
     def of_search(self, search: str) -> Experiment | None:
         """The experiment that a search belongs to."""
@@ -113,8 +113,8 @@ class Experiments:
 
     def close(self) -> None:
         """Write what is to be kept."""
-        for one in self.all.values():
-            one.tally.write()
+        for experiment in self.all.values():
+            experiment.tally.write()
 
 
 def number(text: str) -> int:

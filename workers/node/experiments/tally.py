@@ -13,8 +13,8 @@ import structlog
 
 from omdml.errors import ConfigurationError
 from omdml.retrieval.interleaving import Drafted
+from omdml.streams.bounded_files import read_regular
 from omdml.streams.disk import put
-from omdml.streams.regular import read_regular
 
 # Searches whose teams are remembered, the newest; clicks on older ones count for nothing.
 REMEMBERED = 10_000

@@ -18,7 +18,7 @@ from http import HTTPStatus
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from omdml.workers.node.http.metrics import HttpMetrics
+from omdml.workers.node.http.middleware.metrics import HttpMetrics
 from omdml.workers.node.http.problems import PROBLEM, problem
 
 MAX_CONNECTIONS = 1000
@@ -89,7 +89,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._request = self._deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
+        """Cancel the timeouts of a connection that has ended."""
         self._request_came()
         self._answer_read()
         super().connection_lost(exc)
@@ -104,7 +104,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse()
 
     def on_message_begin(self) -> None:
-        """Start counting again."""
+        """Start counting the bytes and fields of the next request."""
         self._head_bytes = self._fields = 0
         super().on_message_begin()
 
@@ -131,7 +131,7 @@ class BoundedConnection(HttpToolsProtocol):
         if len(self.pipeline) < MAX_AHEAD:
             super().on_headers_complete()
         elif not self.transport.is_closing():
-            _log.warning("connection_ended", why="too many requests sent ahead", ahead=MAX_AHEAD)
+            _log.warning("connection_ended", reason="too many requests sent ahead", ahead=MAX_AHEAD)
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
@@ -160,7 +160,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Answer, unless an answer to an earlier request would be mixed up with it, and end the connection."""
         client = self.client[0] if self.client else ""
         self._metrics.not_a_request(status)
-        _log.warning("connection_ended", why=message, status=status, client=client)
+        _log.warning("connection_ended", reason=message, status=status, client=client)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             # The answer is for this very request if its body is still coming, and nothing else waits to be answered.

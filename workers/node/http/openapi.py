@@ -8,10 +8,11 @@ import msgspec
 
 from omdml.feedback import AnyFeedback
 from omdml.streams.catalogues.changes.change import Change
-from omdml.workers.node.course import Step
 from omdml.workers.node.experiments.experiments import Outcome
-from omdml.workers.node.http.items.changes import ItemsChanged, OfModel, PutItem
-from omdml.workers.node.http.operators import LetterAt, Letters, Settle
+from omdml.workers.node.following.course import Step
+from omdml.workers.node.http.endpoints.items.changes import ItemsChanged, OfModel, PutItem
+from omdml.workers.node.http.endpoints.operators import LetterAt, Letters, Settle
+from omdml.workers.node.http.endpoints.trials import Clicked, Clicks
 from omdml.workers.node.http.problems import PROBLEM
 from omdml.workers.node.http.requests import (
     Compare,
@@ -26,7 +27,6 @@ from omdml.workers.node.http.requests import (
     OfVersion,
     Search,
 )
-from omdml.workers.node.http.trials import Clicked, Clicks
 from omdml.workers.node.searching.answers import Answer, Answers
 from omdml.workers.node.searching.compare import Comparison
 
@@ -34,7 +34,7 @@ JSON = "application/json"
 
 
 def openapi() -> dict[str, Any]:
-    """The document."""
+    """The OpenAPI document of all endpoints."""
     structs = [
         *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step),
         *(PutItem, Change, ItemsChanged, Settle, Clicks, Clicked, Outcome, *IN_QUERIES),
@@ -232,6 +232,11 @@ ITEMS = {
         "total": {"type": "integer", "description": "how many there are"},
         "position": {"type": "integer", "description": "changes that this node answers with"},
         "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
+        "describes": {
+            "type": "object",
+            "description": "what a search may bring instead of an item: these texts, and whether a picture",
+            "properties": {"texts": {"type": "array", "items": TEXT}, "picture": {"type": "boolean"}},
+        },
         "atlas": {
             "type": "object",
             "description": "if there are thumbnails: pixels a side of one, and how many a line of an atlas has",

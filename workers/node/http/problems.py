@@ -1,15 +1,95 @@
-"""What a node refuses, as RFC 9457 describes problems."""
+"""Every error that a node answers over HTTP: its status, its code, and its body, a problem of RFC 9457."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
 import msgspec
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from omdml.errors import OmdmlError
+from omdml.workers.node.http.middleware.request_id import HEADER
+from omdml.workers.node.http.min_version import Behind
 
 PROBLEM = "application/problem+json"
+# The status of each code of an error. Every other code is a bad request.
+STATUS = {
+    "unauthorized": HTTPStatus.UNAUTHORIZED,
+    "forbidden": HTTPStatus.FORBIDDEN,
+    "foreign_host": HTTPStatus.MISDIRECTED_REQUEST,
+    "not_kept": HTTPStatus.NOT_FOUND,
+    "no_picture": HTTPStatus.NOT_FOUND,
+    "no_letter": HTTPStatus.NOT_FOUND,
+    "not_here": HTTPStatus.NOT_IMPLEMENTED,
+    "timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "unservable": HTTPStatus.CONFLICT,
+    "unknown_model": HTTPStatus.NOT_FOUND,
+    "unknown_item": HTTPStatus.NOT_FOUND,
+    "unknown_search": HTTPStatus.NOT_FOUND,
+    "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "encoded": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "too_many": HTTPStatus.TOO_MANY_REQUESTS,
+    "behind": HTTPStatus.SERVICE_UNAVAILABLE,
+    "busy": HTTPStatus.SERVICE_UNAVAILABLE,
+    "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
+    "source": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store": HTTPStatus.SERVICE_UNAVAILABLE,
+    "catalogue": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+# Seconds after which the same request may succeed.
+RETRY_AFTER = {"behind": "1", "busy": "1", "too_many": "1"}
+
+log = structlog.get_logger(__name__)
 
 
 def problem(status: HTTPStatus, error: str, message: str, **more: object) -> bytes:
     """The body of a refusal: ``error`` is a code that never changes, ``message`` a sentence."""
     problem = {"title": status.phrase, "status": status.value, "detail": message, "error": error, "message": message}
     return msgspec.json.encode({**problem, **more})
+
+
+def reply(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A JSON response."""
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+def error_reply(status: HTTPStatus, error: str, message: str, **more: object) -> Response:
+    """A refusal: a code that never changes, and a sentence."""
+    return Response(problem(status, error, message, **more), status, media_type=PROBLEM)
+
+
+async def refused(_: Request, error: OmdmlError) -> Response:
+    more = {"version": error.version} if isinstance(error, Behind) else {}
+    response = error_reply(STATUS.get(error.reason, HTTPStatus.BAD_REQUEST), error.reason, str(error), **more)
+    if error.reason in RETRY_AFTER:
+        response.headers["retry-after"] = RETRY_AFTER[error.reason]
+    if response.status_code == HTTPStatus.UNAUTHORIZED:
+        response.headers["www-authenticate"] = "Bearer"
+    return response
+
+
+async def no_route(request: Request, error: HTTPException) -> Response:
+    status = HTTPStatus(error.status_code)
+    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; GET /schema says what there is"
+    response = error_reply(status, status.name.lower(), message)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def client_gone(_: Request, __: ClientDisconnect) -> Response:
+    # Nobody reads the answer.
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    log.error("request_failed", method=request.method, path=request.url.path, error=repr(error))
+    message = f"this node failed to answer: see its log, request_id={request.scope[HEADER]}"
+    response = error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message)
+    # What is around the other answers does not see this one.
+    response.headers[HEADER] = request.scope[HEADER]
+    return response

@@ -127,7 +127,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     items that match ``filter`` are (deploy/SEARCH.md), and ``fields`` are attributes that come with each.
 
     Of a model of sets: the sets that answer these elements best, searched ``by`` one vector a set, by one of the query
-    too (aggregate), or by all elements; the best ``rerank`` may be ordered anew by their elements.
+    too (aggregate), or by all elements; the best ``rerank`` may be ordered again by their elements.
     """
 
     id: str | None = None
@@ -245,8 +245,8 @@ def search_of_parameters(parameters: QueryParams) -> Search:
 def parameters_as(struct: type[T], parameters: QueryParams) -> T:
     """The parameters of a URL; raises SearchError."""
     _known(parameters.keys(), struct.__struct_fields__)
-    found: T = _converted(dict(parameters), struct, strict=False)
-    return found
+    parsed: T = _converted(dict(parameters), struct, strict=False)
+    return parsed
 
 
 def move_of_body(body: bytes) -> Move:
@@ -261,8 +261,8 @@ def struct_of_body(body: bytes, struct: type[T]) -> T:
     """The struct that a JSON body holds; raises SearchError."""
     fields = _fields(body)
     _known(fields, struct.__struct_fields__)
-    found: T = _converted(fields, struct, strict=True)
-    return found
+    parsed: T = _converted(fields, struct, strict=True)
+    return parsed
 
 
 def search_of_body(body: bytes) -> Search:
@@ -278,8 +278,8 @@ def search_of_body(body: bytes) -> Search:
         _check_query(own, "a query")
         return asked
     if own != OneQuery():
-        told = "queries stand for id, ids, features, text and picture: give one or the other"
-        raise SearchError(told, "invalid")
+        reason = "queries stand for id, ids, features, text and picture: give one or the other"
+        raise SearchError(reason, "invalid")
     if sum(query.picture is not None for query in asked.queries) > 1:
         raise SearchError("several queries bring a picture, at most one is described a request: split them", "oversize")
     for number, query in enumerate(asked.queries, start=1):

@@ -16,7 +16,7 @@ from omdml.errors import ConfigurationError
 from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.configuration.process import on_signals
 from omdml.workers.node.experiments.experiments import Experiments
-from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.app import create_app
 from omdml.workers.node.http.limits import MAX_CONNECTIONS, BoundedConnection
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
@@ -71,7 +71,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The address at which the server answers."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 

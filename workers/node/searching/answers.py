@@ -83,7 +83,7 @@ class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     parent_version: int | None = None
 
 
-def single(found: Answers) -> Answer:
+def single(answers: Answers) -> Answer:
     """The answer to the only query."""
-    head = found.model, found.version, found.serial, found.took_s, found.answers[0]
-    return Answer(*head, found.parent, found.parent_version)
+    head = answers.model, answers.version, answers.serial, answers.took_s, answers.answers[0]
+    return Answer(*head, answers.parent, answers.parent_version)

@@ -15,7 +15,7 @@ DEPTH = 1_000
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One version's answer."""
+    """One version's answer to the query that both versions were asked."""
 
     version: int
     items: list[Found]
@@ -45,9 +45,9 @@ def compared(before: View, after: View, item: str, k: int, task: str | None, exp
     if not 1 <= k <= DEPTH:
         raise SearchError(f"k is {k}, expected 1 to {DEPTH}", "bad_k")
     first, second = (ranked(view, item, task, expand) for view in (before, after))
-    was, now = ({one.id: rank for rank, one in enumerate(side.items, start=1)} for side in (first, second))
-    ids = dict.fromkeys(one.id for side in (second, first) for one in side.items[:k])
-    moved = [moved_of(one, was, now) for one in ids if was.get(one) != now.get(one)]
+    was, now = ({name.id: rank for rank, name in enumerate(side.items, start=1)} for side in (first, second))
+    ids = dict.fromkeys(name.id for side in (second, first) for name in side.items[:k])
+    moved = [moved_of(name, was, now) for name in ids if was.get(name) != now.get(name)]
     first, second = Side(first.version, first.items[:k]), Side(second.version, second.items[:k])
     return Comparison(after.snapshot.model, item, first, second, moved)
 
@@ -55,11 +55,11 @@ def compared(before: View, after: View, item: str, k: int, task: str | None, exp
 def ranked(view: View, item: str, task: str | None, expand: int) -> Side:
     """The answer of one version as deep as ranks are told."""
     query = view.searched(view.items([item]), None, None)
-    found = view.search_each([query], DEPTH, task, Page(), Options(expand))
-    return Side(found.version, found.answers[0])
+    answers = view.search_each([query], DEPTH, task, Page(), Options(expand))
+    return Side(answers.version, answers.answers[0])
 
 
 def moved_of(item: str, before: Mapping[str, int], after: Mapping[str, int]) -> Moved:
-    """How one item moved."""
+    """How one item's rank and distance differ between two answers."""
     was, now = before.get(item), after.get(item)
     return Moved(item, was, now, was - now if was and now else None)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import MeasureError, OmdmlError
-from omdml.workers.node.gallery import Gallery, Hits, Index, NoEmbedding, Query
+from omdml.workers.node.galleries.gallery import Gallery, Hits, Index, NoEmbedding, Query
 
 MAX_EXPAND = 100
 
@@ -38,13 +38,13 @@ def nearest_each(index: Index, queries: Sequence[Query], k: int) -> list[Hits] |
     """The k closest rows to each query; None if the index cannot prove one of the answers."""
     if isinstance(index, Gallery) and len(queries) > 1:
         return index.nearest_each(queries, k)
-    found = []
+    answers = []
     for query in queries:
         hits = index.nearest(query, k)
         if hits is None:
             return None
-        found.append(hits)
-    return found
+        answers.append(hits)
+    return answers
 
 
 def expanded_each(
@@ -61,12 +61,12 @@ def expanded_each(
     moved = []
     for query in queries:
         try:
-            one = index.expanded(query._replace(among=alive), count) if count else query
+            wide = index.expanded(query._replace(among=alive), count) if count else query
         except NoEmbedding as error:
             raise SearchError(f"expand: {error}: search without", "no_expansion") from error
-        if one is None:
+        if wide is None:
             return None
-        moved.append(one._replace(among=query.among))
+        moved.append(wide._replace(among=query.among))
     return moved
 
 

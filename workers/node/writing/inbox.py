@@ -12,14 +12,14 @@ from omdml.errors import FeedbackError, OmdmlError, SourceError
 from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
 from omdml.streams.protocols.log import Sink
 from omdml.workers.node.metrics import NodeMetrics
-from omdml.workers.node.writing.together import Together
+from omdml.workers.node.writing.request_queue import RequestQueue
 from omdml.workers.telemetry import traces
 
 _log = structlog.get_logger(__name__)
 
 
 class Event(NamedTuple):
-    """A checked event as it goes to the log, which is as it came: written anew it could be too large."""
+    """A checked event as it goes to the log, which is as it came: written again it could be too large."""
 
     payload: bytes
     model: str
@@ -52,19 +52,19 @@ class Inbox:
 
     def __init__(self, sink: Sink, check: Callable[[AnyFeedback], None], metrics: NodeMetrics) -> None:
         self._sink, self._check, self._metrics = sink, check, metrics
-        self._together = Together("omdml-inbox", self._deliver, SourceError)
-        self.start = self._together.start
-        metrics.queue.set_function(self._together.waiting)
+        self._queue = RequestQueue("omdml-inbox", self._deliver, SourceError)
+        self.start = self._queue.start
+        metrics.queue.set_function(self._queue.waiting)
 
     def close(self) -> None:
         """Write what waits, and let go of the sink."""
-        self._together.close()
+        self._queue.close()
         self._sink.close()
 
     @property
     def alive(self) -> bool:
         """Whether events are being written, and no write hangs."""
-        return self._together.alive
+        return self._queue.alive
 
     def check(self, payload: bytes, content_type: str = "application/json") -> Event:
         """The event in these bytes; raises FeedbackError, whose reasons are those of dead letters."""
@@ -84,7 +84,7 @@ class Inbox:
         Raises SourceError if too many wait already.
         """
         done: Future[int] = Future()
-        self._together.put(Delivery(events, done))
+        self._queue.put(Delivery(events, done))
         return done
 
     def _deliver(self, batch: Sequence[Delivery]) -> None:

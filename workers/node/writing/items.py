@@ -13,7 +13,7 @@ from omdml.errors import CatalogueError, OmdmlError
 from omdml.streams.catalogues.changes.change import Changed, ChangeError, Prepared
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.node.metrics import NodeMetrics
-from omdml.workers.node.writing.together import Together
+from omdml.workers.node.writing.request_queue import RequestQueue
 
 # Changes that are made together. The requests after that wait for the next time.
 TOGETHER = 10_000
@@ -41,15 +41,15 @@ class ItemWriter:
 
     def __init__(self, take_in: Callable[[], None], metrics: NodeMetrics) -> None:
         self._take_in, self._metrics = take_in, metrics
-        self._together = Together(
-            "omdml-items", self._make_each, CatalogueError, size=lambda one: len(one.changes.entries), most=TOGETHER
+        self._queue = RequestQueue(
+            "omdml-items", self._make_each, CatalogueError, size=lambda asked: len(asked.changes.entries), most=TOGETHER
         )
-        self.start, self.close = self._together.start, self._together.close
+        self.start, self.close = self._queue.start, self._queue.close
 
     @property
     def alive(self) -> bool:
         """Whether changes are being made, and none hangs."""
-        return self._together.alive
+        return self._queue.alive
 
     def put(self, catalogue: Catalogue, changes: Prepared) -> Future[Changed]:
         """What became of the changes, as soon as they are durable and this node answers with them.
@@ -58,14 +58,14 @@ class ItemWriter:
         to send them again does no harm. Raises CatalogueError if too many requests wait already.
         """
         done: Future[Changed] = Future()
-        self._together.put(Asked(catalogue, changes, done, time.perf_counter()))
+        self._queue.put(Asked(catalogue, changes, done, time.perf_counter()))
         return done
 
     def _make_each(self, requests: list[Asked]) -> None:
-        together: dict[int, list[Asked]] = {}
+        by_catalogue: dict[int, list[Asked]] = {}
         for asked in requests:
-            together.setdefault(id(asked.catalogue), []).append(asked)
-        for group in together.values():
+            by_catalogue.setdefault(id(asked.catalogue), []).append(asked)
+        for group in by_catalogue.values():
             self._make(group)
 
     def _make(self, group: list[Asked]) -> None:

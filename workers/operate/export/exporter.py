@@ -140,17 +140,17 @@ class Exporter:
         changes, bound = self._changes(now, snapshot.generation)
         if self.options.follow and changes is None:
             now = now._replace(embedding=widened(now.embedding))
-        found = self._keep(pointer, snapshot, now, changes, bound)
+        written = self._keep(pointer, snapshot, now, changes, bound)
         self._source.done(look)
-        return found
+        return written
 
     def follow(self, stop: threading.Event, tell: Callable[[str], None], look_s: float = LOOK_S) -> None:
         """Keep the export up to date until ``stop``; ``tell`` hears of each part, and once of what keeps it waiting."""
         waiting = ""
         while not stop.is_set():
             try:
-                if found := self.step():
-                    tell(told(found))
+                if manifest := self.step():
+                    tell(in_words(manifest))
                 waiting = ""
             except (StoreError, CatalogueError, CorruptError) as error:
                 # A store comes back, a worker publishes on another catalogue, an operator rolls back.
@@ -197,7 +197,7 @@ class Exporter:
         parts = before.parts if before and changes is not None else ()
         rows, part = now if changes is None else changes, None
         if changes is None or changes.ids or changes.removed:
-            name = f"part-{1 + max((number(one.name) for one in before.parts), default=0) if before else 1:06}"
+            name = f"part-{1 + max((number(stored.name) for stored in before.parts), default=0) if before else 1:06}"
             files = write_part(self.folder, name, self.options.format, rows)
             part = Part(
                 name=name, whole=changes is None, version=snapshot.version, serial=pointer.serial, rows=len(rows.ids),
@@ -211,14 +211,14 @@ class Exporter:
             generation=snapshot.generation, parts=(*parts, part) if part else parts,
         )  # fmt: skip
         self.manifest.write(self.folder)
-        named = {one.name for manifest in (before, self.manifest) if manifest for one in manifest.parts}
+        named = {stored.name for manifest in (before, self.manifest) if manifest for stored in manifest.parts}
         for entry in self.folder.iterdir():
             if OURS.fullmatch(entry.name) and entry.name not in named:
                 shutil.rmtree(entry, ignore_errors=True)
         return Written(self.manifest, part)
 
 
-def told(written: Written) -> str:
+def in_words(written: Written) -> str:
     """A step in a sentence."""
     manifest, part = written
     if part is None:

@@ -18,8 +18,8 @@ from typing import Literal
 import msgspec
 
 from omdml.errors import ConfigurationError, CorruptError
+from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
 from omdml.streams.disk import put
-from omdml.streams.regular import DOCUMENT_BYTES, read_regular
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -61,7 +61,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...]
 
     def write(self, folder: Path) -> None:
-        """Put the manifest in place."""
+        """Replace the manifest by this one, in one atomic step."""
         put(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(self), indent=2))
 
 
@@ -82,9 +82,9 @@ def read_manifest(folder: Path) -> Manifest | None:
     except OSError as error:
         raise ConfigurationError(f"{folder}: {error.strerror}: name a folder that can be written") from error
     try:
-        found = msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
         raise CorruptError(f"{folder / MANIFEST}: {error}: remove the folder, and export again") from error
-    if found.manifest != FORMAT:
-        raise CorruptError(f"{folder / MANIFEST}: format {found.manifest}, this omdml reads {FORMAT}: update it")
-    return found
+    if manifest.manifest != FORMAT:
+        raise CorruptError(f"{folder / MANIFEST}: format {manifest.manifest}, this omdml reads {FORMAT}: update it")
+    return manifest

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError
+from omdml.streams.bounded_files import open_regular, opened
 from omdml.streams.disk import ASIDE, sync
-from omdml.streams.regular import open_regular, opened
 from omdml.workers.operate.export.manifest import Format, Part
 
 IDS, EMBEDDINGS, ATTRIBUTES, REMOVED = "ids.txt", "embeddings.npy", "attributes.jsonl", "removed.txt"
@@ -94,7 +94,7 @@ AGAIN = "remove the folder of the export, and export again"
 
 
 def digest(path: Path) -> str:
-    """Sha256 of a file."""
+    """The SHA-256 of a file, as hexadecimal digits."""
     with open(path, "rb", opener=open_regular) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -103,7 +103,7 @@ def _write_npy(folder: Path, rows: Rows) -> None:
     _write_lines(folder / IDS, rows.ids)
     np.save(folder / EMBEDDINGS, rows.embedding)
     if rows.attributes is not None:
-        _write_lines(folder / ATTRIBUTES, [msgspec.json.encode(one).decode() for one in rows.attributes])
+        _write_lines(folder / ATTRIBUTES, [msgspec.json.encode(attribute).decode() for attribute in rows.attributes])
 
 
 def _read_npy(folder: Path, width: int) -> tuple[list[str], NDArray[np.float32], Attributes | None]:
@@ -132,10 +132,10 @@ def _write_parquet(folder: Path, rows: Rows) -> None:
         ID: arrow.array(rows.ids, arrow.string()),
         EMBEDDING: arrow.FixedSizeListArray.from_arrays(numbers, width),
     }
-    for name in dict.fromkeys(name for one in rows.attributes or () for name in one):
+    for name in dict.fromkeys(name for attribute in rows.attributes or () for name in attribute):
         if name == EMBEDDING:
             raise CatalogueError(f"an attribute is called {name!r}, as the column of vectors: rename it, or export npy")
-        columns[name] = _column(arrow, [one.get(name) for one in rows.attributes or ()])
+        columns[name] = _column(arrow, [row.get(name) for row in rows.attributes or ()])
     marks = {b"attributes": b"yes" if rows.attributes is not None else b"no"}
     parquet.write_table(arrow.table(columns).replace_schema_metadata(marks), folder / TABLE)
 
@@ -152,8 +152,8 @@ def _read_parquet(folder: Path, width: int) -> tuple[list[str], NDArray[np.float
     embedding = np.concatenate([np.empty(0, np.float32), *(chunk.flatten() for chunk in table[EMBEDDING].chunks)])
     attributes = None
     if (table.schema.metadata or {}).get(b"attributes") == b"yes":
-        told = table.drop_columns([ID, EMBEDDING]).to_pylist() or [{} for _ in range(len(table))]
-        attributes = [{name: value for name, value in one.items() if value is not None} for one in told]
+        rows = table.drop_columns([ID, EMBEDDING]).to_pylist() or [{} for _ in range(len(table))]
+        attributes = [{name: value for name, value in row.items() if value is not None} for row in rows]
     return table[ID].to_pylist(), embedding.reshape(-1, width), attributes
 
 

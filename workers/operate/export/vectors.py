@@ -59,7 +59,7 @@ def matched(now: Sequence[str], was: Sequence[str]) -> tuple[NDArray[np.int64], 
 def aligned(now: Matrix, was: Matrix, rows_now: NDArray[np.int64], rows_was: NDArray[np.int64]) -> Matrix:
     """The new embedding, padded to the old one's width and turned to lie as close to it as it can.
 
-    That changes no distance between items. Versions of one metric order their directions anew each time, so without it
+    That changes no distance between items. Versions of one metric order their directions again each time, so without it
     nearly all items would move with each version. The turn is the orthogonal Procrustes problem's: the singular vectors
     of ``now' was`` (Schoenemann 1966).
     """
@@ -111,7 +111,7 @@ def spread(embedding: Matrix) -> float:
 
 
 def chosen(rows: Rows, places: NDArray[np.int64]) -> Rows:
-    """Some of the rows."""
+    """The vectors of these rows only."""
     named = None if rows.attributes is None else [rows.attributes[place] for place in places]
     return Rows([rows.ids[place] for place in places], rows.embedding[places], named, rows.removed)
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.build import add_items
+from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.catalogues.changes.change import Change, ChangeError, decode_change
 from omdml.streams.catalogues.changes.journal import CHANGES
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest

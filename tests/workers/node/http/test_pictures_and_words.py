@@ -9,9 +9,7 @@ import json
 import pytest
 from PIL import Image
 
-from omdml.streams.catalogues.build import build_catalogue
-from omdml.streams.describers.sources import Sources
-from tests.support.products import COUNT, TEXT, drawn, png_that_says, write_shop
+from tests.support.products import COUNT, TEXT, described_catalogue, drawn, png_that_says
 from tests.support.shops import Shop, refused
 
 PRODUCT, PICTURE = drawn()[7]
@@ -20,15 +18,7 @@ BASE64 = base64.b64encode(PICTURE).decode()
 
 @pytest.fixture
 def shop(tmp_path):
-    _, sources = write_shop(tmp_path)
-
-    def items(folder):
-        table = tmp_path / "words.csv"
-        lines = [f"{product.id},{product.description}" for product, _ in drawn()]
-        table.write_text("\n".join([f"id,{TEXT}", *lines]) + "\n")
-        return build_catalogue(folder, [table], sources=Sources(sources.pictures, [TEXT]))
-
-    return Shop(tmp_path, items=items)
+    return Shop(tmp_path, items=described_catalogue)
 
 
 def first(answer):
@@ -50,6 +40,10 @@ def test_a_search_by_words_finds_what_is_described_so(client):
     assert [len(items) for items in several.json()["answers"]] == [2, 2]
     beside = client.post("/search", json={"id": PRODUCT.id, "text": {TEXT: "red mug"}, "k": 2})
     assert len(beside.json()["items"]) == 2
+
+
+def test_the_list_of_items_says_what_a_search_may_bring(client):
+    assert client.get("/items", params={"limit": 1}).json()["describes"] == {"texts": [TEXT], "picture": True}
 
 
 def test_an_item_that_is_put_by_picture_and_words_is_found_and_shown(client):

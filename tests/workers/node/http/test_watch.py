@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import ConfigurationError
-from omdml.workers.node.http import console, watch
+from omdml.workers.node.http.endpoints import console, watch
 from omdml.workers.node.pictures import Pictures
 from tests.support.nodes import serves
 from tests.support.shops import client_of, listening, refused
@@ -55,7 +55,14 @@ def learn(shop, node):
 
 def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(client):
     body = client.get("/items", params={"offset": 118, "limit": 5}).raise_for_status().json()
-    assert body == {"model": "shop", "items": ["i118", "i119"], "total": 120, "position": 0, "pictures": False}
+    assert body == {
+        "model": "shop",
+        "items": ["i118", "i119"],
+        "total": 120,
+        "position": 0,
+        "pictures": False,
+        "describes": {"texts": [], "picture": False},
+    }
     found = client.get("/items", params={"find": "I11", "limit": 3}).json()
     assert (found["items"], found["total"]) == (["i11", "i110", "i111"], 11)
     assert "limit" in refused(client.get("/items?limit=100000"), 400, "invalid")

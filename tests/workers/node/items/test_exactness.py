@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from omdml.streams.catalogues.changes.change import Change
-from omdml.workers.node.first_views import FirstViews
-from omdml.workers.node.gallery import Room
+from omdml.workers.node.following.first_views import FirstViews
+from omdml.workers.node.galleries.gallery import Room
 from omdml.workers.node.live_model import bridged_view, embedded_view, grown_view
 from omdml.workers.node.searching.answers import Page
 from tests.support.changing import Twin, change, plain_catalogue, random_change, raw_item
@@ -94,7 +94,7 @@ def test_an_older_view_answers_neither_a_query_item_that_changed_nor_what_is_exc
 
 def test_items_of_a_metric_without_an_embedding_come_and_go(shop):
     features = {"color": np.eye(3, 6, dtype=np.float32), "text": np.zeros((3, 11), np.float32)}
-    from omdml.workers.node.gallery import Query, ScoredGallery
+    from omdml.workers.node.galleries.gallery import Query, ScoredGallery
 
     gallery = ScoredGallery(Bilinear(), {name: x[:2] for name, x in features.items()}).grown(features)
     query = Query(np.empty(0, np.int64), {"color": features["color"][2:], "text": features["text"][2:]})
@@ -135,7 +135,7 @@ def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(sho
             assert go_on.wait(30)
         return made
 
-    monkeypatch.setattr("omdml.workers.node.hot_swap.embedded_view", slowly)
+    monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", slowly)
     with shop.serving(patience_s=0.0) as node:
         shop.learn(1)
         shop.publish()

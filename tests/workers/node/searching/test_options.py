@@ -16,8 +16,8 @@ from omdml.metrics import (
     SignedMetric,
 )
 from omdml.retrieval.filling import Filling
-from omdml.workers.node.bridge import Bridge, Spread
-from omdml.workers.node.gallery import Gallery, Query, ScoredGallery
+from omdml.workers.node.galleries.bridge import Bridge, Spread
+from omdml.workers.node.galleries.gallery import Gallery, Query, ScoredGallery
 from omdml.workers.node.searching.options import explained, nearest_each
 from tests.integration.waiting import until
 from tests.support.deep import examples

@@ -1,0 +1,1 @@
+"""Fetches Kafka, Redis, Valkey and Java into the cache folder, without installing anything."""

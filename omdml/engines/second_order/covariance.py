@@ -1,0 +1,381 @@
+"""The engine of second-order learning: moments of near pairs and of their items, and what is served (MATHS 12)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from omdml.blas import one_blas_thread
+from omdml.engines.base import Array, Engine, fill, with_copies
+from omdml.engines.second_order.discriminant import discriminant_rows, shrinkage
+from omdml.engines.second_order.distinct import factors
+from omdml.engines.second_order.moments import (
+    LEARNED,
+    REACH,
+    ROUNDING,
+    Moments,
+    covariances,
+    effective_pairs,
+    pairs_among,
+)
+from omdml.engines.second_order.parent import Parent
+from omdml.engines.second_order.state import (
+    BLOCK,
+    CONSTANT,
+    OPEN,
+    PARTLY_USED,
+    RECENT,
+    SYMMETRIC,
+    State,
+    new_state,
+    next_refresh,
+)
+from omdml.initial import check_axes
+from omdml.kernels.blas import GEMM
+from omdml.kernels.counts import FILLED, UPDATES, VERSION
+from omdml.kernels.covariance import TILE, learn, take
+from omdml.kernels.experts import hedged
+from omdml.metrics.cosine import projected
+
+# How many refreshes there are while as many pairs come as are remembered.
+STRIDE = 10
+# How many triplets plain features count for. A share below the second number is 0.
+PLAIN, FADED = 5.0, 0.005
+# The largest squared length of a centred item.
+LIMITS = {"float32": 1e36, "float64": 1e250}
+
+
+class CovarianceEngine(Engine):
+    """Second moments of near pairs, and what is made of them.
+
+    A triplet is a near pair (q, r) and a far pair (q, s). An item beside itself is no pair: (q, r, q) is the near pair
+    alone, (q, q, s) the far one. So is it if two items have the same numbers.
+
+    What is served is made whenever somebody asks. What scores triplets before they are learned is made again at
+    versions that depend on the count alone: a refresh for every triplet would cost a thousand times what learning it
+    does.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality, in the order in which they lie side by side.
+    start
+        ``mean`` (D,), ``basis`` (d, D) or (0, D), and ``deviations`` (d,) of the catalogue, of one floating type.
+        Copied.
+    memory
+        Pairs over which the sums fade; 0 never forgets.
+    """
+
+    block = BLOCK
+    state: State
+    # What it scores and serves beside what it learned, if it began with another model's metric.
+    parent: Parent | None = None
+
+    def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
+        self.rule = 1.0 - 1.0 / memory if memory else 1.0
+        self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
+        self.shape = np.array(list(dims.values()), np.int64)
+        super().__init__(list(dims), new_state(start))
+        self.weights = np.zeros(len(LEARNED))
+        self.limit = LIMITS[start["mean"].dtype.name]
+        self.gemm = GEMM[start["mean"].dtype.name]
+        self.nobody = Parent.nobody(start["mean"])
+        self.most = self._most()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
+        memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
+        if self.parent:
+            memo[id(self.parent.rows)] = self.parent.rows
+        # Zeros take no time, and no memory before they are written to.
+        partly = (getattr(self.state, name) for name in PARTLY_USED)
+        memo.update({id(array): np.zeros(array.shape, array.dtype) for array in partly})
+        twin = super().__deepcopy__(memo)
+        for part, before in zip(twin._used(), self._used(), strict=True):
+            part[...] = before
+        return twin
+
+    def _keep(self, events: int) -> list[tuple[Array, Array]]:
+        """What undoes this many events: the open block only grows until it closes."""
+        state, filled = self.state, self.state.counts[FILLED]
+        trust = [self._trust]
+        if filled + events < BLOCK and state.counts[VERSION] + events < state.next[0]:
+            return with_copies([state.hedge, state.asked, state.counts, *trust])
+        whole = (getattr(state, name) for name in state._fields if name not in (*CONSTANT, *PARTLY_USED))
+        return with_copies([*whole, *self._used(), *trust])
+
+    @property
+    def _trust(self) -> Array:
+        """See :class:`Parent`; empty without one."""
+        return self.parent.trust if self.parent else np.zeros(0)
+
+    def _used(self) -> list[Array]:
+        """What counts of the arrays of which only the first rows do."""
+        filled = self.state.counts[FILLED]
+        return [*(block[:filled] for block in self._open()), *self._rows()]
+
+    def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
+        state, t = self.state, 0
+        known = self.shape, self.limit, factors(state.mean), self.rule, self.gemm
+        parent = self.parent or self.nobody
+        # Made for each call, so that thousands of models need not keep their own.
+        items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
+        products = np.empty(items.size, items.dtype)
+        with one_blas_thread():
+            while t < len(rows):
+                free = BLOCK - int(state.counts[FILLED])
+                due = int(state.next[0]) - int(state.counts[VERSION])
+                end = min(len(rows), t + free, t + due)
+                done = learn(rows[t:end], addresses, *known, state, parent, items, products, scores[t:end])
+                if t + done < end:
+                    return t + int(done)
+                if end - t == due:
+                    self._flush()
+                    self.refresh()
+                elif end - t == free:
+                    self._flush()
+                t = end
+        return t
+
+    def _open(self) -> list[Array]:
+        """Queries, what was relevant, and what was not, of the open block."""
+        return [getattr(self.state, name) for name in OPEN]
+
+    def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
+        """Add near pairs in order, scoring none, and refresh.
+
+        Parameters
+        ----------
+        pairs : (n, 2)
+            Row numbers, int64, in range; ``known`` are those that the caller gave.
+        tables
+            The modalities' matrices, C-contiguous, of the engine's type.
+
+        Raises
+        ------
+        FeedbackError
+            A pair whose numbers are not finite or too large; ``row`` says which. Those before it were added.
+        """
+        state, counts = self.state, self.state.counts
+        items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
+        addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
+        rows = np.ascontiguousarray(pairs[:, (0, 1, 0)])
+        with one_blas_thread():
+            for start in range(0, len(rows), TILE):
+                tile = rows[start : start + TILE]
+                known_items = addresses, self.shape, self.limit, factors(state.mean)
+                sound = int(take(tile, *known_items, 0, items, state, codes))
+                state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes[:sound]
+                for place in (FILLED, VERSION, UPDATES):
+                    counts[place] += sound
+                if sound < len(tile):
+                    index = start + sound
+                    raise self._refusal(index, pairs[index], tables, known[index])
+                if counts[FILLED] > BLOCK - TILE:
+                    self._flush()
+            self._flush()
+        self.refresh()
+
+    def served(self) -> dict[str, tuple[float, Array]]:
+        """Share and matrix (r, D) of each expert, those of what the model began with included, as far as it counts.
+
+        Their names begin with ``parent``; plain coordinates are the same for both, and are counted together.
+        """
+        share = self.parent.share(self.version) if self.parent else 0.0
+        if self.parent is None or share < FADED:
+            return self._served()
+        return self.parent.beside(self._served() if 1 - share >= FADED else {}, share, self.state.basis)
+
+    def _served(self) -> dict[str, tuple[float, Array]]:
+        """The same of what was learned, made of all pairs learned so far, those of the open block included.
+
+        It depends on the state alone. Right after a refresh it is what that made; later it is looked for near that, in
+        about a third of the time of a refresh. A matrix without rows stands for the coordinates as they are.
+        """
+        weights, fresh = self._weights(), self.state.made[0] == self.version
+        moments = self._moments() if fresh else self.moments()
+        plain = self._plain(moments)
+        wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
+        last = {name: rows for name, rows in zip(LEARNED, self._rows(), strict=True) if name in wanted and len(rows)}
+        rows = {name: one.copy() for name, one in last.items()} if fresh else self._made(moments, wanted, last)
+        learned = sum(weights[name] for name in rows)
+        if not rows:
+            return {"plain": (1.0, self.state.basis)}
+        experts = {"plain": (plain, self.state.basis)} if plain else {}
+        return experts | {name: ((1 - plain) * weights[name] / learned, rows[name]) for name in rows}
+
+    def _rows(self) -> list[Array]:
+        """What counts of W, by expert."""
+        return [rows[:used] for rows, used in zip(self.state.W, self.state.used, strict=True)]
+
+    def _plain(self, moments: Moments) -> float:
+        """Share of the plain coordinates beside learned ones."""
+        plain = PLAIN / (PLAIN + float(moments.sums[0]))
+        return plain if plain >= FADED else 0.0
+
+    def _weights(self) -> dict[str, float]:
+        """Hedge's weight of each learned expert, 1 together."""
+        hedged(self.state.hedge, self.weights)
+        return dict(zip(LEARNED, self.weights.tolist(), strict=True))
+
+    def moments(self) -> Moments:
+        """What is known of all pairs, those of the open block included; copies."""
+        found = Moments(*(array.copy() for array in self._moments()))
+        with one_blas_thread():
+            self._add_block(found)
+        return found
+
+    def _moments(self) -> Moments:
+        """What is known of the pairs of closed blocks: the state's own arrays."""
+        return Moments(*(getattr(self.state, name) for name in Moments._fields))
+
+    def _add_block(self, to: Moments) -> None:
+        """Add the pairs of the open block to moments, in place, on one BLAS thread."""
+        filled, state = int(self.state.counts[FILLED]), self.state
+        if not filled:
+            return
+        items = [block[:filled] for block in self._open()]
+        near, far = pairs_among(*items)
+        for named in items[:2]:
+            to.mark(named, near)
+        q, r, s = (projected(item, state.basis) for item in items)
+        to.add(q, r, s, near, far, self.rule, self.most)
+
+    def _most(self) -> float:
+        """Squared length that a pair counts with at most."""
+        return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
+
+    def _flush(self) -> None:
+        """End the block, on one BLAS thread: its pairs go into the moments."""
+        self._add_block(self._moments())
+        self.state.counts[FILLED] = 0
+
+    def refresh(self) -> None:
+        """Make what scores the next triplets of the closed blocks, and set the version of the next refresh."""
+        state, moments = self.state, self._moments()
+        rows = self._made(moments, LEARNED)
+        state.share[0] = self._plain(moments) if rows else 1.0
+        for place, name in enumerate(LEARNED):
+            made = rows.get(name, state.W[place, :0])
+            state.used[place] = len(made)
+            state.W[place, : len(made)] = made
+        state.made[0] = version = int(state.counts[VERSION])
+        state.next[0] = min(next_refresh(version), version + self.stride)
+
+    def _made(
+        self, moments: Moments, names: Sequence[str], near: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """The rows (k, D) of these experts, as far as these moments have any; looked for ``near`` these, if given."""
+        state, found = self.state, {}
+        compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
+        others = {name: compared.others[name] for name in names}
+        if not len(compared.kept):
+            return {}
+        earlier = {name: self._in_coordinates(rows, compared.kept) for name, rows in (near or {}).items()}
+        for name, rows in discriminant_rows(compared.near, others, compared.added, earlier).items():
+            if len(state.basis):
+                with one_blas_thread():
+                    whole = rows @ state.basis[compared.kept]
+            else:
+                whole = np.zeros((len(rows), len(state.mean)))
+                whole[:, compared.kept] = rows
+            with np.errstate(over="ignore"):
+                found[name] = whole.astype(state.W.dtype, copy=False)
+        # rows for features close to the smallest numbers can be too large for the type
+        return {name: rows for name, rows in found.items() if np.isfinite(rows).all()}
+
+    def _in_coordinates(self, rows: Array, kept: Array) -> Array:
+        """Rows (k, D), of numbers of items, in these coordinates."""
+        if not len(self.state.basis):
+            return rows[:, kept].astype(np.float64)
+        with one_blas_thread():
+            return (rows @ self.state.basis[kept].T).astype(np.float64)
+
+    @property
+    def shrinkage(self) -> float:
+        """Variance that is added to each coordinate of near pairs of closed blocks, as a share of their mean one."""
+        return shrinkage(effective_pairs(self._moments()), len(self.state.near))
+
+    @property
+    def hedge_loss(self) -> float:
+        """Loss of both learned experts as weighed, from 0 to 1 a triplet."""
+        return float(self.state.hedge[len(LEARNED)])
+
+    @property
+    def hedge_loss_bound(self) -> float:
+        """What ``hedge_loss`` can at most be; infinite if anything has faded."""
+        least = float(self.state.hedge[: len(LEARNED)].min())
+        # weights that faded are no longer their own squares
+        return least + self._regret() if self.state.sums[0] == self.state.sums[1] else math.inf
+
+    def _regret(self) -> float:
+        """By how much ``hedge_loss`` can exceed the better expert's (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""
+        count, merged = map(float, self.state.hedge[-2:])
+        experts = math.log(len(LEARNED))
+        return merged + 2 * math.sqrt(count / 2 * experts) + math.sqrt(experts / 8)
+
+    def absorb(self, other: CovarianceEngine) -> None:
+        """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""
+        with one_blas_thread():
+            self._flush()
+        added, state = other.moments(), self.state
+        for name in ("near", "far", "middle", "centre", "sums"):
+            getattr(state, name)[:] += getattr(added, name)
+        state.seen[:] |= added.seen
+        regrets = self._regret() + other._regret()
+        state.hedge[:] = [*(state.hedge + other.state.hedge)[:-1], regrets]
+        # their last queries follow ours
+        theirs = np.arange(max(0, other.version - RECENT), other.version)
+        state.asked[(self.version + theirs) % RECENT] = other.state.asked[theirs % RECENT]
+        state.counts[:] += other.state.counts
+        state.counts[FILLED] = 0
+        self._trust[:] += other._trust
+        self.refresh()
+
+    def to_tensors(self) -> dict[str, Array]:
+        """The state: what counts of the open block and of W, and one triangle of each symmetric matrix."""
+        state, filled = self.state, int(self.state.counts[FILLED])
+        tensors = super().to_tensors()
+        for name in SYMMETRIC:
+            tensors[name] = getattr(state, name)[np.triu_indices(len(state.near))]
+        tensors |= {name: getattr(state, name)[:filled] for name in OPEN}
+        tensors["W"] = np.concatenate(self._rows())
+        return tensors | (self.parent.to_tensors() if self.parent else {})
+
+    def _fill(self, tensors: Mapping[str, Array]) -> None:
+        state, d = self.state, len(self.state.near)
+        for name in state._fields:
+            if name not in (*SYMMETRIC, *OPEN, "W"):
+                fill(getattr(state, name), tensors[name], name)
+        filled, used = self._filled(), state.used
+        if not (used.min() >= 0 and used.max() <= d and 0 <= state.share[0] <= 1):
+            raise ValueError(f"{used} rows and share {state.share[0]}, expected at most {d} rows and a share up to 1")
+        *losses, count, _ = state.hedge.tolist()
+        if not (state.hedge.min() >= 0 and max(losses) <= count * (1 + ROUNDING) and count <= self.version):
+            raise ValueError(f"hedge is {state.hedge}, expected losses up to 1 for each of {self.version} triplets")
+        check_axes(state.basis, state.deviations)
+        self.parent = Parent.from_tensors(tensors, len(state.mean), state.mean.dtype)
+        for name in SYMMETRIC:
+            triangle = np.zeros(d * (d + 1) // 2)
+            fill(triangle, tensors[name], name)
+            getattr(state, name)[np.triu_indices(d)] = triangle
+        self.most = self._most()
+        self._moments().check(self.version, self.most)
+        for name in OPEN:
+            items = getattr(state, name)[:filled]
+            fill(items, tensors[name], name)
+            if (np.einsum("ij,ij->i", items, items, dtype=np.float64) > self.limit * (1 + ROUNDING)).any():
+                raise ValueError(f"{name} holds items too large to be squared")
+        rows = np.zeros((int(used.sum()), len(state.mean)), state.W.dtype)
+        fill(rows, tensors["W"], "W")
+        for place, part in enumerate(np.split(rows, used[:-1])):
+            state.W[place, : len(part)] = part
+
+    def _filled(self) -> int:
+        made, version, due = int(self.state.made[0]), self.state.counts[VERSION], self.state.next[0]
+        if not 0 <= made <= version < due <= next_refresh(made):
+            raise ValueError(f"counts are {self.state.counts.tolist()}, refreshed at {made}, then at {due}")
+        return super()._filled()

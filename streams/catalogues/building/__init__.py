@@ -1,0 +1,1 @@
+"""Building a catalogue from tables, and adding items to one."""

@@ -1,0 +1,287 @@
+"""Making a catalogue where the user says, in a folder or in Redis, and adding items to it there."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from omdml.errors import CatalogueError
+from omdml.streams.addresses import masked
+from omdml.streams.catalogues.building.build import NOTHING, KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.building.scan import Scan
+from omdml.streams.catalogues.building.writing import (
+    append_coordinates,
+    append_part,
+    write_describer,
+    write_manifest,
+    write_map,
+)
+from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError
+from omdml.streams.catalogues.folder import (
+    MANIFEST,
+    THUMBNAILS,
+    FolderPictures,
+    MappedCatalogue,
+    describer_bytes,
+    read_manifest,
+    read_map,
+)
+from omdml.streams.catalogues.items import Items
+from omdml.streams.catalogues.manifest import FolderManifest, Manifest
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
+from omdml.streams.catalogues.redis.current import (
+    current_generation,
+    read_redis_describer,
+    read_redis_manifest,
+    read_redis_map,
+)
+from omdml.streams.catalogues.redis.place import is_redis_url
+from omdml.streams.catalogues.redis.upload import upload_catalogue
+from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
+from omdml.streams.catalogues.tables.attributes import InputAttributes, attributes_in
+from omdml.streams.catalogues.tables.inputs import Inputs, open_tables, tables_with_attributes
+from omdml.streams.catalogues.verified import checked_describer
+from omdml.streams.describers.describer import Describer
+from omdml.streams.describers.inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
+from omdml.streams.describers.sources import LeftOut, Sources
+from omdml.streams.describers.thumbnails import SingleWriter
+
+log = structlog.get_logger(__name__)
+
+# Of one write to the disk or to Redis.
+CHANGES_TOGETHER = 1000
+Ids = str | Path | Sequence[str]
+
+
+def build_at(
+    target: str,
+    inputs: Inputs,
+    *,
+    scaling: str | Mapping[str, str] = "minmax",
+    ids: Ids | None = None,
+    id_column: str = "id",
+    sets: str | Path | Sets | None = None,
+    replace: bool = False,
+    mapped: bool | None = None,
+    sources: Sources = NOTHING,
+    told: Callable[[list[LeftOut]], None] = lambda _: None,
+    attributes: Sequence[str] | None = None,
+) -> Items:
+    """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
+
+    Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. In Redis a
+    generation that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is
+    called with the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None
+    takes all that are neither vectors nor described. They are written after the items: if that is interrupted, build
+    again.
+    """
+    attribute_inputs = _attributes_in(inputs, id_column, attributes, sources)
+    options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets, "sources": sources}
+    built = _build_at(target, inputs, replace, mapped, told, options)
+    return _with_attributes(target, built, attribute_inputs)
+
+
+def _build_at(
+    target: str,
+    inputs: Inputs,
+    replace: bool,
+    mapped: bool | None,
+    told: Callable[[list[LeftOut]], None],
+    options: dict[str, Any],
+) -> Items:
+    sources = options["sources"]
+    options["describer"] = _describer_for(target, replace) if sources and mapped is None else None
+    options["mapped"] = _map_for(target, replace) if mapped is None else mapped
+    if sources and isinstance(options["mapped"], KeptMap) and not _describes(options["describer"], sources):
+        # What the map says of an item holds only if the item is described in the same way.
+        options["mapped"] = True
+    if not is_redis_url(target):
+        built = build_catalogue(target, inputs, replace=replace, **options)
+        told(read_left_out(built.path))
+        return built
+    there = current_generation(target)
+    with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
+        built = build_catalogue(Path(folder) / "catalogue", inputs, **options)
+        told(read_left_out(built.path))
+        if there not in (None, built.generation) and not replace:
+            raise CatalogueError(
+                f"{masked(target)} holds generation {there}, these inputs make {built.generation}: replace it "
+                f"(--replace), which running processes adopt when they open it again, or choose another name"
+            )
+        upload_catalogue(built, target)
+    return RedisCatalogue(target)
+
+
+def add_at(
+    target: str,
+    inputs: Inputs,
+    *,
+    ids: Ids | None = None,
+    id_column: str = "id",
+    sets: str | Path | Sets | None = None,
+    sources: Sources = NOTHING,
+    told: Callable[[list[LeftOut]], None] = lambda _: None,
+    attributes: Sequence[str] | None = None,
+) -> Items:
+    """Add items to the catalogue in a folder or in Redis, within its generation.
+
+    Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.add_items`; ``attributes`` as for
+    :func:`build_at`.
+    """
+    attribute_inputs = _attributes_in(inputs, id_column, attributes, sources)
+    return _with_attributes(target, _add_at(target, inputs, ids, id_column, sets, sources, told), attribute_inputs)
+
+
+def _add_at(
+    target: str,
+    inputs: Inputs,
+    ids: Ids | None,
+    id_column: str,
+    sets: str | Path | Sets | None,
+    sources: Sources,
+    told: Callable[[list[LeftOut]], None],
+) -> Items:
+    if not is_redis_url(target):
+        added_to = add_items(target, inputs, ids=ids, id_column=id_column, sets=sets, sources=sources)
+        told(read_left_out(added_to.path))
+        return added_to
+    before, listed = RedisCatalogue(target), open_sets(sets)
+    with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
+        added = _more(before, Path(folder), inputs, listed, ids, id_column, sources)
+        told(read_left_out(added.path))
+        upload_catalogue(added, target, sets=listed)
+    return RedisCatalogue(target)
+
+
+def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None, sources: Sources) -> InputAttributes:
+    """The attributes that the inputs bring; arrays bring none, and what is described is none unless it is wanted."""
+    if isinstance(inputs, Mapping):
+        return InputAttributes([])
+    return attributes_in(tables_with_attributes(inputs, id_column), wanted, sources.texts)
+
+
+def _with_attributes(target: str, built: Items, attribute_inputs: InputAttributes) -> Items:
+    """The catalogue, whose items have these attributes now. An item that was deleted since it was built has none."""
+    if not attribute_inputs.names:
+        return built
+    return change_at(target, (change for change in attribute_inputs.changes() if change.id in built))[0]
+
+
+def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
+    """Change items of the catalogue in a folder or in Redis, CHANGES_TOGETHER at a time; all of it so far, summed up.
+
+    Raises CatalogueError, which says how many changes were made before; to make them again does no harm.
+    """
+    catalogue, total = open_catalogue(target), Changed(0, 0, 0, 0, [])
+    remaining, made = iter(changes), 0
+    try:
+        while together := list(itertools.islice(remaining, CHANGES_TOGETHER)):
+            (result,) = catalogue.change([catalogue.prepare(together)])
+            if isinstance(result, ChangeError):
+                raise result
+            made += len(together)
+            counts = (total.put + result.put, total.attributes + result.attributes, total.deleted + result.deleted)
+            total = Changed(result.position, *counts, [*total.unknown, *result.unknown])
+    except CatalogueError as error:
+        raise CatalogueError(f"{error} (changes made before it: {made}; to make them again does no harm)") from error
+    return catalogue, total
+
+
+def _more(
+    before: Items,
+    folder: Path,
+    inputs: Inputs,
+    sets: list[ItemSet],
+    ids: Ids | None,
+    id_column: str,
+    sources: Sources,
+) -> MappedCatalogue:
+    """The items to add as a catalogue in a folder: scaled as those ``before`` are, and of their generation."""
+    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=None, described=bool(sources))
+    if before.describer:
+        write_describer(folder, before.describer)
+    if sources:
+        describer = describer_for_more(before, sources)
+        scratch = folder / "described"
+        scratch.mkdir()
+        thumbnails = SingleWriter(FolderPictures(folder / THUMBNAILS))
+        made = describe_inputs(sources, inputs, tables, id_column, describer, scratch, thumbnails)
+        tables = [made.items, *tables]
+        write_left_out(folder, made.left_out)
+    scan = Scan("none", before, before.sets)
+    scan.read_like(before.dims, tables, _untold)
+    scan.take(sets)
+    # The items of these sets may not be in this folder.
+    scan.sets = []
+    modalities = before.manifest.modalities
+    part, entry = append_part(folder, (), modalities, scan, tables, _untold), None
+    if before.map:
+        entry = write_map(folder, before.map)
+        part = append_coordinates(folder, part, scan.row_of, before.map, _untold)
+    describer_entry = before.manifest.describer
+    manifest = FolderManifest(
+        generation=before.generation, modalities=modalities, map=entry, describer=describer_entry, parts=(part,)
+    )
+    write_manifest(folder, manifest)
+    return MappedCatalogue(folder)
+
+
+def _map_for(target: str, replace: bool) -> bool | KeptMap:
+    """A new map, unless a catalogue is there: then its map, if the items have the same modalities, scaled in one way.
+
+    So to build one again changes nothing, and models on mapped coordinates go on over one that is replaced. If there is
+    none, one is made only to replace the catalogue.
+    """
+    try:
+        there = what_is_at(target)
+        if there is None or there.map is None:
+            return there is None or replace
+        present_map = read_redis_map(target) if is_redis_url(target) else read_map(Path(target))
+        return KeptMap(present_map, there.modalities) if present_map else True
+    except CatalogueError as error:
+        if not replace:
+            raise
+        log.warning("map_not_kept", reason=str(error), hint="a new one is made; reset the models that learned on it")
+        return True
+
+
+def _describer_for(target: str, replace: bool) -> Describer | None:
+    """That of a catalogue that is replaced, so that what was learned on described modalities goes on meaning them."""
+    try:
+        return open_describer(target)
+    except CatalogueError as error:
+        if not replace:
+            raise
+        log.warning("describer_not_kept", reason=str(error), hint="a new one is made; reset the models that learned")
+        return None
+
+
+def open_describer(target: str) -> Describer | None:
+    """What describes pictures and texts of the catalogue there; None if there is none. Raises CatalogueError."""
+    there = what_is_at(target)
+    if there is None or there.describer is None:
+        return None
+    read = partial(read_redis_describer, target) if is_redis_url(target) else partial(describer_bytes, Path(target))
+    return checked_describer(there, masked(target), read)
+
+
+def _describes(describer: Describer | None, sources: Sources) -> bool:
+    return describer is not None and describer.serves(sources)
+
+
+def what_is_at(target: str) -> Manifest | None:
+    """What the catalogue there says of itself; None if there is none. Raises CatalogueError."""
+    if is_redis_url(target):
+        return read_redis_manifest(target) if current_generation(target) else None
+    return read_manifest(Path(target)) if (Path(target) / MANIFEST).exists() else None
+
+
+def _untold(rows: int) -> None:
+    """Of these rows; the upload has a bar."""

@@ -1,0 +1,161 @@
+"""The first of the two readings that build a catalogue: are the items whole, and what are the scalings fitted to?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+
+import numpy as np
+
+from omdml.errors import CatalogueError
+from omdml.streams.catalogues.manifest import MODALITY_NAME, Modality
+from omdml.streams.catalogues.scaling import Floats, not_finite, unfitted
+from omdml.streams.catalogues.sets import ItemSet, check_sets
+from omdml.streams.catalogues.tables.table import ID_LENGTH, Chunk, Table, chunks_of
+
+# Is told how many rows were read.
+Advance = Callable[[int], None]
+
+
+class Scan:
+    """What was seen of the items so far.
+
+    Parameters
+    ----------
+    kinds
+        Name of the scaling, a modality or of all; modalities not named are ``"minmax"``.
+    taken, taken_sets
+        Ids of the items and sets that are there already.
+    """
+
+    def __init__(
+        self,
+        kinds: str | Mapping[str, str] = "minmax",
+        taken: Container[str] = (),
+        taken_sets: Container[str] = (),
+    ) -> None:
+        self.kinds = kinds
+        self.taken, self.taken_sets = taken, taken_sets
+        self.sets: list[ItemSet] = []
+        self.row_of: dict[str, int] = {}
+        # What to do if the ids of one input are not those of another.
+        self._advice = ""
+        self.modalities: dict[str, Modality] = {}
+
+    def read(self, tables: Sequence[Table], advance: Advance) -> None:
+        """Read these tables, which together hold every modality of every item.
+
+        Raises
+        ------
+        CatalogueError
+            No items, an id twice, one that cannot be an id, one missing in a table; a modality in two tables; vectors
+            of another length; a value that is no finite number; a scaling of an unknown name or modality.
+        """
+        numbered = [table.name for table in tables if table.numbered]
+        if numbered and len(numbered) < len(tables):
+            self._advice = (
+                f": {numbered[0]} has no ids, and row numbers are none of the others': give it an array `ids`, or a "
+                f"text file of them (--ids)"
+            )
+        for table in tables:
+            self._read(table, advance)
+        if not isinstance(self.kinds, str) and (unknown := sorted(self.kinds.keys() - self.modalities.keys())):
+            known = ", ".join(sorted(self.modalities))
+            raise CatalogueError(f"scaling names modality {unknown[0]!r}, the inputs have {known}")
+
+    def read_like(self, dims: Mapping[str, int], tables: Sequence[Table], advance: Advance) -> None:
+        """Read tables that must have a catalogue's modalities; raises CatalogueError also if they have others."""
+        self.read(tables, advance)
+        got = {name: modality.dim for name, modality in self.modalities.items()}
+        if got != dims:
+            raise CatalogueError(f"the inputs have modalities {got}, the catalogue there has {dict(dims)}: bring all")
+
+    def take(self, sets: list[ItemSet]) -> None:
+        """Take in sets of these items, and of those there already; raises CatalogueError if they do not fit."""
+        check_sets(sets, self, self.taken_sets)
+        self.sets = sets
+
+    def __contains__(self, item: object) -> bool:
+        """Whether an item of this id was read, or is there already."""
+        return item in self.row_of or item in self.taken
+
+    def _read(self, table: Table, advance: Advance) -> None:
+        first, before = not self.row_of, set(self.modalities)
+        seen: set[str] = set()
+        for chunk in chunks_of(table):
+            self._add_ids(table, chunk.ids, first, seen)
+            for name in chunk.vectors:
+                if name in before:
+                    raise CatalogueError(f"{table.name}: modality {name!r} is in another input already")
+                self._fit(name, raw_vectors(table, chunk, name))
+            advance(len(chunk.ids))
+        if not seen:
+            raise CatalogueError(f"{table.name}: no items")
+        if set(self.modalities) == before:
+            raise CatalogueError(f"{table.name}: no modality: bring at least one array (n, d) of vectors")
+        if missing := [item for item in self.row_of if item not in seen]:
+            raise CatalogueError(
+                f"{table.name}: {len(missing)} of {len(self.row_of)} items are missing, the first is {missing[0]!r}: "
+                f"a build wants every modality of every item; put the others after it by `omdml catalogue put`, which "
+                f"fills what they lack{self._advice}"
+            )
+
+    def _add_ids(self, table: Table, ids: Sequence[str], first: bool, seen: set[str]) -> None:
+        for item in ids:
+            if item in seen:
+                raise CatalogueError(f"{table.name}: id {item!r} is there twice")
+            if item in self.taken:
+                raise CatalogueError(
+                    f"{table.name}: item {item!r} is in the catalogue already: leave it out, or change it with "
+                    f"`omdml catalogue put`"
+                )
+            if item in self.taken_sets:
+                raise CatalogueError(f"{table.name}: item {item!r} is named like a set of the catalogue: rename it")
+            if first:
+                _check_id(table, item)
+                self.row_of[item] = len(self.row_of)
+            elif item not in self.row_of:
+                raise CatalogueError(
+                    f"{table.name}: item {item!r} is missing in the inputs before this one{self._advice}"
+                )
+            seen.add(item)
+
+    def _fit(self, name: str, vectors: Floats) -> None:
+        dim = vectors.shape[1]
+        modality = self.modalities.get(name) or self._begin(name, dim)
+        if modality.dim != dim:
+            raise CatalogueError(
+                f"modality {name!r}: vectors of {modality.dim} and of {dim} numbers, expected one length"
+            )
+        self.modalities[name] = Modality(dim, modality.scaling.fitted(vectors))
+
+    def _begin(self, name: str, dim: int) -> Modality:
+        if not re.match(MODALITY_NAME, name):
+            raise CatalogueError(f"modality {name!r}: expected letters, digits and _ . - in its name, 100 at most")
+        kind = self.kinds if isinstance(self.kinds, str) else self.kinds.get(name, "minmax")
+        return Modality(dim, unfitted(kind, dim))
+
+
+def raw_vectors(table: Table, chunk: Chunk, name: str) -> Floats:
+    """The vectors (n, d) of a modality; CatalogueError if they are no matrix of finite numbers."""
+    array = chunk.vectors[name]
+    if array.dtype.kind not in "buif" or array.ndim != 2 or array.shape[1] == 0:
+        raise CatalogueError(f"{table.name}: modality {name!r} is {array.dtype} {array.shape}, expected numbers (n, d)")
+    vectors = np.ascontiguousarray(array, np.float64)
+    if place := not_finite(vectors):
+        raise CatalogueError(
+            f"{table.name}: item {chunk.ids[place[0]]!r}, modality {name!r}, column {place[1]} is {vectors[place]}, "
+            f"expected a finite number"
+        )
+    return vectors
+
+
+def _check_id(table: Table, item: object) -> None:
+    if not isinstance(item, str) or not 1 <= len(item) <= ID_LENGTH:
+        raise CatalogueError(f"{table.name}: id {item!r:.80}, expected text of 1 to {ID_LENGTH} characters")
+    if "\n" in item or "\r" in item:
+        raise CatalogueError(f"{table.name}: id {item!r:.80} holds a line break, and ids are kept one a line")
+    try:
+        item.encode()
+    except UnicodeEncodeError as error:
+        raise CatalogueError(f"{table.name}: id {item!r:.80} cannot be written as UTF-8 ({error.reason})") from error

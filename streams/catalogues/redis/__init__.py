@@ -1,0 +1,1 @@
+"""Catalogues in Redis, for machines that share no folder."""

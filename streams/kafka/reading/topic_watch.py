@@ -1,0 +1,71 @@
+"""What the cluster says about a topic, asked once a second: its identity, its size, and how far it reaches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import kafka.errors
+from kafka import TopicPartition
+
+from omdml.streams.kafka import topic as topics
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.reading.client_health import Absence, Outage
+from omdml.streams.kafka.reading.consumer import milliseconds
+
+# Seconds between two checks.
+LOOK_EVERY_S = 1.0
+LOOK_LIMIT_S = 0.5
+
+
+class TopicWatch:
+    """Looks at a topic, and logs when the cluster goes out of reach and when it is back.
+
+    Attributes
+    ----------
+    ends
+        For each partition, the offset after its last record (of committed transactions) at the last check.
+    """
+
+    def __init__(self, admin: Any, options: KafkaOptions, topic: str) -> None:
+        self._admin = admin
+        self._topic = topic
+        self.ends: dict[TopicPartition, int] = {}
+        self._looked_at = float("-inf")
+        self._outage, self._absence = Outage(options.servers), Absence(options.servers, topic)
+
+    @property
+    def away(self) -> bool:
+        """Whether the cluster is out of reach now, and the log says so."""
+        return self._outage.told
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next check is due."""
+        return time.monotonic() - self._looked_at >= LOOK_EVERY_S
+
+    def look_soon(self) -> None:
+        """Make the next check due at once."""
+        self._looked_at = float("-inf")
+
+    def look(self, consumer: Any, owned: Iterable[TopicPartition]) -> topics.Topic | None:
+        """Ask for the topic's description, and for the ends of these partitions; None if the cluster cannot say.
+
+        Raises SourceRefused if the topic is missing from a cluster that answers, and stays missing.
+        """
+        topic, reason = None, f"topic {self._topic!r} is missing"
+        try:
+            topic = topics.describe(self._admin, self._topic)
+            self._absence.note(topic is None)
+            if topic:
+                partitions = list(owned) or [TopicPartition(self._topic, 0)]
+                self.ends |= consumer.end_offsets(partitions, timeout_ms=milliseconds(LOOK_LIMIT_S))
+        except kafka.errors.RetriableError as error:
+            topic, reason = None, type(error).__name__
+        self._looked_at = time.monotonic()
+        if topic is None:
+            self._outage.goes_on(reason)
+        else:
+            self._outage.is_over()
+        return topic

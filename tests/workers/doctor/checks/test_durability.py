@@ -1,0 +1,113 @@
+"""Doctor's checks of what the log may lose and the store may forget."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml.streams.kafka.safety import TopicSafety
+from omdml.streams.stores.redis.safety import ServerSafety
+from omdml.workers.configuration.config import FileLog
+from omdml.workers.doctor.checks.durability import (
+    LETTERS,
+    ROUTED,
+    forgotten_routers,
+    of_log,
+    of_store,
+    safe_server,
+    unsafe_server,
+    unsafe_topic,
+)
+
+TOPIC = TopicSafety(
+    replicas=3,
+    min_insync=2,
+    unclean_election=False,
+    cleanup_policy="delete",
+    retention_s=None,
+    retention_bytes=None,
+)
+SERVER = ServerSafety(
+    append_only=True, fsync="everysec", save="", policy="noeviction", is_replica=False, replicas=0, min_replicas=0
+)
+DAY_S = 86_400.0
+
+
+def test_safe_settings_have_no_warnings():
+    assert list(unsafe_topic("feedback", TOPIC)) == []
+    assert list(unsafe_topic("feedback", TOPIC._replace(retention_s=7 * DAY_S))) == []
+    assert list(unsafe_server(SERVER)) == []
+    assert list(unsafe_server(SERVER._replace(replicas=1, min_replicas=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"replicas": 1, "min_insync": 1}, ("one copy", "lost with their broker", "give it three")),
+        ({"min_insync": 1}, ("3 copies", "one broker alone has", "min.insync.replicas=2")),
+        ({"replicas": 2, "min_insync": 2}, ("refused as soon as one broker is down", "min.insync.replicas=1")),
+        ({"unclean_election": True}, ("--accept-gap", "unclean.leader.election.enable=false")),
+        ({"cleanup_policy": "compact,delete"}, ("cleanup.policy=compact,delete", "cleanup.policy=delete")),
+        ({"retention_s": 36 * 3600.0}, ("after 1.5 days", "expected 7 days or more", "retention.ms=-1")),
+        ({"retention_bytes": 1 << 30}, ("1,073,741,824 bytes", "retention.bytes=-1")),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
+)
+def test_an_unsafe_topic_is_a_warning_that_says_what_to_do(setting, told):
+    (text,) = unsafe_topic("feedback", TOPIC._replace(**setting))
+    assert "topic 'feedback'" in text
+    for words in told:
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"append_only": False}, ("no save points", "forget every model", "topics rewind", "appendonly yes")),
+        ({"append_only": False, "save": "3600 1 60 1000"}, ("up to 1 hour", "learn again", "appendonly yes")),
+        ({"append_only": False, "save": None}, ("this user may not ask", "appendonly yes")),
+        ({"fsync": "no"}, ("its machine goes down", "appendfsync everysec")),
+        ({"policy": "allkeys-lru"}, ("drops what was learned", "noeviction")),
+        ({"replicas": 2}, ("2 replicas and waits for none", "lacks the newest writes", "min-replicas-to-write 1")),
+        ({"is_replica": True}, ("workers cannot write", "name the primary")),
+    ],
+    ids=lambda value: ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_an_unsafe_server_is_a_warning_that_says_what_to_do(setting, told):
+    (text,) = unsafe_server(SERVER._replace(**setting))
+    for words in told:
+        assert words in text
+
+
+def test_a_topic_is_told_of_by_what_it_is_for():
+    unclean = TOPIC._replace(unclean_election=True, retention_s=DAY_S)
+    lost, deleted = unsafe_topic("feedback.letters", unclean, LETTERS)
+    assert "with the events that they hold" in lost
+    assert "deletes dead letters after 1 day" in deleted
+    assert "neither explained nor sent again" in deleted
+    lost, deleted = unsafe_topic("clicks", unclean, ROUTED)
+    assert "routers stop until they are started with --accept-gap" in lost
+    assert "before it is routed" in deleted
+
+
+@pytest.mark.parametrize(("retention_s", "held"), [(None, "for ever"), (8 * DAY_S, "for 8 days")])
+def test_routers_that_kafka_may_forget_before_their_topic_are_a_warning(retention_s, held):
+    (text,) = forgotten_routers("clicks", TOPIC._replace(retention_s=retention_s), 7 * DAY_S)
+    assert f"topic 'clicks' keeps events {held}" in text
+    assert "7 days after the last router ended" in text
+    assert "offsets.retention.minutes" in text
+
+
+def test_routers_that_kafka_remembers_for_as_long_as_their_topic_are_safe():
+    assert list(forgotten_routers("clicks", TOPIC._replace(retention_s=7 * DAY_S), 7 * DAY_S)) == []
+    assert list(forgotten_routers("clicks", TOPIC, None)) == []
+
+
+def test_what_a_safe_server_may_still_lose_is_said():
+    assert "the last second is lost" in safe_server(SERVER)
+    assert "before it is acknowledged" in safe_server(SERVER._replace(fsync="always"))
+    assert "may not ask" in safe_server(SERVER._replace(fsync=None))
+
+
+def test_files_are_as_safe_as_their_disk(tmp_path):
+    assert "as safe as its disk" in of_log(FileLog(path=str(tmp_path)))
+    assert "as safe as its disk" in of_store(f"dir:{tmp_path}", None)

@@ -1,0 +1,167 @@
+"""The doctor: it reports, whatever it meets."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from omdml.errors import StoreRefused
+from omdml.streams.catalogues.building.build import build_catalogue
+from omdml.streams.files.reader import open_log
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.configuration.loading import load
+from omdml.workers.doctor import facts
+from omdml.workers.doctor.checks import installation
+from omdml.workers.doctor.findings import Level
+from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
+
+
+@pytest.fixture
+def findings(tmp_path):
+    """Examines an installation, which may have been damaged before."""
+    catalogue(tmp_path / "items")
+    table = {
+        "log": {"path": str(tmp_path / "feedback"), "letters": str(tmp_path / "letters")},
+        "store": {"url": f"dir:{tmp_path}/state"},
+        "catalogues": {"items": {"path": str(tmp_path / "items")}},
+        "models": {"shop": {"learner": "lomdml", "rank": 3}},
+    }
+    return lambda: {found.check: found for found in installation.examine(load(None, {}, table))}
+
+
+def test_a_sound_installation_is_well_in_every_respect(findings):
+    assert [found.check for found in findings().values() if not found.well] == []
+
+
+def test_a_store_that_nobody_has_made_yet_is_told_of_and_not_made(findings, tmp_path):
+    assert findings()["store"] == ("store", Level.OK, f"dir:{tmp_path}/state is made by the first worker")
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("learner", ["lomdml", "diagonal", "oasis", "omdml", "cpmtml"])
+def test_a_rate_that_does_nothing_to_small_features_is_a_finding(tmp_path, learner):
+    # Given a catalogue of numbers around 0.001, which no scaling has brought up
+    features, _ = items()
+    small = {name: 1e-3 * x for name, x in features.items()}
+    build_catalogue(tmp_path / "small", small, ids=[f"i{row}" for row in range(ITEMS)], scaling="none")
+    parameters = {"learner": learner} | ({"rank": 3} if learner in ("lomdml", "cpmtml") else {})
+
+    def rates(**more):
+        table = {"catalogues": {"items": {"path": str(tmp_path / "small")}}, "models": {"shop": parameters | more}}
+        found = next(one for one in installation.examine(load(None, {}, table)) if one.check == "rates")
+        return found.well, found.text
+
+    # I expect a finding that says what to set, and none once it is set
+    well, text = rates()
+    assert not well
+    assert "learns next to nothing: build the catalogue with --scaling minmax" in text
+    name, rate = re.search(r"or set (eta|C) to about (\S+?)(;|$)", text).group(1, 2)
+    assert rates(**{name: 2 * float(rate)})[0]
+
+
+def test_a_checkpoint_that_does_not_fit_the_configuration_is_a_finding(findings, tmp_path):
+    world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 4}})
+    world.store = DirectoryStore(tmp_path / "state")
+    world.send(*events(20))
+    worker = world.worker()
+    run_until_idle(worker)
+    worker.services.source.close()
+    found = findings()["checkpoints"]
+    assert not found.well
+    assert "model 'shop' has learned 20 comparisons in another shape (rank 4 -> 3)" in found.text
+
+
+def test_a_package_without_metadata_is_said_and_no_reason_to_stop(findings, monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    found = findings()
+    assert found["versions"].well
+    assert "omdml not installed as a package" in found["versions"].text
+    assert found["store"].well
+
+
+def test_what_nobody_foresaw_is_a_finding_and_the_other_checks_go_on(findings, monkeypatch):
+    def broken(configuration):
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(facts, "open_stores", broken)
+    found = findings()
+    assert not found["store"].well
+    assert "ZeroDivisionError: by nothing" in found["store"].text
+    assert found["log"].well
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: path.touch(), "holds 0 bytes that are no secret"),
+        (lambda path: path.write_text("ab" * 16), "holds 32 bytes that are no secret"),
+        (lambda path: path.write_bytes(b"\xff" * 64), "holds 64 bytes that are no secret"),
+        (pipe, "a named pipe"),
+        (Path.mkdir, "it is a folder"),
+    ],
+    ids=["empty", "half", "garbage", "pipe", "folder"],
+)
+def test_a_secret_that_is_none_is_an_error_for_nothing_is_learned_without(findings, tmp_path, make, says):
+    assert (findings()["store's secret"].well, list((tmp_path / "state").glob("secret"))) == (True, [])
+    (tmp_path / "state").mkdir()
+    make(tmp_path / "state" / "secret")
+    found = findings()["store's secret"]
+    assert (found.level, says in found.text) == (Level.ERROR, True), found.text
+
+
+def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings, tmp_path, monkeypatch):
+    def refused(store):
+        raise StoreRefused("no permissions to access a key")
+
+    monkeypatch.setattr(DirectoryStore, "kept_secret", refused)
+    assert findings()["store's secret"].level is Level.WARNING
+
+
+def test_a_doctor_makes_nothing_of_a_log_that_has_not_begun(findings, tmp_path):
+    assert findings()["log"].well
+    assert sorted({path.name for path in tmp_path.iterdir()} & {"feedback", "letters"}) == []
+
+
+def log_found(folder, name, content):
+    """What the doctor finds of a log that is this file."""
+    (folder / name).write_bytes(content)
+    catalogue(folder / "items")
+    table = {
+        "log": {"path": str(folder / name), "letters": str(folder / "letters")},
+        "store": {"url": f"dir:{folder}/state"},
+        "catalogues": {"items": {"path": str(folder / "items")}},
+        "models": {"shop": {"learner": "lomdml", "rank": 3}},
+    }
+    return {found.check: found for found in installation.examine(load(None, {}, table))}["log"]
+
+
+def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_told(tmp_path):
+    found = log_found(tmp_path, "clicks.jsonl", b"{}\n")
+    assert (found.level, "no worker has read any of it" in found.text) == (Level.WARNING, True)
+    assert not (tmp_path / "clicks.jsonl.id").exists()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("content", [b"[log]\npath = 3\n", b"\xff\xfe\n{}\n", b"query,relevant\n" * 9])
+def test_a_file_whose_first_line_is_no_json_is_told_to_be_no_log(tmp_path, content, begun):
+    if begun:
+        open_log(tmp_path / "clicks.jsonl")
+    found = log_found(tmp_path, "clicks.jsonl", content)
+    assert (found.level, "its first line is no JSON" in found.text) == (Level.WARNING, True), found
+    assert (tmp_path / "clicks.jsonl").read_bytes() == content
+
+
+def test_a_first_line_that_is_still_being_written_is_no_reason_to_doubt_the_log(tmp_path):
+    open_log(tmp_path / "clicks.jsonl")
+    assert log_found(tmp_path, "clicks.jsonl", b'{"type":"trip').level is Level.OK

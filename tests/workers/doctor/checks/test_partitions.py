@@ -1,0 +1,94 @@
+"""Partitions that nobody reads, as the doctor tells of them."""
+
+from __future__ import annotations
+
+from omdml.streams.extents import Extent, Member
+from omdml.streams.placement import Placement
+from omdml.streams.protocols.log import Partition
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.doctor.checks.partitions import partitions
+from omdml.workers.doctor.findings import Level
+from omdml.workers.operate.topics import survey
+
+PARTITIONS = [Partition("topic", number) for number in range(8)]
+NOW = 1_800_000_000.0
+
+
+def found(placement, ends, owners, partitioner="murmur2", learning=True, since=None):
+    """Levels and texts about partitions that end at ``ends``, read up to offset 10, owned by ``owners``."""
+    store = MemoryStore()
+    if placement:
+        store.place("topic", None, placement)
+    extents = [Extent(at, 0, end, None) for at, end in zip(PARTITIONS, ends, strict=False)]
+    for at in PARTITIONS[: len(ends)]:
+        store.move_mark(at, None, 10 if placement and at.number < placement.count else 0)
+    workers = [Member(name, "host", owned) for name, owned in owners.items()]
+    told = partitions(survey(extents, store, workers), placement, partitioner, learning, since or {}, NOW)
+    return [(Level.OK, told)] if isinstance(told, str) else [tuple(remark) for remark in told]
+
+
+def test_partitions_that_are_read_are_well():
+    placement = Placement.first("murmur2", 2)
+    ((level, text),) = found(placement, [10, 12], {"a": [0], "b": [1]})
+    assert level is Level.OK
+    assert text == "2 partitions, 2 events to be learned, by a at host, b at host"
+
+
+def test_of_added_partitions_that_nobody_reads_no_worker_is_named():
+    store, placement = MemoryStore(), Placement.first("murmur2", 2)
+    store.place("topic", None, placement)
+    extents = [Extent(at, 0, 10, None) for at in PARTITIONS[:4]]
+    lines = survey(extents, store, [Member("a", "host", [0, 1, 2, 3])])
+    assert [line.worker for line in lines] == ["a at host", "a at host", "", ""]
+
+
+def test_a_partition_that_no_worker_owns_is_an_error_if_events_wait_there():
+    placement = Placement.first("murmur2", 3)
+    ((level, text),) = found(placement, [10, 15, 10], {"a": [0, 2]})
+    assert level is Level.ERROR
+    assert "none owns partition 1; 5 events wait there" in text
+    ((level, text),) = found(placement, [10, 10, 10], {"a": [0, 2]})
+    assert level is Level.WARNING
+    assert "run this again" in text
+
+
+def test_without_any_worker_what_waits_is_an_error():
+    ((level, text),) = found(Placement.first("murmur2", 2), [15, 15], {}, learning=False)
+    assert level is Level.ERROR
+    assert text.startswith("partitions 0, 1: nobody learns what comes")
+    assert "start one; 10 events wait there" in text
+
+
+def test_added_partitions_are_told_with_what_waits_there():
+    placement = Placement.first("murmur2", 2)
+    ((level, text),) = found(placement, [10, 10, 0, 0], {"a": [0, 1]})
+    assert level is Level.WARNING
+    assert "partitions 2, 3 came after models were placed on 2" in text
+    ((level, text),) = found(placement, [10, 10, 7, 0], {"a": [0, 1]})
+    assert level is Level.ERROR
+    assert "7 events wait: stop the senders and the workers, then omdml topics rehome" in text
+
+
+def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be():
+    ((_, text),) = found(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
+    assert "partition 2 came after models were placed on 2" in text
+    assert "3 is no multiple of 2" in text
+    assert "omdml topics grow --partitions 4" in text
+
+
+def test_another_partitioner_than_the_stores_is_an_error():
+    ((level, text),) = found(Placement.first("crc32", 2), [10, 10], {"a": [0, 1]})
+    assert level is Level.ERROR
+    assert "log.partitioner is 'murmur2', but models of this topic live where 'crc32' puts them" in text
+    assert "omdml topics rewind" in text
+
+
+def test_what_waits_for_a_minute_although_a_worker_owns_it_is_told():
+    placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
+    ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 600})
+    assert level is Level.WARNING
+    assert text.startswith("partition 1 of b at host: 5 events not learned or not saved, the first since")
+    assert "(10 min)" in text
+    assert "read its log" in text
+    ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 5})
+    assert level is Level.OK

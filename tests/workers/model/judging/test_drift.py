@@ -1,0 +1,91 @@
+"""The alarm where a model's mistakes become more frequent."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from omdml.workers.model.judging.drift import LEAST_RISE, Drift
+from tests.support.worlds import World, events, run_until_idle
+
+
+def scores(*shares, each=3000):
+    """F of comparisons, each so many with this share of mistakes."""
+    draw = np.random.default_rng(0)
+    return np.concatenate([np.where(draw.random(each) < share, 1.0, -1.0) for share in shares])
+
+
+def river_alarms(rows):
+    """Batches of a hundred in which river's own ADWIN says that mistakes became more frequent."""
+    # It is imported late, because it imports scikit-learn: more than a second of all tests' collection.
+    from river.drift import ADWIN
+
+    adwin, alarms = ADWIN(), []
+    for at, batch in enumerate(np.split(rows, len(rows) // 100)):
+        before = adwin.estimation
+        for wrong in (batch > 0).tolist():
+            adwin.update(wrong)
+            if adwin.drift_detected and adwin.estimation > before:
+                alarms.append(at)
+    return alarms
+
+
+def test_it_tells_of_the_rises_that_rivers_adwin_finds_and_of_nothing_else():
+    rows = scores(0.1, 0.4, 0.1, 0.5, 0.05)
+    drift = Drift()
+    alarms = [at for at, batch in enumerate(np.split(rows, len(rows) // 100)) if drift.add(batch)]
+    assert [at // 30 for at in alarms] == [1, 3] == [at // 30 for at in river_alarms(rows)]
+    assert all(abs(mine - rivers) <= 2 for mine, rivers in zip(alarms, river_alarms(rows), strict=True))
+
+
+def told(rise, seed):
+    """What is told of 20,000 comparisons with 5 % mistakes, and 20,000 with more."""
+    draw, drift = np.random.default_rng(seed), Drift()
+    rows = np.where(draw.random(40_000) < np.repeat([0.05, 0.05 + rise], 20_000), 1.0, -1.0)
+    return [line for batch in np.split(rows, 400) if (line := drift.add(batch))]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rise_of_two_points_is_not_told_and_one_of_ten_is_once(seed):
+    assert told(0.02, seed) == []
+    (line,) = told(0.1, seed)
+    before, after = map(float, re.findall(r"([\d.]+)%", line))
+    assert (before < 7, after - before >= 100 * LEAST_RISE) == (True, True)
+
+
+def test_river_alone_tells_of_two_points():
+    draw = np.random.default_rng(1)
+    rows = np.where(draw.random(40_000) < np.repeat([0.05, 0.07], 20_000), 1.0, -1.0)
+    assert river_alarms(rows)
+
+
+def test_it_goes_on_from_its_bytes():
+    rows = scores(0.1, 0.4)
+    through, drift = Drift(), Drift()
+    for one in np.split(rows, len(rows)):
+        told = through.add(one)
+        drift = Drift(drift.to_bytes())
+        assert bool(drift.add(one)) == bool(told)
+        assert drift.to_bytes() == through.to_bytes()
+
+
+def test_the_history_names_the_learner_whose_mistakes_rose(tmp_path):
+    world = World(tmp_path)
+    wrong = [json.loads(event) for event in events(600, seed=1)]
+    inverted = [{**event, "relevant": event["irrelevant"], "irrelevant": event["relevant"]} for event in wrong]
+    world.send(*events(1500), *(json.dumps(event).encode() for event in inverted))
+    run_until_idle(world.worker())
+    lines = [line["reason"] for line in world.store.history("shop") if line["what"] == "drift"]
+    assert lines
+    assert all(re.match(r"lomdml, noticed at version [\d,]+: mistakes went from ", line) for line in lines)
+
+
+def test_a_rise_is_noticed_at_the_same_comparison_however_they_are_batched():
+    rows = scores(0.1, 0.4)
+    through, whole = Drift(), Drift()
+    (alone,) = (number for number, row in enumerate(rows, start=1) if through.add(row[None]))
+    assert whole.add(rows)
+    assert len(rows) - whole.later == alone

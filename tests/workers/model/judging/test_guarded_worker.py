@@ -1,0 +1,325 @@
+"""A worker under a guard: what goes live after good and bad clicks, a crash or a claim, and what operators see."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from omdml.streams.memory_log import MemoryLog
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import GuardConfig, WorkerConfig
+from omdml.workers.model.judging.guard import NEAR
+from omdml.workers.model.judging.held_out_window import margins_on
+from omdml.workers.versions import moves
+from tests.support.worlds import World, events, not_held_out, run_until_idle, whole_log
+
+NEVER = 1e9  # seconds
+
+
+@pytest.fixture(autouse=True)
+def _always_time_for_a_look(monkeypatch):
+    monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", math.inf)
+
+
+def guarded(folder, **options):
+    """A world whose guard looks at every fifth event."""
+    world = World(folder)
+    world.store = MemoryStore(secret=b"7" * 32)
+    world.configuration = msgspec.structs.replace(world.configuration, guard=GuardConfig(**{"hold_out": 5, **options}))
+    return world
+
+
+def learned(world):
+    """How many comparisons of the log so far are learned."""
+    return len(not_held_out(whole_log(world), world.store.secret(), every=5))
+
+
+def inverted(said):
+    """The same clicks, each for the wrong item."""
+    swap = [(b'"relevant"', b'"?"'), (b'"irrelevant"', b'"relevant"'), (b'"?"', b'"irrelevant"')]
+    for event in said:
+        for old, new in swap:
+            event = event.replace(old, new)
+        yield event
+
+
+def told_of(world):
+    """What became of snapshots, oldest first."""
+    lines = [line for line in world.store.history("shop") if line["what"] in ("published", "held")]
+    return [(line["what"], line["version"], line["reason"]) for line in lines]
+
+
+def taken_back_count(worker):
+    """What Prometheus sees."""
+    labels = {"outcome": "taken_back"}
+    return worker.services.metrics.registry.get_sample_value("omdml_worker_publications_total", labels)
+
+
+def held_gauge(worker):
+    """What Prometheus sees."""
+    return worker.services.metrics.registry.get_sample_value("omdml_worker_models_held", {"model": "shop"})
+
+
+@pytest.fixture
+def burst(tmp_path):
+    """A world and its worker after good clicks, then a burst of inverted ones.
+
+    It is too short for its held-out queries to be believed: forty that agree count as a change of taste.
+    """
+    world = guarded(tmp_path)
+    worker = world.worker()
+    world.send(*events(1000))
+    run_until_idle(worker)
+    assert (world.store.current("shop").version, held_gauge(worker)) == (learned(world), 0.0)
+    for seed in (5, 6, 7):
+        world.send(*inverted(events(40, seed=seed)))
+        run_until_idle(worker)
+    return world, worker
+
+
+def test_inverted_clicks_are_withheld_while_learning_goes_on(burst):
+    world, worker = burst
+    # A few inverted clicks do next to no harm: what follows them does not go live.
+    before = len(not_held_out(whole_log(world)[:1080], world.store.secret(), every=5))
+    assert world.store.current("shop").version <= before < learned(world)
+    assert world.store.claim("shop").checkpoint.version == learned(world)
+    what, version, reason = told_of(world)[-1]
+    assert (what, version) == ("held", learned(world))
+    assert "queries held out" in reason
+    assert held_gauge(worker) == 1.0
+
+
+@pytest.fixture
+def unseen(tmp_path, monkeypatch):
+    """A world and its worker before a burst that no look finds, and what they go back to after it."""
+    # No look finds anything: the whole burst up to the decision goes live.
+    monkeypatch.setattr("omdml.workers.model.judging.guard.Guard.look", lambda *_: "")
+    monkeypatch.setattr("omdml.workers.model.judging.guard.GRID", 64)
+    world = guarded(tmp_path)
+    worker = world.worker()
+    world.send(*events(1000))
+    run_until_idle(worker)
+    (partition,) = worker.partitions.values()
+    return world, worker, partition.models.loaded["shop"].guard.reference
+
+
+def break_in(world, worker):
+    """A burst, so short that it does not pass for a change of mind."""
+    for seed in range(5, 11):
+        world.send(*inverted(events(20, seed=seed)))
+        run_until_idle(worker)
+
+
+def test_what_was_live_before_a_burst_is_live_again_if_the_burst_made_it_worse(unseen):
+    world, worker, before = unseen
+    break_in(world, worker)
+    (note,) = [line for line in world.store.history("shop") if line["what"] == "taken back"]
+    assert "queries held out" in note["reason"]
+    live = world.store.load("shop")[1]
+    assert live.metric.weights == before.weights
+    assert (live.event_time, live.oldest_event_time) == (None, None)
+    assert held_gauge(worker) == 1.0
+    assert taken_back_count(worker) == 1.0
+    # What went live of the burst is nothing to go back to.
+    earlier = moves.rollback(world.store, "shop", kind=None).version
+    assert earlier <= int(re.findall(r"version (\d+) had", note["reason"])[0])
+
+
+def test_what_is_pinned_is_not_counted_as_taken_back_and_leads_to_the_reference(unseen):
+    world, worker, before = unseen
+    pinned = world.store.move("shop", world.store.current("shop").version, pin=True)
+    break_in(world, worker)
+    assert world.store.current("shop") == pinned
+    assert taken_back_count(worker) == 0.0
+    world.store.move("shop", None, pin=False)
+    assert world.store.load("shop")[1].metric.weights == before.weights
+
+
+def test_it_goes_live_by_itself_once_it_is_better(burst):
+    world, worker = burst
+    for seed in range(50, 90):
+        world.send(*events(60, seed=seed))
+        run_until_idle(worker, turns=6)
+    assert world.store.current("shop").version == world.store.claim("shop").checkpoint.version == learned(world)
+    assert (told_of(world)[-1][0], held_gauge(worker)) == ("published", 0.0)
+
+
+def test_freshness_counts_from_the_oldest_event_that_was_kept_from_going_live(burst):
+    world, worker = burst
+    before = world.store.current("shop").version
+    for seed in range(50, 90):
+        world.send(*(event.replace(b'"at":1.0', b'"at":9.0') for event in events(60, seed=seed)))
+        run_until_idle(worker, turns=6)
+        if world.store.current("shop").version > before:
+            break
+    snapshot = world.store.load("shop")[1]
+    assert (snapshot.oldest_event_time, snapshot.event_time) == (1.0, 9.0)
+
+
+def test_between_two_looks_what_is_near_goes_live_and_what_is_not_waits(tmp_path, monkeypatch):
+    # After the first look there is no time for a second.
+    monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", 1e-9)
+    world = guarded(tmp_path, hold_out=10**6)
+    worker = world.worker()
+    worker.config, worker._saved_at = WorkerConfig(checkpoint_interval_s=NEVER), 0.0
+    # 512, 1024: a decision is made whatever the time.
+    published = {512: 512, 512 + NEAR: 512 + NEAR, 512 + NEAR + 1: 512 + NEAR + 1, 800: 512 + NEAR + 1, 1030: 1030}
+    sent = 0
+    for version, live in published.items():
+        world.send(*events(version - sent, seed=version))
+        sent = version
+        run_until_idle(worker)
+        assert world.store.current("shop").version == live
+
+
+def test_with_the_guard_off_the_same_burst_goes_live(tmp_path):
+    world = guarded(tmp_path, on=False)
+    world.send(*events(1000), *inverted(events(200, seed=5)))
+    run_until_idle(world.worker())
+    assert world.store.current("shop").version == 1200
+
+
+def test_what_is_withheld_is_recorded_at_every_save_that_has_news(burst):
+    world, worker = burst
+    before = told_of(world)
+    worker.config = WorkerConfig(checkpoint_interval_s=NEVER)
+    for seed in range(5):
+        world.send(*inverted(events(10, seed=seed)))
+        run_until_idle(worker, turns=3)
+    assert told_of(world) == before
+    worker.config = WorkerConfig()
+    run_until_idle(worker, turns=5)
+    assert [line[:2] for line in told_of(world)[len(before) :]] == [("held", learned(world))]
+
+
+def test_after_a_crash_what_was_withheld_still_is(burst):
+    world, worker = burst
+    live = world.store.current("shop")
+    for seed in range(3):
+        world.log.expel(worker.services.source)
+        worker = world.worker()
+        run_until_idle(worker, turns=5)
+        assert world.store.current("shop") == live
+        world.send(*inverted(events(5, seed=seed)))
+        run_until_idle(worker, turns=5)
+        assert world.store.current("shop") == live
+        assert held_gauge(worker) == 1.0
+
+
+def test_a_model_claimed_again_keeps_its_guard_and_window(tmp_path):
+    world = guarded(tmp_path)
+    worker = world.worker()
+    world.send(*events(1500))
+    run_until_idle(worker)
+    (partition,) = worker.partitions.values()
+    before = partition.models.loaded["shop"]
+    world.log.expel(worker.services.source)
+    worker = world.worker()
+    world.send(*events(1, seed=3))
+    run_until_idle(worker)
+    (partition,) = worker.partitions.values()
+    after = partition.models.loaded["shop"]
+    assert after is not before
+    assert after.progress.yardstick == before.progress.yardstick
+    assert after.progress.yardstick.version > 0
+    assert after.guard.reference_bytes == before.guard.reference_bytes
+    assert after._window.limits == before._window.limits
+
+
+def run(folder, said, cuts, seconds, killed=()):
+    """Which versions could have gone live, and the last checkpoint, of a worker with these batches and this clock."""
+    world = guarded(folder, tolerance=0.0, confidence=0.6)  # so that some versions are withheld
+    world.log = MemoryLog(1, topic_id="same")
+    world.now = itertools.count(step=seconds).__next__
+    allowed, worker = {}, world.worker()
+    for number, (first, last) in enumerate(pairwise([0, *cuts, len(said)])):
+        world.send(*said[first:last])
+        for _ in range(5):
+            worker.step()
+            for owned in worker.partitions.values():
+                for model in owned.models.loaded.values():
+                    allowed[model.learner.version] = model.guard.withheld(model.learner.metric)
+        if number in killed:
+            world.log.expel(worker.services.source)
+            worker = world.worker()
+    worker.stop()
+    worker.run()
+    return allowed, world.store.claim("shop").checkpoint
+
+
+@pytest.mark.parametrize(
+    ("cuts", "seconds", "killed"),
+    [([325], 0.3, {0}), ([10, 340, 341, 600], 5.0, set())],
+    ids=["killed", "other batches"],
+)
+def test_what_is_allowed_is_a_function_of_the_log(tmp_path_factory, cuts, seconds, killed):
+    said = [*events(460), *inverted(events(200, seed=5)), *events(40, seed=9)]
+    runs = []
+    for batches, pace, deaths in ((range(100, 700, 100), 1.0, ()), (cuts, seconds, killed)):
+        runs.append(run(tmp_path_factory.mktemp("run"), said, batches, pace, deaths))
+    (often, kept), (seldom, kept_too) = runs
+    assert kept.next == 700
+    assert kept.to_bytes() == kept_too.to_bytes()
+    assert kept.progress["yardstick"]["decided"] == 512
+    shared = often.keys() & seldom.keys()
+    assert {version: often[version] for version in shared} == {version: seldom[version] for version in shared}
+
+
+def test_a_withheld_model_whose_guard_is_switched_off_goes_live(burst):
+    world, worker = burst
+    world.log.expel(worker.services.source)
+    world.configuration = msgspec.structs.replace(world.configuration, guard=GuardConfig(on=False))
+    before = learned(world)
+    world.send(*events(1))
+    run_until_idle(world.worker())
+    assert world.store.current("shop").version == before + 1
+
+
+def test_where_the_live_snapshot_is_damaged_the_next_one_goes_live(tmp_path, capsys):
+    world = guarded(tmp_path)
+    worker = world.worker()
+    world.send(*events(300))
+    run_until_idle(worker)
+    world.log.expel(worker.services.source)
+    pointer, journal = world.store.current("shop"), world.store.journal("shop")
+    key = (pointer.version, pointer.digest)
+    journal.write(key, journal.read(key)[:-7])
+    world.send(*events(20, seed=1))
+    run_until_idle(world.worker())
+    assert world.store.load("shop")[1].version == learned(world)
+
+
+def test_another_secret_is_told_in_the_history_and_learning_goes_on(tmp_path):
+    world = guarded(tmp_path)
+    worker = world.worker()
+    world.send(*events(100))
+    run_until_idle(worker)
+    world.log.expel(worker.services.source)
+    world.store._secret = b"8" * 32
+    world.send(*events(1, seed=1))
+    run_until_idle(world.worker())
+    reasons = [line["reason"] for line in world.store.history("shop") if line["what"] == "adopted"]
+    assert len(reasons) == 1
+    assert "the store's secret is another one" in reasons[0]
+    assert world.store.claim("shop").checkpoint.next == 101
+
+
+def test_a_snapshot_tells_how_many_events_held_out_it_and_the_start_order_as_people_did(tmp_path):
+    world = guarded(tmp_path)
+    worker = world.worker()
+    world.send(*events(1000))
+    run_until_idle(worker)
+    _, snapshot = world.store.load("shop")
+    figures = snapshot.progress
+    (partition,) = worker.partitions.values()
+    model = partition.models.loaded["shop"]
+    at_start = margins_on(model.first_metric(), model._window.kept, world.catalogue.features)
+    assert 0.5 < figures["held_out_right"] <= 1
+    assert figures["held_out_right"] > figures["held_out_right_at_start"]
+    # It is measured at decisions, after which a few more events were held out.
+    assert figures["held_out_right_at_start"] == pytest.approx((at_start > 0).mean(), abs=0.1)

@@ -1,0 +1,100 @@
+"""An approximate index: most of the nearest items, compared exactly; made behind, and swapped in as a whole."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from omdml.errors import ConfigurationError
+from omdml.retrieval.cells import faiss
+from omdml.workers.node.galleries.bridge import Bridge, Spread
+from omdml.workers.node.galleries.gallery import Gallery, Query
+from omdml.workers.node.galleries.indexing import is_approximate
+from tests.integration.waiting import until
+from tests.support.galleries import features, metric, one
+from tests.support.nodes import assert_exact, serves
+from tests.support.shops import Shop
+
+ROWS = 6_000
+
+
+@pytest.fixture(scope="module")
+def table():
+    return features(ROWS)
+
+
+@pytest.fixture(scope="module")
+def exact(table):
+    return Gallery(metric(), table)
+
+
+@pytest.fixture(scope="module")
+def near(exact):
+    return exact.with_cells()
+
+
+def found(index, exact, queries, k=10):
+    """The share of the exact answers that an index finds; each distance that it says is exact."""
+    shares = []
+    for query in queries:
+        hits, right = index.nearest(query, k), exact.nearest(query, k)
+        every = exact.nearest(query, ROWS)
+        distances = dict(zip(every.rows.tolist(), every.distances.tolist(), strict=True))
+        assert np.allclose(hits.distances, [distances[row] for row in hits.rows.tolist()], rtol=1e-4, atol=1e-5)
+        assert np.all(np.diff(hits.distances) >= 0)
+        shares.append(len(set(hits.rows.tolist()) & set(right.rows.tolist())) / len(right.rows))
+    return float(np.mean(shares))
+
+
+def test_most_of_the_nearest_items_are_found(near, exact):
+    assert found(near, exact, [one(row) for row in range(0, ROWS, 400)]) > 0.9
+
+
+def test_items_that_a_filter_leaves_out_are_no_answers(near, exact):
+    among = np.random.default_rng(0).random(ROWS) < 0.5
+    hits = near.nearest(Query(np.array([3]), among=among), 20)
+    assert among[hits.rows].all()
+    assert 3 not in hits.rows
+    assert found(near, exact, [Query(np.array([row]), among=among) for row in range(0, ROWS, 900)]) > 0.9
+
+
+def test_if_a_filter_leaves_few_items_the_answer_is_exact(near, exact):
+    among = np.zeros(ROWS, np.bool_)
+    among[::97] = True
+    query = Query(np.array([3]), among=among)
+    assert near.nearest(query, 30).rows.tolist() == exact.nearest(query, 30).rows.tolist()
+
+
+def test_items_that_came_later_are_answers_at_once(table):
+    grown = Gallery(metric(), {name: x[:-50] for name, x in table.items()}).with_cells().grown(table)
+    assert grown.outside == 50
+    near = grown.nearest(Query(np.empty(0, np.int64), {name: x[-1:] for name, x in table.items()}), 3)
+    assert near.rows[0] == ROWS - 1
+    assert near.distances[0] < 1e-6
+
+
+def test_a_new_metric_orders_what_the_old_cells_hold(table, near):
+    old, new = metric(), metric(1, metric(), 0.02)
+    bridge, whole = Bridge(near, old, new, table, Spread(table)), Gallery(new, table)
+    assert found(bridge, whole, [one(row) for row in range(0, ROWS, 900)]) > 0.9
+
+
+def test_the_index_is_made_behind_each_version(tmp_path, monkeypatch):
+    monkeypatch.setattr("omdml.retrieval.cells.LEAST_ROWS", 10)
+    shop = Shop(tmp_path)
+    with shop.serving(patience_s=0.0, approximate=lambda model: True) as node:
+        until(lambda: is_approximate(node.view()))
+        shop.learn()
+        until(serves(node, shop.publish()))
+        until(lambda: node.view().origin is None and is_approximate(node.view()))
+        assert node.view().snapshot.version == shop.learner.version
+        # So few items that the nearest cells are all there are.
+        assert_exact(shop, node.search(ids=["i3"]), "i3")
+
+
+def test_without_faiss_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'omdml\[approximate\]'"):
+        faiss()

@@ -1,0 +1,152 @@
+"""Searches that come at once: one scan answers many of them, and each gets what it would have got alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import httpx
+import pytest
+
+from omdml.workers.node.galleries.gallery import AT_ONCE
+from omdml.workers.node.searching import shared_scans
+from omdml.workers.node.searching.answers import Page
+from omdml.workers.node.searching.options import PLAIN, SearchError
+from omdml.workers.node.searching.shared_scans import Asked, SharedScans
+from tests.support.shops import Shop, asking
+
+ASKED = Asked(5, None, Page(), PLAIN)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    shop = Shop(tmp_path)
+    shop.learn()
+    return shop
+
+
+@pytest.fixture
+def node(shop):
+    with shop.serving() as node:
+        yield node
+
+
+@pytest.fixture(params=["on the event loop", "in threads"])
+def scans(request, node, monkeypatch):
+    """Of each scan, how many searches it answered."""
+    if request.param == "in threads":
+        monkeypatch.setattr(shared_scans, "INLINE_WORK", 0)
+    counts, real = [], node.answers_together
+
+    def counted(view, searches, *options):
+        counts.append(len(searches))
+        return real(view, searches, *options)
+
+    monkeypatch.setattr(node, "answers_together", counted)
+    return counts
+
+
+def searched(node, ids, asked=lambda number: ASKED, most_scans=None):
+    """What searches answer that all come in one turn of the loop, or their errors."""
+    view, searches = node.view("shop"), SharedScans(node)
+    searches._most_scans = most_scans or searches._most_scans
+
+    async def ask():
+        waits = [searches.answers(view, [node.query(view, [one], None, None, None)], asked(number))
+                 for number, one in enumerate(ids)]  # fmt: skip
+        return await asyncio.gather(*waits, return_exceptions=True)
+
+    return asyncio.run(ask())
+
+
+def alone(node, one, asked=ASKED):
+    view = node.view("shop")
+    return node.answers(view, [node.query(view, [one], None, None, None)], *asked)
+
+
+def test_searches_that_come_at_once_get_what_each_gets_alone(node, scans):
+    ids = [f"i{number}" for number in range(40)]
+    found = searched(node, ids)
+    assert [one.answers for one in found] == [alone(node, one).answers for one in ids]
+    assert scans == [AT_ONCE, AT_ONCE, 8]
+
+
+def test_only_searches_that_ask_for_the_same_share_a_scan(node, scans):
+    ids = [f"i{number}" for number in range(20)]
+    kinds = [ASKED, ASKED._replace(k=3), ASKED._replace(page=Page(2)), ASKED._replace(page=Page(0, ("i3", "i7")))]
+    found = searched(node, ids, lambda number: kinds[number % 4])
+    assert scans == [5] * 4
+    for number, one in enumerate(found):
+        assert one.answers == alone(node, ids[number], kinds[number % 4]).answers
+
+
+def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(node, monkeypatch):
+    monkeypatch.setattr(shared_scans, "INLINE_WORK", 0)
+    ids, first, going_on = [f"i{number}" for number in range(12)], threading.Event(), threading.Event()
+    real, counts = node.answers, []
+
+    def slow(view, queries, *options):
+        first.set()
+        assert going_on.wait(30)
+        return real(view, queries, *options)
+
+    monkeypatch.setattr(node, "answers", slow)
+    monkeypatch.setattr(node, "answers_together", lambda view, searches, *options: counts.append(len(searches)) or [])
+    monkeypatch.setattr(shared_scans, "_settle", lambda group, found: [one.set_result(None) for one in group.answers])
+    view, searches = node.view("shop"), SharedScans(node)
+    searches._most_scans = 1
+
+    async def ask():
+        def search(one):
+            return asyncio.ensure_future(searches.answers(view, [node.query(view, [one], None, None, None)], ASKED))
+
+        waits = [search(ids[0])]
+        await asyncio.to_thread(first.wait)
+        for one in ids[1:]:
+            # Each comes in a turn of its own.
+            waits.append(search(one))
+            await asyncio.sleep(0)
+        going_on.set()
+        await asyncio.gather(*waits)
+
+    asyncio.run(ask())
+    assert counts == [11]
+
+
+def test_a_search_that_cannot_be_answered_is_refused_and_the_others_are_answered(node, scans, monkeypatch):
+    real = type(node.view("shop")).search_each
+
+    def fails(view, queries, *options):
+        if any(query.rows.tolist() == [3] for query in queries):
+            raise SearchError("too large", "not_finite")
+        return real(view, queries, *options)
+
+    monkeypatch.setattr(type(node.view("shop")), "search_each", fails)
+    found = searched(node, [f"i{number}" for number in range(6)])
+    errors = [number for number, one in enumerate(found) if isinstance(one, SearchError)]
+    assert errors == [3]
+    assert [len(one.answers[0]) for number, one in enumerate(found) if number != 3] == [5] * 5
+
+
+def test_every_search_of_a_group_is_counted(node, scans):
+    def count():
+        return node.metrics.registry.get_sample_value(
+            "omdml_node_searches_total", {"model": "shop", "exact": "true", "via": "gallery"}
+        )
+
+    before = count() or 0
+    searched(node, [f"i{number}" for number in range(10)])
+    assert count() - before == 10
+
+
+def test_many_clients_over_http_get_their_own_answers(shop, node):
+    with asking(node) as client:
+        base = str(client.base_url)
+        expected = {f"i{n}": shop.expected(shop.learner.version, f"i{n}", 5)[0] for n in range(60)}
+
+        async def ask():
+            async with httpx.AsyncClient(base_url=base) as many:
+                return await asyncio.gather(*(many.get("/search", params={"id": one, "k": 5}) for one in expected))
+
+        for one, response in zip(expected, asyncio.run(ask()), strict=True):
+            assert [hit["id"] for hit in response.json()["items"]] == expected[one]

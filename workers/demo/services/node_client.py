@@ -1,0 +1,63 @@
+"""A node as the demo's people see it, whether its model tells tasks apart or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from omdml.client import Answer, Client, Live
+from omdml.errors import ConfigurationError, ParameterError
+from omdml.feedback import AnyFeedback
+
+# Seconds for an answer, and for trying again: a demo that lost its node says so soon.
+TIMEOUT_S, RETRY_S = 10.0, 2.0
+
+
+class NodeClient:
+    """Asks one node.
+
+    Parameters
+    ----------
+    url
+        ``http://host:port``, or ``https://host``.
+    token
+        The node's, if it has one.
+    retry_s
+        Seconds after which no further attempt begins.
+
+    Raises
+    ------
+    ConfigurationError
+        The URL is none.
+    ClientError
+        From every method: out of reach, or refused.
+    """
+
+    def __init__(self, url: str, token: str = "", retry_s: float = RETRY_S) -> None:
+        try:
+            self._client = Client(url, token, timeout_s=TIMEOUT_S, retry_s=retry_s)
+        except ParameterError as error:
+            raise ConfigurationError(str(error)) from error
+        self._tasks: dict[str, Sequence[str]] = {}
+
+    def search(self, model: str, query: str, k: int, task: str | None = None) -> Answer:
+        """The ``k`` items closest to the item ``query``, in the sense of a task if the model tells tasks apart."""
+        sense = task if task is not None and task in self._tasks_of(model) else None
+        return self._client.search(query, k, task=sense, model=model)
+
+    def _tasks_of(self, model: str) -> Sequence[str]:
+        """Asked for once: a model's tasks stay what they are."""
+        if model not in self._tasks:
+            self._tasks[model] = self.models()[model].tasks
+        return self._tasks[model]
+
+    def send(self, events: Iterable[AnyFeedback]) -> None:
+        """Post feedback; returns when the node has it on disk, or in Kafka."""
+        self._client.feedback(*events)
+
+    def models(self, since: float = 0.0) -> dict[str, Live]:
+        """The models that the node knows, by name; their freshness is that of what went live after ``since``."""
+        return {live.model: live for live in self._client.models(since)}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()

@@ -1,0 +1,95 @@
+"""Child processes that never outlive this one, and ports for them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from omdml.errors import OmdmlError
+
+PR_SET_PDEATHSIG = 1
+LAST_LINES = 15
+# Seconds from SIGTERM to SIGKILL.
+STOP_S = 5.0
+# Below the ports that Linux gives to clients, which could end up connected to themselves.
+PORTS = range(20_000, 32_000)
+# It is loaded here, because nothing may be loaded between fork and exec.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class ProcessError(OmdmlError):
+    """A process of the demo that ended, or did not become ready."""
+
+    reason = "process"
+
+
+class Child:
+    """A process with its output in a file.
+
+    It runs in a session of its own, so that Ctrl-C in a terminal reaches only us, and the kernel kills it when we are
+    gone, whatever ended us. The kernel watches the *thread* that started it: start children from the main thread.
+
+    Parameters
+    ----------
+    folder
+        Where ``<name>.log`` is written.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self.name, self.log = name, folder / f"{name}.log"
+        parent = os.getpid()
+
+        def end_with_parent() -> None:
+            _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            # The parent may have ended between fork and prctl.
+            if os.getppid() != parent:
+                os._exit(1)
+
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+
+    def check(self, wait_s: float = 0.0) -> None:
+        """Raise ProcessError, with its last words, when it has ended or does so within ``wait_s``."""
+        with suppress(subprocess.TimeoutExpired):
+            raise self.error(f"ended with exit code {self._process.wait(wait_s)}")
+
+    def error(self, what: str) -> ProcessError:
+        """An error about it that quotes the end of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        output = "\n".join(["its last lines:", *(f"  {line}" for line in lines)]) if lines else "it wrote nothing"
+        return ProcessError(f"{self.name} {what}; {output}")
+
+    def stop(self) -> None:
+        """Ask it to end, then make it."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on; raises ProcessError if none is found."""
+    for port in random.SystemRandom().sample(PORTS, 200):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ProcessError(f"200 ports tried between {PORTS.start} and {PORTS.stop} are all in use: end some servers")

@@ -1,0 +1,124 @@
+"""Whether learning can resume from what is saved, and from where."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from omdml.errors import ConfigurationError, CorruptError
+from omdml.streams.extents import Extent
+from omdml.streams.protocols.store import ModelPosition, Store
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.configuration.wording import amount
+from omdml.workers.doctor.findings import Remark, error, warning
+from omdml.workers.doctor.remarks import gathered
+
+# Spent on all models, because thousands of checkpoints take longer.
+LOOK_S = 10.0
+# A new model is live for a second or two before it is saved.
+YOUNG_S = 60.0
+
+
+class Seen:
+    """What was seen of all checkpoints, by kind of problem and by model."""
+
+    def __init__(self, extents: Sequence[Extent]) -> None:
+        self.extents = {extent.partition: extent for extent in extents}
+        self.topics = {extent.partition.topic_id for extent in extents}
+        self.waits: dict[str, str] = {}
+        self.misfit: dict[str, str] = {}
+        self.fell_back: dict[str, str] = {}
+        self.beyond: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
+        self.now = time.time()
+        self.looked = self.sound = 0
+
+    def look(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
+        """Sort one model in; its position was asked for before."""
+        spec = specs.find(name)
+        if spec is None:
+            return
+        try:
+            checkpoint = store.peek(name)
+            if checkpoint:
+                spec.resumed(checkpoint)
+        except CorruptError as problem:
+            self.waits[name] = waits(name, f"its checkpoint cannot be read ({problem})")
+        except ConfigurationError as problem:
+            self.misfit[name] = str(problem)
+        else:
+            if checkpoint:
+                self.sound += 1
+                self._place(name, position, checkpoint.next)
+            elif position:
+                self.waits[name] = waits(name, "no checkpoint of it can be read, all are damaged")
+            elif (live := store.current(name)) and live.version and self.now - live.published_at > YOUNG_S:
+                self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone")
+
+    def _place(self, name: str, position: ModelPosition | None, resumed: int) -> None:
+        """Hold a model's position against the log, and against the checkpoint that could be read."""
+        if position is None:
+            return
+        home, offset = position
+        extent = self.extents.get(home)
+        if resumed < offset and extent and resumed < extent.begin:
+            why = f"its newest checkpoint is damaged, the one before it ends at offset {resumed:,}, and the log begins "
+            self.waits[name] = waits(name, f"{why}at {extent.begin:,}")
+        elif resumed < offset:
+            self.fell_back[name] = (
+                f"model {name}: its newest checkpoint is damaged. A worker goes on from the one before it, at offset "
+                f"{resumed:,} of partition {home.number}, and learns again what came since. Let a worker run, and look "
+                "for what damaged the store (disk, memory, another program)"
+            )
+        if extent is None and self.topics and home.topic_id not in self.topics:
+            self.elsewhere[name] = (
+                f"model {name}: learned from log {home.topic_id}, but the configured one is "
+                f"{', '.join(sorted(self.topics))}: it was created again, or is another one. Correct [log], or have "
+                "workers begin at the beginning of this log: omdml worker --accept-gap"
+            )
+        elif extent and offset > extent.end:
+            self.beyond[name] = (
+                f"model {name}: learned up to offset {offset:,} of partition {home.number}, but the log ends at "
+                f"{extent.end:,}: it was cut, or is an older copy. New events below {offset:,} are skipped. Bring the "
+                f"log back, or learn what it holds now: omdml replay --model {name} --publish --replace"
+            )
+
+    def remarks(self) -> list[Remark]:
+        """The remarks on all models, errors before warnings."""
+        errors = (self.waits, self.beyond, self.elsewhere, self.misfit)
+        remarks = [remark for problems in errors for remark in gathered(problems, error)]
+        return remarks + gathered(self.fell_back, warning)
+
+
+def waits(name: str, why: str) -> str:
+    """What is told of a model whose events wait in the log."""
+    return (
+        f"model {name} waits: {why}. Its events stay in the log and the mark below them, other models go on. Restore "
+        f"the store from a backup, or learn the model again: omdml replay --model {name} --publish --replace; or begin "
+        f"it again: omdml models reset {name}"
+    )
+
+
+def look_at_checkpoints(
+    specs: Specs, store: Store, names: Sequence[str], extents: Callable[[], Sequence[Extent]], look_s: float = LOOK_S
+) -> Seen:
+    """What is saved of these models, held against the configuration and the log, as far as ``look_s`` allows.
+
+    The log is asked how far it reaches after the store: it only grows, so nothing sound lies beyond its end.
+    """
+    positions = store.positions(names)
+    seen, until = Seen(extents()), time.monotonic() + look_s
+    for name in names:
+        if time.monotonic() >= until:
+            break
+        seen.looked += 1
+        seen.look(name, specs, store, positions.get(name))
+    return seen
+
+
+def checkpoints(seen: Seen, count: int) -> str | list[Remark]:
+    """What is wrong with what is saved of so many models."""
+    among = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
+    if not seen.sound and not seen.remarks():
+        return f"nothing is saved yet{among}"
+    return seen.remarks() or f"{amount(seen.sound, 'model')} can be resumed with this configuration{among}"

@@ -1,0 +1,208 @@
+"""Settings of the log and of the store under which something may be lost, each with what to do about it.
+
+They are warnings: events are learned all the same, until a broker, a server or a machine goes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from omdml.streams.addresses import SCHEMES, masked
+from omdml.streams.kafka.safety import TopicSafety, offsets_kept_s, topic_safety
+from omdml.streams.kafka.topic import look_up
+from omdml.streams.stores.redis.safety import ServerSafety, server_safety
+from omdml.workers.configuration.config import FileLog, KafkaLog
+from omdml.workers.doctor.findings import Remark, warning
+from omdml.workers.wiring.dead_letters import letters_topic
+from omdml.workers.wiring.kafka_topic import connection
+from omdml.workers.wiring.router import routed_topics
+
+DAY_S = 86_400
+# A worker that ends on a Friday is fixed before its events are gone.
+SAFE_RETENTION_S = 7 * DAY_S
+RELEARNED = "workers notice that by the server's run, and learn again from the log what it forgot"
+
+
+def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
+    """What the log, its dead letters and the topics that are routed into it may lose; raises SourceError."""
+    if isinstance(log, FileLog):
+        return f"{log.path} is as safe as its disk"
+    options, feedback = connection(log), topic_safety(connection(log), log.topic)
+    remarks = [*unsafe_topic(log.topic, feedback)]
+    if look_up(options, letters := letters_topic(log)):
+        remarks += unsafe_topic(letters, topic_safety(options, letters), LETTERS)
+    for origin in routed_topics(log):
+        if look_up(options, origin):
+            safety = topic_safety(options, origin)
+            remarks += [
+                *unsafe_topic(origin, safety, ROUTED),
+                *forgotten_routers(origin, safety, offsets_kept_s(options)),
+            ]
+    return [warning(text) for text in remarks] or (
+        f"{feedback.replicas} copies, {feedback.min_insync} of them acknowledge, events are kept {kept_for(feedback)}"
+    )
+
+
+def safety_of(url: str) -> ServerSafety | None:
+    """What the server at this address promises, None if it is no server; raises StoreError."""
+    return server_safety(url) if url.partition(":")[0] in SCHEMES else None
+
+
+def of_store(url: str, safety: ServerSafety | None) -> str | list[Remark]:
+    """Settings under which the store may lose writes that it acknowledged."""
+    if safety is None:
+        return f"{masked(url)} is as safe as its disk"
+    return [warning(text) for text in unsafe_server(safety)] or safe_server(safety)
+
+
+class Use(NamedTuple):
+    """What a topic is for: what its records are called, what their loss leads to, and their early deletion."""
+
+    records: str
+    after_loss: str
+    after_deletion: str
+
+
+FEEDBACK = Use(
+    "events",
+    "these events are lost, and workers stop until they are started with --accept-gap",
+    "what is deleted before it is learned stops the workers with a gap, and no replay reaches further back",
+)
+LETTERS = Use(
+    "dead letters",
+    "these letters are lost, with the events that they hold for omdml letters resend",
+    "a letter that is deleted can be neither explained nor sent again",
+)
+ROUTED = Use(
+    "events",
+    "these events are lost, and routers stop until they are started with --accept-gap",
+    "what is deleted before it is routed stops the routers with a gap",
+)
+
+
+def forgotten_routers(topic: str, safety: TopicSafety, kept_s: float | None) -> Iterator[str]:
+    """Whether Kafka may forget what of a topic was routed while it still holds it.
+
+    Parameters
+    ----------
+    kept_s
+        For how long a group's offsets outlive its last member; None if that may not be asked.
+    """
+    if kept_s is not None and (safety.retention_s is None or safety.retention_s > kept_s):
+        held = "for ever" if safety.retention_s is None else f"for {duration(safety.retention_s)}"
+        yield (
+            f"topic {topic!r} keeps events {held}, but Kafka forgets what of them was routed {duration(kept_s)} after "
+            "the last router ended: routers that are started later stop, and ask where to go on (--begin); raise the "
+            "brokers' offsets.retention.minutes, or keep a router running"
+        )
+
+
+def unsafe_topic(topic: str, safety: TopicSafety, use: Use = FEEDBACK) -> Iterator[str]:
+    """What is unsafe about a topic, a sentence each."""
+    set_it = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
+    if safety.replicas == 1:
+        yield (
+            f"topic {topic!r} has one copy of each partition: {use.records} are lost with their broker, and nothing is "
+            "learned while it is down; give it three (kafka-reassign-partitions.sh)"
+        )
+    elif safety.min_insync == 1:
+        yield (
+            f"topic {topic!r} has {safety.replicas} copies, and min.insync.replicas is 1: what one broker alone "
+            f"has is acknowledged, and lost with it; {set_it} min.insync.replicas=2"
+        )
+    elif safety.min_insync >= safety.replicas:
+        yield (
+            f"topic {topic!r} has {safety.replicas} copies, and min.insync.replicas is {safety.min_insync}: senders "
+            f"are refused as soon as one broker is down; {set_it} min.insync.replicas={safety.replicas - 1}, or give "
+            "it another copy"
+        )
+    if safety.unclean_election:
+        yield (
+            f"topic {topic!r} has unclean.leader.election.enable=true: a broker that lacks acknowledged events may "
+            f"lead, and {use.after_loss}; {set_it} unclean.leader.election.enable=false"
+        )
+    if "compact" in safety.cleanup_policy:
+        yield (
+            f"topic {topic!r} has cleanup.policy={safety.cleanup_policy}, which drops all but the newest of a key; "
+            f"{set_it} cleanup.policy=delete"
+        )
+    yield from _short_retention(topic, safety, use, set_it)
+
+
+def _short_retention(topic: str, safety: TopicSafety, use: Use, set_it: str) -> Iterator[str]:
+    if safety.retention_s is not None and safety.retention_s < SAFE_RETENTION_S:
+        yield (
+            f"topic {topic!r} deletes {use.records} after {duration(safety.retention_s)}, expected 7 days or more: "
+            f"{use.after_deletion}; "
+            f"{set_it} retention.ms=-1 keeps them for ever"
+        )
+    if safety.retention_bytes is not None:
+        yield (
+            f"topic {topic!r} keeps {safety.retention_bytes:,} bytes a partition, and deletes what is older, however "
+            f"new it is: {use.after_deletion}; {set_it} retention.bytes=-1"
+        )
+
+
+def kept_for(safety: TopicSafety) -> str:
+    """How long the log keeps events, in words."""
+    if safety.retention_s is None:
+        return "for ever"
+    return f"for {duration(safety.retention_s)}: no replay, and no backup of the store, may reach back further"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the largest unit that makes it one or more."""
+    units = (("day", DAY_S), ("hour", 3600), ("minute", 60), ("second", 1))
+    unit, length_s = next((each for each in units if seconds >= each[1]), units[-1])
+    count = f"{seconds / length_s:.3g}"
+    return f"{count} {unit}{'' if count == '1' else 's'}"
+
+
+def unsafe_server(safety: ServerSafety) -> Iterator[str]:
+    """What is unsafe about a server, a sentence each."""
+    if safety.is_replica:
+        yield "it is a replica: workers cannot write to it; name the primary in store.url"
+    if not safety.append_only:
+        yield _without_append_only(safety.save)
+    elif safety.fsync == "no":
+        yield (
+            "appendfsync is no: if its machine goes down, all is lost that the operating system had not written yet, "
+            f"often half a minute; {RELEARNED}; set appendfsync everysec"
+        )
+    if safety.policy.startswith("allkeys"):
+        yield (
+            f"maxmemory-policy {safety.policy} drops what was learned if memory is short; set noeviction, or one of "
+            "volatile-*"
+        )
+    if safety.replicas and safety.min_replicas == 0:
+        yield (
+            f"it has {safety.replicas} replicas and waits for none: one that takes over lacks the newest writes; "
+            f"{RELEARNED}, and nodes may go back by some versions meanwhile; min-replicas-to-write 1 and "
+            "min-replicas-max-lag bound by how much"
+        )
+
+
+def _without_append_only(save: str | None) -> str:
+    if save:
+        longest = max(int(seconds) for seconds in save.split()[::2])
+        return (
+            f"appendonly is no, save points are {save!r}: after a crash it lacks what came since the last one, up to "
+            f"{duration(longest)} or more; {RELEARNED}; set appendonly yes"
+        )
+    points = "it has no save points" if save == "" else "whether it has save points this user may not ask"
+    return (
+        f"appendonly is no, and {points}: a restart may forget every model. Workers then stop, until the store is "
+        "restored, or omdml topics rewind has the whole log learned again; set appendonly yes"
+    )
+
+
+def safe_server(safety: ServerSafety) -> str:
+    """What a safe server may lose all the same."""
+    if safety.fsync == "always":
+        return "every write is on disk before it is acknowledged"
+    if safety.fsync is None:
+        return "appendonly is yes; which appendfsync it has, and which save points, this user may not ask"
+    return (
+        f"appendonly is yes, appendfsync {safety.fsync}: if its machine goes down, the last second is lost; {RELEARNED}"
+    )

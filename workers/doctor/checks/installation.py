@@ -1,0 +1,188 @@
+"""Checks of an installation, each with what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from omdml.errors import ConfigurationError, StoreRefused
+from omdml.streams.addresses import masked
+from omdml.streams.catalogues.redis.place import is_redis_url
+from omdml.streams.files.reader import has_begun
+from omdml.streams.placement import Placement
+from omdml.streams.protocols.store import Store
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.redis.client import check_eviction
+from omdml.workers.configuration.access import check_reach
+from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, NodeConfig
+from omdml.workers.configuration.process import address
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.configuration.wording import amount
+from omdml.workers.doctor.checks import durability
+from omdml.workers.doctor.checks.checkpoints import checkpoints
+from omdml.workers.doctor.checks.letters import unsent
+from omdml.workers.doctor.checks.partitions import partitions
+from omdml.workers.doctor.checks.rate_check import inert_rates
+from omdml.workers.doctor.checks.senders import advise, look_at_senders
+from omdml.workers.doctor.checks.serving import serving
+from omdml.workers.doctor.checks.waiting_events import cannot_come, file_log, is_no_log, log_to_come
+from omdml.workers.doctor.facts import Facts
+from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, look, warning
+from omdml.workers.wiring.feedback_log import newest_events, open_sink, open_source
+from omdml.workers.wiring.models import open_catalogues
+
+
+def examine(configuration: Configuration) -> Iterator[Finding]:
+    """Look at versions, catalogues, models, log and store; one finding after the other."""
+    facts = Facts(configuration)
+    yield from look("versions", _versions)
+    yield from look("catalogues", lambda: _catalogues(configuration))
+    yield from look("models", lambda: _models(facts.specs))
+    yield from look("rates", lambda: _rates(facts.specs))
+    log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(facts))
+    yield from (*log, *store)
+    facts.readable = all_well(log)
+    readable = configuration.log if facts.readable else None
+    if readable:
+        yield from look("log's safety", lambda: durability.of_log(readable))
+    yield from judge(facts, all_well(store))
+    if all_well(store):
+        yield from look("store's secret", lambda: _secret(facts.store))
+    if all_well(store) and isinstance(readable, KafkaLog):
+        yield from look("senders", lambda: _senders(facts, readable))
+    yield from look("node", lambda: _node(configuration.node))
+
+
+def judge(facts: Facts, stored: bool) -> Iterator[Finding]:
+    """Look at the facts that ``omdml status`` shows as well; ``stored`` if the store can be asked."""
+    log, url = facts.configuration.log, facts.configuration.store.url
+    if facts.readable:
+        yield from look("letters", lambda: _letters(facts))
+    if stored:
+        yield from look("store's safety", lambda: durability.of_store(url, facts.safety))
+        yield from look("checkpoints", lambda: _checkpoints(facts))
+        yield from look("serving", lambda: _serving(facts))
+    if stored and facts.readable and isinstance(log, KafkaLog):
+        yield from look("partitions", lambda: _partitions(facts, log))
+    elif stored and facts.readable and isinstance(log, FileLog) and has_begun(log.path):
+        yield from look("reading", lambda: _reading(facts, log))
+
+
+def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
+    """Look at what needs no server: catalogues in folders, and the models on them."""
+    near = {name: catalogue for name, catalogue in configuration.catalogues.items() if not is_redis_url(catalogue.path)}
+    models = {name: catalogue for name, catalogue in configuration.models.items() if catalogue.catalogue in near}
+    alone = msgspec.structs.replace(configuration, catalogues=near, models=models)
+    opened = look("catalogues", lambda: _catalogues(alone))
+    yield from opened
+    if all_well(opened) and (models or not configuration.models):
+        facts = Facts(alone)
+        yield from look("models", lambda: _models(facts.specs))
+        yield from look("rates", lambda: _rates(facts.specs))
+    yield from look("node", lambda: _node(configuration.node))
+    if far := sorted(configuration.catalogues.keys() - near.keys()):
+        yield Finding("not looked at", Level.OK, f"in Redis: {', '.join(far)}, and the models on it; omdml doctor does")
+
+
+def _versions() -> str:
+    names = ("omdml", "numpy", "numba", "kafka-python", "redis")
+    return ", ".join([f"Python {sys.version.split()[0]}", *(f"{name} {_version(name)}" for name in names)])
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed as a package"
+
+
+def _catalogues(configuration: Configuration) -> str:
+    opened = open_catalogues(configuration)
+    seen = [
+        f"{name}: {catalogue.shown.items:,} items, {sum(catalogue.dims.values()):,} numbers in "
+        f"{len(catalogue.dims)} modalities"
+        for name, catalogue in opened.items()
+    ]
+    return "; ".join(seen) or "none configured"
+
+
+def _models(specs: Specs) -> str:
+    for name in specs.configuration.models:
+        spec = specs.find(name)
+        if spec is not None:
+            spec.fresh()
+    return ", ".join(specs.configuration.models)
+
+
+def _rates(specs: Specs) -> str:
+    specs_of = {name: specs.find(name) for name in specs.configuration.models}
+    inert = [line for name, spec in specs_of.items() if spec
+             for line in inert_rates(name, spec.fresh(), spec.catalogue.features)]  # fmt: skip
+    if inert:
+        raise ConfigurationError("; ".join(inert))
+    return "each model's rate can move what it learns"
+
+
+def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
+    if isinstance(log, FileLog) and not has_begun(log.path):
+        return log_to_come(log.path)
+    open_sink(log).close()
+    if isinstance(log, FileLog):
+        return is_no_log(log.path) or f"{log.path} can be written"
+    source = open_source(log)
+    source.close()
+    return f"topic {log.topic!r} at {log.servers} is there, and fit for feedback"
+
+
+def _store(facts: Facts) -> str | list[Remark]:
+    url, store, names = facts.configuration.store.url, facts.store, facts.names
+    check_eviction(url)
+    if isinstance(store, DirectoryStore) and not store.store_id:
+        return cannot_come(f"store {masked(url)}", store.path) or f"{masked(url)} is made by the first worker"
+    return f"{masked(url)} holds {amount(len(names), 'model')}"
+
+
+def _secret(store: Store) -> str | list[Remark]:
+    try:
+        secret = store.kept_secret()
+    except StoreRefused:
+        return [warning("may not be read with these rights: right for a node, but a worker with them learns nothing")]
+    return "is there: workers hold events out by it" if secret else "none yet: the first worker makes it"
+
+
+def _checkpoints(facts: Facts) -> str | list[Remark]:
+    return checkpoints(facts.saved, len(facts.names))
+
+
+def _serving(facts: Facts) -> str | list[Remark]:
+    return serving(facts.served, len(facts.names))
+
+
+def _letters(facts: Facts) -> str | list[Remark]:
+    return unsent(*facts.letters, time.time())
+
+
+def _reading(facts: Facts, log: FileLog) -> str | list[Remark]:
+    return file_log(log, facts.reading, time.time())
+
+
+def _partitions(facts: Facts, log: KafkaLog) -> str | list[Remark]:
+    return partitions(facts.lines, facts.placement, log.partitioner, bool(facts.workers), facts.since, time.time())
+
+
+def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:
+    lines, positions = facts.lines, facts.store.positions(facts.names)
+    placement = facts.placement or Placement.first(log.partitioner, len(lines))
+    homes = {position.home.topic_id for position in positions.values()}
+    senders = look_at_senders(newest_events(log).records, placement, len(lines))
+    return advise(senders, lines[0].extent.partition.topic_id in homes, time.time())
+
+
+def _node(node: NodeConfig) -> str:
+    host, port = address(node.bind, "node.bind")
+    check_reach(host, node.access)
+    return f"{host}:{port}, {'feedback needs a token' if node.access else 'for this machine only'}"

@@ -1,0 +1,55 @@
+"""Dead letters that are open: how many of each reason, how new, and what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from omdml.streams.letters import Book, Letter
+from omdml.workers.configuration.wording import amount, day, when
+from omdml.workers.doctor.findings import Remark, warning
+
+# Older letters are told of, but are no warning any more.
+FRESH_S = 7 * 86_400.0
+SHOWN = 400  # characters of an error
+
+
+def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
+    """What the letters say.
+
+    Parameters
+    ----------
+    whole
+        Whether the book holds every letter, or only the newest ones.
+    now
+        Seconds since the epoch.
+    """
+    letters = book.open
+    among = "" if whole else f" (among the newest {amount(len(book.letters), 'letter')}; older ones were not looked at)"
+    if not letters:
+        return f"none that is open{among}" if book.letters else "none"
+    letters.sort(key=lambda letter: letter.at or now)
+    fresh = [letter for letter in letters if now - (letter.at or now) < FRESH_S]
+    if not fresh:
+        newest_day = day(letters[-1].at)
+        return f"{counted(letters)} not sent again and not dismissed{among}, none of them newer than {newest_day}"
+    return [warning(f"{counted(letters)} not learned, not sent again and not dismissed{among}. {newest(fresh[-1])}")]
+
+
+def counted(letters: Sequence[Letter]) -> str:
+    """How many events there are of each reason."""
+    reasons = Counter(letter.reason for letter in letters).most_common()
+    counted = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
+    return f"{amount(len(letters), 'event')} ({counted})"
+
+
+def newest(letter: Letter) -> str:
+    """The newest letter as an example, and what to do with all of them."""
+    number, offset = letter.partition.number, letter.offset
+    model = f", model {letter.model}" if letter.model else ""
+    error = letter.error if len(letter.error) <= SHOWN else f"{letter.error[:SHOWN]} ..."
+    return (
+        f"The newest, of {when(letter.at) or 'an unknown time'} at {number}/{offset}{model}, is {letter.reason}: "
+        f"{error}. All of them: omdml letters list --open. One: omdml letters explain {number}/{offset}. "
+        "Once the cause is fixed: omdml letters resend. What nobody can or will fix: omdml letters dismiss"
+    )

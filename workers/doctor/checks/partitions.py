@@ -1,0 +1,104 @@
+"""Whether every partition of a topic is read, by workers that agree with the store on where models live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from omdml.streams.placement import Placement
+from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.checks.waiting_events import BEHIND_S
+from omdml.workers.doctor.findings import Remark, error, warning
+from omdml.workers.operate.topics import Line, advice
+
+
+def partitions(
+    lines: Sequence[Line],
+    placement: Placement | None,
+    partitioner: str,
+    learning: bool,
+    since: Mapping[int, float],
+    now: float,
+) -> str | list[Remark]:
+    """What is wrong with the partitions of a topic.
+
+    Parameters
+    ----------
+    placement
+        Where the store says that models live; None if no worker has read the topic yet.
+    partitioner
+        The configured one.
+    learning
+        Whether any worker is a member of the group.
+    since
+        When the first event that waits in a partition came, by the partition's number, as far as that is known.
+    now
+        Seconds since the epoch.
+    """
+    count = placement.count if placement else len(lines)
+    known, added = lines[:count], lines[count:]
+    remarks = foreign(placement, partitioner) + unread(added, count, len(lines)) + stopped(known)
+    if learning:
+        remarks += unowned([line for line in known if not line.worker and not line.wrong])
+        remarks += behind([line for line in known if line.worker and not line.wrong], since, now)
+    workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
+    by = f"by {', '.join(workers)}" if workers else "no worker reads them now"
+    return remarks or f"{amount(len(lines), 'partition')}, {amount(lag, 'event')} to be learned, {by}"
+
+
+def foreign(placement: Placement | None, partitioner: str) -> list[Remark]:
+    """A partitioner that is not the one by which models were placed."""
+    if placement is None or placement.partitioner == partitioner:
+        return []
+    return [error(f"log.partitioner is {partitioner!r}, but models of this topic live where {placement.partitioner!r} "
+                  "puts them, so no worker starts: set it back, or stop the workers and learn the topic again under "
+                  "the new one: omdml topics rewind")]  # fmt: skip
+
+
+def unread(added: Sequence[Line], count: int, partitions: int) -> list[Remark]:
+    """Partitions that were added since models were placed."""
+    if not added:
+        return []
+    waiting = sum(line.lag for line in added)
+    remark = error if waiting else warning
+    return [remark(f"{numbered(added)} came after models were placed on {count}, and no worker "
+                   f"reads there; {amount(waiting, 'event')} wait: {advice(count, partitions)}")]  # fmt: skip
+
+
+def stopped(known: Sequence[Line]) -> list[Remark]:
+    """Partitions that workers cannot go on with, by what is wrong with them."""
+    alike: dict[str, list[Line]] = {}
+    for line in known:
+        if line.wrong:
+            alike.setdefault(line.wrong, []).append(line)
+    return [error(f"{numbered(lines)}: {wrong}; {amount(sum(line.lag for line in lines), 'event')} wait there")
+            for wrong, lines in alike.items()]  # fmt: skip
+
+
+def numbered(lines: Sequence[Line]) -> str:
+    """The numbers of these partitions, as a list for a sentence."""
+    return f"partition{'s' * (len(lines) > 1)} {', '.join(str(line.extent.partition.number) for line in lines)}"
+
+
+def unowned(lines: Sequence[Line]) -> list[Remark]:
+    """Partitions that no worker owns although there are workers."""
+    if not lines:
+        return []
+    waiting = sum(line.lag for line in lines)
+    remark = error if waiting else warning
+    return [remark(f"there are workers, but none owns {numbered(lines)}; {amount(waiting, 'event')} wait there. A "
+                   "rebalance ends within seconds: run this again. If it stays so, a worker's log says why it cannot "
+                   "take the partition")]  # fmt: skip
+
+
+def behind(owned: Sequence[Line], since: Mapping[int, float], now: float) -> list[Remark]:
+    """Partitions whose worker is there, but has not learned and saved what came a while ago."""
+    late = {line.extent.partition.number: line for line in owned
+            if line.lag > 0 and now - since.get(line.extent.partition.number, now) >= BEHIND_S}  # fmt: skip
+    if not late:
+        return []
+    oldest, lines = min(since[number] for number in late), list(late.values())
+    workers, waiting = sorted({line.worker for line in lines}), sum(line.lag for line in lines)
+    return [warning(f"{numbered(lines)} of {', '.join(workers)}: {amount(waiting, 'event')} not learned or not saved, "
+                    f"the first since {when(oldest)} ({span(now - oldest)}). Run this again: if the number does not "
+                    "fall, a model waits (see checkpoints), the store or the dead letters refuse writes, or the "
+                    "process hangs: read its log")]  # fmt: skip

@@ -1,0 +1,126 @@
+"""Whether events wait in the log that nobody takes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from omdml.streams.bounded_files import opened
+from omdml.streams.files.group_state import GroupState
+from omdml.streams.files.log import OFFSET_BITS, reaching
+from omdml.streams.files.reader import LogReader, open_log
+from omdml.streams.files.tail import MAX_LINE_BYTES
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import MarkStore
+from omdml.workers.configuration.config import FileLog
+from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.findings import Remark, error, warning
+
+# At most so many waiting events are counted.
+MOST = 10_000
+# A worker saves once a second, so what waits for longer than this is worth a look.
+BEHIND_S = 60.0
+
+
+class Reading(NamedTuple):
+    """Who reads a log in files, and what waits in it.
+
+    ``reader`` is the number of the worker's process, empty if there is none. ``events`` wait from ``offset`` on,
+    the first since ``since`` (seconds since the epoch, None if that is not known); one more than ``MOST`` is any more.
+    """
+
+    reader: str
+    events: int
+    offset: int
+    since: float | None
+
+
+def look_at_files(config: FileLog, store: MarkStore | None) -> Reading:
+    """Look at a log in files; without a store what waits is told by the commit alone.
+
+    Raises SourceError or GapError if the log cannot be read from where its worker stopped.
+    """
+    log = open_log(config.path)
+    state, partition = GroupState(log, config.group), Partition(log.topic_id, 0)
+    committed, mark = state.read(), store.marks([partition]).get(partition) if store else None
+    known = [offset for offset in (mark, committed.offset if committed else None) if offset is not None]
+    waits = waiting(LogReader(log), min(known, default=log.oldest() << OFFSET_BITS))
+    return Reading(state.reader(), *waits)
+
+
+def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark]:
+    """What is wrong with how a log in files is read."""
+    reader, count, first, oldest = reading
+    if not count:
+        return f"everything in {config.path} is learned and saved; " + (
+            f"process {reader} reads it" if reader else "no worker reads it now"
+        )
+    events = (
+        f"{'more than ' * (count > MOST)}{amount(min(count, MOST), 'event')} in {config.path} from offset {first} on"
+    )
+    since = f", the first since {when(oldest)} ({span(now - oldest)})" if oldest is not None else ""
+    if not reader:
+        return [error(f"no worker is running (group {config.group!r}), and {events} wait to be learned{since}: start "
+                      "one, omdml worker. If one should be running, its log says why it ended")]  # fmt: skip
+    if oldest is None or now - oldest < BEHIND_S:
+        return f"process {reader} reads {config.path}; {amount(min(count, MOST), 'event')} not yet saved"
+    return [warning(f"process {reader} holds the log, but {events} are not learned or not saved{since}. Run this "
+                    "again: if the number does not fall, a model waits (see checkpoints), the store refuses writes, or "
+                    "the process hangs: read its log")]  # fmt: skip
+
+
+def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
+    """How many events lie at or after an offset (one more than ``MOST`` stands for more), the first one's offset and
+    time."""
+    reader.seek(start)
+    try:
+        records = reader.take(1)
+        if not records:
+            return 0, start, None
+        first, count = records[0], len(records)
+        while count <= MOST and (records := reader.take(MOST)):
+            count += len(records)
+        return min(count, MOST + 1), first.offset, first.timestamp
+    finally:
+        reader.close()
+
+
+def is_no_log(path: str) -> list[Remark]:
+    """A remark on a file that does not begin with JSON, as a feedback log does; nothing is made."""
+    place = Path(path)
+    if not place.is_file():
+        return []
+    with reaching(place), opened(place) as file:
+        line: bytes = file.readline(MAX_LINE_BYTES)
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if line.endswith(b"\n") or len(line) == MAX_LINE_BYTES:
+            return [warning(f"{path}: its first line is no JSON, expected a feedback log with an event a line. If it "
+                            "is another file, set log.path: workers make a dead letter of each of its lines, and "
+                            "feedback is appended to it")]  # fmt: skip
+    return []
+
+
+def log_to_come(path: str) -> str | list[Remark]:
+    """What can be told of a log that nobody opened yet, without making anything."""
+    place = Path(path)
+    if refused := cannot_come(f"feedback log {path}", place):
+        return refused
+    if place.is_file() and place.stat().st_size:
+        return is_no_log(path) or [
+            warning(f"{path} is there, and no worker has read any of it: start one, omdml worker")
+        ]
+    return f"{path} can be written; it begins with the first worker, or the first event"
+
+
+def cannot_come(what: str, path: Path) -> list[Remark]:
+    """A remark on something that is not there yet, if this user may not make it; nothing is made."""
+    place = path.absolute()
+    there = next(folder for folder in (place, *place.parents) if folder.exists())
+    if os.access(there, os.W_OK):
+        return []
+    return [error(f"{what}: {there} cannot be written: give this user the right to")]

@@ -1,0 +1,1 @@
+"""What judges a model: events that are held out, the guard that decides by them, and drift."""

@@ -1,0 +1,373 @@
+"""What must hold before a version goes live: it is sound, near what was allowed, and no worse on events held out.
+
+Decisions are made at certain versions, which the model's size says, and lie in its checkpoint: whether a version may go
+live is a function of the log and the store's secret, whatever the time, the batches or the restarts. What goes live
+between two decisions stays so only if the next one does not find it worse: otherwise the reference is live again.
+Measured with hostile feedback of many kinds (``python -m benchmarks guard``).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.metrics import CosineMetric, Metric
+from omdml.snapshot import metric_to_bytes
+from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.model.judging.held_out_window import HeldEvent, Window, in_pairs, judging, margins_on
+
+Array = NDArray[Any]
+# So many held-out events, and queries among them, must there be before they say anything.
+FEWEST, VOTES = 32, 8
+# The newest events of so many queries overrule the others, if they surely agree: people change their minds.
+NEWEST = 40
+# How many events are held out between two references.
+RENEWAL = 64
+# Of the time, for looks between two decisions.
+SHARE = 0.1
+# So few comparisons after a version that was looked at cannot make it surely worse, whatever they say.
+NEAR = 64
+# Comparisons between two decisions about a small model.
+GRID = 512
+# A small model has at most so many numbers in its metric.
+SMALL = 40_000
+# A large model has up to so many times GRID between two decisions: it takes longer to judge, and to learn.
+STEPS = 4
+# So many times as much again if each decision makes a metric of sums: about 35 ms of 512 coordinates.
+MADE = 4
+
+# What keeps a version from going live: a code that never changes, and the words that every sentence about it has.
+WHY = {
+    "worse": "not as good on",
+    "leap_norm": "the norm of",
+    "leap_spread": "the spread of",
+    "weight_moved": "of the weight moved",
+    "not_finite": "holds values that are not finite",
+}
+
+
+def grid(metric: Metric) -> int:
+    """Comparisons between two decisions: judging takes about a tenth of the time that learning them takes."""
+    if isinstance(metric, CosineMetric):
+        # Its rows come and go as it learns. Their number must not say what is decided on: a guard that resumes knows
+        # a later metric than the one that began.
+        return GRID * min(STEPS * MADE, max(1, MADE * sum(metric.dims.values()) ** 2 // SMALL))
+    numbers = sum(tensor.size for tensor in metric.to_tensors()[0].values())
+    return GRID * min(STEPS, max(1, numbers // SMALL))
+
+
+def next_decision(version: int, step: int) -> int:
+    """The first version after this one to be decided on: powers of two up to a step, then every step."""
+    return min(1 << version.bit_length(), step) if version < step else (version // step + 1) * step
+
+
+class Yardstick(msgspec.Struct):
+    """What a model's candidates are compared with, and what the last decision was; its checkpoint keeps this.
+
+    Parameters
+    ----------
+    version
+        Of the reference.
+    renewed
+        Events held out when it was taken.
+    lost
+        Margins, by renewals since the best reference.
+    decided
+        The version that was decided on last.
+    withheld
+        Why it must not go live; empty if it may.
+    sizes, weights
+        Of the last version that was allowed: what is compared with it leaps if these differ much.
+    """
+
+    version: int = 0
+    renewed: int = 0
+    lost: float = 0.0
+    decided: int = 0
+    withheld: str = ""
+    sizes: dict[str, float] = {}
+    weights: list[float] = []
+
+
+class Look(NamedTuple):
+    """What was found out about one metric, which is looked at several times before it goes live."""
+
+    metric: weakref.ref[Metric]
+    sizes: dict[str, float]
+    weights: list[float]
+
+
+class Guard:
+    """Decides about the versions of one model, one after another.
+
+    ``take_back`` says that what went live since the last version that was allowed was judged worse, and that the
+    reference is to be live again. Who published that sets it to False.
+
+    Candidates are compared with a reference, an earlier version that was allowed, which is renewed now and then by one
+    that is about as good. What all renewals lose together stays within ``tolerance``, so that many small steps down
+    never become the measure of the next.
+
+    Parameters
+    ----------
+    reference
+        What to compare with: a new model's start.
+    yardstick
+        What goes with it, if it was kept; changed here.
+    """
+
+    def __init__(self, config: GuardConfig, reference: Metric, yardstick: Yardstick | None = None) -> None:
+        self.config = config
+        self.reference = reference
+        self.reference_bytes = metric_to_bytes(reference)
+        self._newest: Look | None = None
+        self.take_back = False
+        # Decisions by reason, until whoever counts them takes them.
+        self.decisions: Counter[str] = Counter()
+        # The mean gain at the last look, and how far off it may be.
+        self.margin: float | None = None
+        self.doubt = 0.0
+        # Margins of the newest version that was decided on, of the events that judged it; of no others if none did.
+        self.margins: Array = np.empty(0)
+        self.yardstick = yardstick or Yardstick()
+        if yardstick is None:
+            self._allow(reference)
+        self.step = grid(reference)
+        self._looked_at, self._doubted = self.yardstick.decided, ""
+        # A time of the monotonic clock.
+        self._next_look = -math.inf
+        self._deviations = NormalDist().inv_cdf(config.confidence)
+
+    def another(self) -> Guard:
+        """A guard for another model that starts alike: as this one was before its first decision."""
+        twin = copy.copy(self)
+        twin.yardstick, twin.decisions = msgspec.structs.replace(self.yardstick), Counter()
+        return twin
+
+    def next_decision(self, version: int) -> int:
+        """The first version after this one to be decided on."""
+        return next_decision(version, self.step)
+
+    def decide(
+        self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
+    ) -> None:
+        """Decide whether this version, and what comes until the next decision, may go live.
+
+        Parameters
+        ----------
+        window
+            The events held out that judge; those from before people changed their minds are forgotten.
+        held_out
+            How many were held out so far.
+        features
+            The catalogue's, which the events point into.
+        """
+        self.margins = np.empty(0)
+        wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
+        self.decisions[why(wrong)] += 1
+        self.yardstick.decided, self.yardstick.withheld = version, wrong
+        self._looked_at, self._doubted = version, ""
+        if not wrong:
+            self.take_back = False
+            self._allow(candidate)
+
+    def withheld(self, candidate: Metric) -> str:
+        """Why a candidate must not go live, by what was decided last; empty if it may.
+
+        It may if it is sound, the last decision allowed its version, and it is no leap from that one.
+        """
+        if wrong := not_finite(candidate):
+            return wrong
+        return (self.yardstick.withheld or self._leap(candidate)) if self.config.on else ""
+
+    def is_near(self, version: int) -> bool:
+        """Whether a version is so near to one that was looked at that no look at events would tell them apart."""
+        return not self.config.on or (not self._doubted and version - self._looked_at <= NEAR)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time for a look between two decisions."""
+        return time.monotonic() >= self._next_look
+
+    def look(self, candidate: Metric, version: int, window: Window, features: Mapping[str, Array]) -> str:
+        """Why a candidate that was allowed is withheld for the time being; empty if nothing speaks against it.
+
+        Between two decisions a burst may make much worse what the last one allowed. Whether there is time for a look
+        depends on the clock, so looks can only withhold, until the next decision, and leave nothing in the checkpoint.
+        """
+        began = time.monotonic()
+        gain = margins_on(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
+        each = votes(gain, window.asked(len(gain)))
+        enough = len(gain) >= FEWEST and len(each) >= VOTES
+        self._looked_at = version
+        self._doubted = self._worse(each, bool(self._doubted)) if enough else ""
+        self._next_look = began + (time.monotonic() - began) / SHARE
+        return self._doubted
+
+    def _allow(self, candidate: Metric) -> None:
+        _, self.yardstick.sizes, self.yardstick.weights = self._look_at(candidate)
+
+    def _look_at(self, candidate: Metric) -> Look:
+        """Sizes and weights of a metric, computed once."""
+        if self._newest is None or self._newest.metric() is not candidate:
+            self._newest = Look(weakref.ref(candidate), dict(sizes(candidate)), weights(candidate))
+        return self._newest
+
+    def _weigh(
+        self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
+    ) -> str:
+        """Compare on the events held out; if they say nothing, or nothing good, a leap is not let through.
+
+        A candidate is withheld if it is surely worse; the next ones, until one is probably not.
+        """
+        if not window.kept:
+            return self._leap(candidate)
+        margins = self.margins = margins_on(candidate, window.kept, features)
+        gain = margins - self._expected(window.kept, features)
+        asked = window.asked(len(gain))
+        each = votes(gain, asked)
+        if len(gain) < FEWEST or len(each) < VOTES:
+            return self._leap(candidate)
+        if worse := self._worse(each, bool(self.yardstick.withheld)):
+            if not self._minds_changed(gain, asked):
+                # If the last one was withheld, this was done then.
+                self.take_back |= not self.yardstick.withheld
+                return worse
+            first = newest(asked, NEWEST)
+            window.keep_newest(len(gain) - first)
+            window.expect(margins[first:])
+            self._renew(candidate, version, held_out, 0.0)
+            return ""
+        mean, doubt = self._surely(each)
+        if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
+            return leap
+        lost = self.yardstick.lost + mean
+        due = held_out >= self.yardstick.renewed + RENEWAL or mean - doubt > self.config.tolerance
+        if due and mean >= -self.config.tolerance / 2 and lost >= -self.config.tolerance:
+            self._renew(candidate, version, held_out, min(0.0, lost))
+            window.expect(margins)
+        return ""
+
+    def _worse(self, each: Array, withheld: bool) -> str:
+        """In which way a candidate of these votes is not as good as the reference; empty if it is.
+
+        ``withheld``: whether the one before was: then this one does not get the benefit of the doubt.
+        """
+        mean, doubt = self.margin, self.doubt = self._surely(each)
+        # Not ``<``: the mean may be NaN.
+        if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
+            return ""
+        return f"{WHY['worse']} {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+
+    def _surely(self, each: Array) -> tuple[float, float]:
+        """The mean of some votes, and how far off it may be."""
+        return float(each.mean()), self._deviations * float(each.std(ddof=1)) / math.sqrt(len(each))
+
+    def _minds_changed(self, gain: Array, asked: Array) -> bool:
+        """Whether the newest events alone say that the candidate is surely better: people mean something else now.
+
+        Each quarter of them has to say so: what a short burst brought does not reach back far enough.
+        """
+        first = newest(asked, NEWEST)
+        each = votes(gain[first:], asked[first:])
+        if len(each) < NEWEST:
+            return False
+        mean, doubt = self._surely(each)
+        quarters = np.array_split(gain[first:], 4)
+        return mean - doubt > self.config.tolerance and all(quarter.mean() > 0 for quarter in quarters)
+
+    def _renew(self, candidate: Metric, version: int, held_out: int, lost: float) -> None:
+        """Compare with this one from now on."""
+        self.reference, self.reference_bytes = candidate, metric_to_bytes(candidate)
+        self.yardstick.version, self.yardstick.renewed, self.yardstick.lost = version, held_out, lost
+
+    def _expected(self, kept: Sequence[HeldEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
+        """Margins of the reference.
+
+        They are computed for events that came since the last decision, together, and kept with them. How many events
+        share a call changes their last bits, so computing all of them again after a restart would not do, nor would
+        keeping what a look computed.
+        """
+        kept = judging(kept)
+        if in_pairs(kept):
+            return margins_on(self.reference, kept, features)
+        new = np.array([event.expected is None for event in kept], bool)
+        expected = np.array([event.expected or 0.0 for event in kept], np.float64)
+        expected[new] = margins_on(self.reference, [event for event in kept if event.expected is None], features)
+        if keep:
+            for event, margin in zip(kept, expected.tolist(), strict=True):
+                event.expected = margin
+        return expected
+
+    def _leap(self, candidate: Metric) -> str:
+        """What changed too much since the last version that was allowed; empty if nothing did."""
+        before, now = self.yardstick.sizes, self._look_at(candidate)
+        for name, size in now.sizes.items():
+            usual = before.get(name, 0.0)
+            if usual and not usual / self.config.growth <= size <= usual * self.config.growth:
+                return f"{name} went from {usual:.3g} to {size:.3g} at once"
+        moved = weight_moved(self.yardstick.weights, now.weights)
+        return f"{moved:.0%} {WHY['weight_moved']} between modalities at once" if moved > self.config.moved else ""
+
+
+def why(withheld: str) -> str:
+    """The code in :data:`WHY` of what keeps a version from going live; ``ok`` if nothing does."""
+    return next((code for code, words in WHY.items() if words in withheld), "other") if withheld else "ok"
+
+
+def votes(gain: Array, asked: Array) -> Array:
+    """Mean gain of each query (Q,), from that of each event (n,): nobody speaks louder by asking again."""
+    _, query = np.unique(asked, return_inverse=True)
+    means: Array = np.bincount(query, gain) / np.bincount(query) if len(gain) else np.empty(0)
+    return means
+
+
+def newest(asked: Array, queries: int) -> int:
+    """Index of the first of the newest events that together ask so many different queries; 0 if all ask fewer."""
+    seen: set[int] = set()
+    for index in range(len(asked) - 1, -1, -1):
+        seen.add(int(asked[index]))
+        if len(seen) == queries:
+            return index
+    return 0
+
+
+def not_finite(metric: Metric) -> str:
+    """Which tensor holds values that are not finite; empty if none does."""
+    for name, tensor in metric.to_tensors()[0].items():
+        if not np.isfinite(tensor).all():
+            return f"{name} {WHY['not_finite']}"
+    return ""
+
+
+def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
+    """Norm of every tensor, and of a matrix W how many directions it stretches: ``(tr G / |G|_F)^2``, G = W W'."""
+    for name, tensor in metric.to_tensors()[0].items():
+        if name != "weights" and tensor.ndim:
+            yield f"{WHY['leap_norm']} {name}", float(np.linalg.norm(tensor))
+        if tensor.ndim == 2:
+            gram = tensor @ tensor.T if len(tensor) <= tensor.shape[1] else tensor.T @ tensor
+            yield (
+                f"{WHY['leap_spread']} {name} over directions",
+                float(np.trace(gram) / (np.linalg.norm(gram) or 1.0)) ** 2,
+            )
+
+
+def weights(metric: Metric) -> list[float]:
+    """The weight of each modality; empty if the metric has none."""
+    tensor = metric.to_tensors()[0].get("weights")
+    return [] if tensor is None else np.asarray(tensor, np.float64).tolist()
+
+
+def weight_moved(before: list[float], after: list[float]) -> float:
+    """Share of the weight that went from some modalities to others."""
+    return float(np.abs(np.subtract(after, before)).sum() / 2) if before and after else 0.0

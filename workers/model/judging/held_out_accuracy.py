@@ -1,0 +1,45 @@
+"""How many of the events that are never learned a metric orders rightly: what people see the gain by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from omdml.learners import LEARNERS
+from omdml.metrics import Metric, SetMetric
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.workers.model.judging.held_out_window import margins_on
+from omdml.workers.model.judging.hold_out import HoldOut
+
+
+class Order(NamedTuple):
+    """The share of held-out events that a metric orders rightly, and how many events there are."""
+
+    right: float
+    events: int
+
+    def __str__(self) -> str:
+        return f"{self.right:.1%}"
+
+
+def order_right(hold_out: HoldOut, metric: Metric, features: Mapping[str, NDArray[Any]]) -> Order | None:
+    """Ask a metric about what is held out; None if nothing is.
+
+    An event of several comparisons counts once, by the mean of their margins.
+    """
+    margins = margins_on(metric, hold_out.kept, features)
+    return Order(float((margins > 0).mean()), len(margins)) if len(margins) else None
+
+
+def plain_metric(start: Metric, catalogue: Catalogue) -> Metric:
+    """What an installation would search by without omdml: Euclidean distance over all scaled numbers of an item.
+
+    Sets of items have no such distance, so for a metric of sets it is the one that its learner starts with.
+    """
+    if isinstance(start, SetMetric):
+        return start
+    learner = LEARNERS["diagonal"](dims=dict(catalogue.dims))
+    learner.start({name: rows[: catalogue.first] for name, rows in catalogue.features.items()})
+    return learner.metric

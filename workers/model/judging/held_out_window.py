@@ -1,0 +1,188 @@
+"""The held-out events that judge: the newest, with no more of the same than a share; and what they say of a metric."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.comparisons import Judgement
+from omdml.margins import margins, margins_of_sets
+from omdml.metrics import Metric, SetMetric
+
+Array = NDArray[Any]
+# The most events of a window.
+WINDOW = 256
+# The most judged sets of a window: each holds many elements.
+SETS = 64
+# The most comparisons of an event. They are chosen evenly.
+COMPARISONS = 8
+# Shares of the window that one query, and one item, may have.
+OF_A_QUERY, OF_AN_ITEM = 1 / 16, 1 / 8
+# If a catalogue has few items, the shares are so many times what each would have if all came up alike.
+FEW_QUERIES, FEW_ITEMS = 4, 8
+
+
+class HeldEvent(msgspec.Struct, array_like=True):
+    """One event that was not learned: row numbers of its comparisons' items, or of a query's and of judged sets'.
+
+    Parameters
+    ----------
+    relevant
+        How many of the sets after the query's are relevant.
+    expected
+        The margin of the metric that candidates are compared with; None if it has not been asked yet.
+    """
+
+    rows: list[list[int]]
+    relevant: int = 0
+    similar: bool | None = None
+    task: str | None = None
+    expected: float | None = None
+
+
+class Window:
+    """Admits held-out events to those kept; what would exceed a share takes the place of the oldest of the same.
+
+    Shares keep a few senders, or a storm of clicks about a few items, from becoming all that judges. They count events:
+    of a query, in which an item occurs in any role, and, of pairs, as many similar as dissimilar ones of each task,
+    because only together do they say something. If there are both comparisons and pairs, those judge that make up more
+    of the window's opinions (:func:`judging`).
+
+    Parameters
+    ----------
+    kept
+        Oldest first; changed in place.
+    items
+        How many the catalogue began with.
+    sets
+        Whether events judge sets.
+    """
+
+    def __init__(self, kept: list[HeldEvent], items: int, tasks: int = 1, sets: bool = False) -> None:
+        self.kept = kept
+        self._sets = sets
+        self.size = SETS if sets else WINDOW
+        self.limits = {
+            "query": share(self.size, OF_A_QUERY, FEW_QUERIES, items),
+            "item": share(self.size, OF_AN_ITEM, FEW_ITEMS, items),
+            "side": max(1, self.size // (2 * tasks)),
+        }
+        self._keys = [tuple(self._same(event)) for event in kept]
+        self._counts = Counter(key for keys in self._keys for key in keys)
+
+    def add(self, event: HeldEvent) -> None:
+        """Admit an event, which is the newest."""
+        keys = tuple(self._same(event))
+        for key in keys:
+            while self._counts[key] >= self.limits[key[0]]:
+                self._drop(next(index for index, others in enumerate(self._keys) if key in others))
+        self.kept.append(event)
+        self._keys.append(keys)
+        self._counts.update(keys)
+        while len(self.kept) > self.size:
+            self._drop(0)
+
+    def keep_newest(self, count: int) -> None:
+        """Forget all but so many of the events that judge, and what is older; of pairs, so many of either side."""
+        judges = judging(self.kept)
+        wanted = count * (2 if in_pairs(judges) else 1)
+        if len(judges) > wanted:
+            oldest = judges[len(judges) - wanted]
+            for _ in range(next(index for index, event in enumerate(self.kept) if event is oldest)):
+                self._drop(0)
+
+    def expect(self, margins: Array) -> None:
+        """Keep what candidates are compared with from now on: margins of events (n,), nothing of pairs."""
+        judges = judging(self.kept)
+        if not in_pairs(judges):
+            for event, margin in zip(judges, margins.tolist(), strict=True):
+                event.expected = margin
+
+    def asked(self, count: int) -> Array:
+        """What the events ask, a number each; of pairs, which ask nothing, so many different ones."""
+        if in_pairs(judging(self.kept)):
+            return np.arange(count)
+        numbers: dict[Hashable, int] = {}
+        queries = [keys[0] for keys in self._keys if keys[0][0] == "query"]
+        return np.array([numbers.setdefault(query, len(numbers)) for query in queries], np.int64)
+
+    def _drop(self, index: int) -> None:
+        del self.kept[index]
+        self._counts.subtract(self._keys.pop(index))
+
+    def _same(self, event: HeldEvent) -> Iterator[tuple[str, Hashable]]:
+        """What an event may share with others."""
+        if event.similar is not None:
+            yield "side", (event.task, event.similar)
+        else:
+            yield "query", tuple(event.rows[0]) if self._sets else event.rows[0][0]
+        yield from (("item", item) for item in sorted({item for row in event.rows for item in row}))
+
+
+def share(size: int, usual: float, times: int, items: int) -> int:
+    """How many events of a window may be of the same query, or about the same item."""
+    return max(int(size * usual), math.ceil(times * size / max(1, items)))
+
+
+def chosen(rows: Array) -> Array:
+    """At most ``COMPARISONS`` of an event's comparisons (n, w), evenly chosen."""
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), COMPARISONS)).astype(int)]
+
+
+def in_pairs(judges: Sequence[HeldEvent]) -> bool:
+    """Whether events say something only together: each similar pair with a dissimilar one."""
+    return bool(judges) and judges[0].similar is not None
+
+
+def judging(events: Sequence[HeldEvent]) -> list[HeldEvent]:
+    """The events that judge: comparisons, or pairs if more similar ones with a dissimilar one each are there."""
+    pairs = [event for event in events if event.similar is not None]
+    comparisons = [event for event in events if event.similar is None]
+    similar = sum(bool(event.similar) for event in pairs)
+    opposed = min(similar, len(pairs) - similar)
+    return pairs if not comparisons or opposed > len(comparisons) else comparisons
+
+
+def margins_on(metric: Metric, events: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
+    """How clearly a metric gets events right, one by one, oldest first: in [-1, 1], above 0 is right.
+
+    Of pairs: each similar one beside a dissimilar one of its task. If there are both, only what judges is asked.
+    """
+    events = judging(events)
+    if not events:
+        return np.empty(0)
+    if isinstance(metric, SetMetric):
+        return margins_of_sets(metric, [judgement(event) for event in events], features)
+    if in_pairs(events):
+        return margins_by_pairs(metric, events, features)
+    each = margins(metric, np.array([row for event in events for row in event.rows]), features)
+    counts = [len(event.rows) for event in events]
+    return np.add.reduceat(each, np.cumsum([0, *counts[:-1]])) / counts
+
+
+def margins_by_pairs(metric: Metric, events: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
+    """The same of pairs: the oldest first, as far as tasks are as old as each other."""
+    parts = [margins(metric, rows, features, task) for task, rows in opposed(events).items()]
+    age = np.concatenate([np.arange(len(each)) for each in parts])
+    return np.concatenate(parts)[np.argsort(-age, kind="stable")]
+
+
+def judgement(event: HeldEvent) -> Judgement:
+    """What an event says of sets."""
+    query, *sets = (np.array(members) for members in event.rows)
+    return Judgement(query, tuple(sets[: event.relevant]), tuple(sets[event.relevant :]))
+
+
+def opposed(events: Sequence[HeldEvent]) -> dict[str | None, Array]:
+    """Similar pairs with dissimilar ones (n, 4), the newest with the newest, by task."""
+    pairs: dict[str | None, tuple[list[list[int]], list[list[int]]]] = {}
+    for event in reversed(events):
+        pairs.setdefault(event.task, ([], []))[not event.similar].extend(event.rows)
+    return {task: np.array([near + far for near, far in zip(*both, strict=False)], np.int64).reshape(-1, 4)
+            for task, both in pairs.items()}  # fmt: skip

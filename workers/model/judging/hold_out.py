@@ -1,0 +1,122 @@
+"""Which of a model's events are never learned: new versions are judged by these before they go live.
+
+An event is held out if a keyed hash of its model and its position says so. So it does not matter how events were
+batched, or how often they were read; a replay holds out the same ones; and whoever sends events, but does not know the
+store's secret, cannot tell which of them will be learned and which will judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from omdml.feedback import Pair, SetJudgement
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.workers.events.lookup import Located, elements
+from omdml.workers.model.judging.held_out_window import HeldEvent, chosen
+
+POSITION = struct.Struct(">IQ")  # number of the partition, offset
+
+
+class Draw:
+    """Says which events of a model are held out.
+
+    Parameters
+    ----------
+    secret
+        The store's. None if nothing is going to be learned.
+    """
+
+    def __init__(self, secret: bytes | None, model: str) -> None:
+        self._start = None if secret is None else hashlib.blake2b(model.encode(), key=secret, digest_size=8)
+        self.fingerprint = "" if secret is None else fingerprint(secret)
+
+    def holds_out(self, partition: int, offset: int, every: int) -> bool:
+        """Whether ``blake2b(secret, model, partition, offset) mod every`` is 0."""
+        assert self._start is not None, "nothing can be held out without the store's secret"
+        state = self._start.copy()
+        state.update(POSITION.pack(partition, offset))
+        return int.from_bytes(state.digest(), "big") % every == 0
+
+
+def fingerprint(secret: bytes) -> str:
+    """Tells whether two secrets are the same, and nothing else of them."""
+    return hashlib.blake2b(b"which secret this is", key=secret, digest_size=8).hexdigest()
+
+
+class HoldOut(msgspec.Struct):
+    """What a checkpoint keeps of the events that were held out.
+
+    Parameters
+    ----------
+    every
+        About one event of so many is held out; 0: none.
+    count
+        Events held out so far, kept below or not.
+    secret
+        The fingerprint of the secret that said so.
+    kept
+        The ones that judge, oldest first (:class:`omdml.workers.model.judging.held_out_window.Window`).
+    """
+
+    every: int = 0
+    count: int = 0
+    secret: str = ""
+    kept: list[HeldEvent] = []
+
+
+class HeldOut(NamedTuple):
+    """An event that was held out: how many of its batch are learned before it, and what is kept of it, if anything."""
+
+    before: int
+    event: HeldEvent | None
+
+
+class Parted(NamedTuple):
+    """A batch, parted into what is to be learned and what was held out."""
+
+    learned: Located
+    held_out: list[HeldOut]
+    offsets: frozenset[int]
+
+
+def part(located: Located, draw: Draw, every: int, catalogue: Catalogue, tasks: Collection[str]) -> Parted:
+    """Hold out what the draw says.
+
+    Parameters
+    ----------
+    tasks
+        Those of the learner. A pair of another task is left to it: it becomes a dead letter.
+    """
+    batch = located.events
+    due = [
+        index
+        for index, (record, event) in enumerate(zip(batch.records, batch.events, strict=True))
+        if draw.holds_out(record.partition.number, record.offset, every)
+        and getattr(event, "task", None) in (None, *tasks)
+    ]
+    if not due:
+        return Parted(located, [], frozenset())
+    held = [HeldOut(index - count, held_event(located, index, catalogue)) for count, index in enumerate(due)]
+    return Parted(located.without(due), held, frozenset(batch.records[index].offset for index in due))
+
+
+def held_event(located: Located, index: int, catalogue: Catalogue) -> HeldEvent | None:
+    """An event as it is kept, its items by their rows in the catalogue.
+
+    None if it brings vectors of its own: they would have to lie in every checkpoint.
+    """
+    event = located.events.events[index]
+    if event.features is not None:
+        return None
+    if isinstance(event, SetJudgement):
+        sets = [list(event.query), *(elements(event, name, catalogue) for name in (*event.relevant, *event.irrelevant))]
+        return HeldEvent([catalogue.rows(members).tolist() for members in sets], len(event.relevant))
+    if isinstance(event, Pair):
+        # A learner of triplets has a third item for it, which says nothing.
+        return HeldEvent([catalogue.rows([event.left, event.right]).tolist()], 0, event.similar, event.task)
+    return HeldEvent(chosen(catalogue.rows(located.ids(index)).reshape(located.count(index), -1)).tolist())

@@ -1,0 +1,26 @@
+"""What a checkpoint says about a model beside its learner: counts, held-out events, ids and users of newest events."""
+
+from __future__ import annotations
+
+import msgspec
+
+from omdml.evaluate import Prequential
+from omdml.workers.events.stretches import Stretch
+from omdml.workers.model.judging.guard import Yardstick
+from omdml.workers.model.judging.hold_out import HoldOut
+from omdml.workers.model.tally import Tally
+
+
+class Progress(msgspec.Struct):
+    """What a model's checkpoint keeps beside its learner."""
+
+    mistakes: Prequential = msgspec.field(default_factory=Prequential)
+    hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
+    yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
+    drift: bytes = b""
+    # Ids of the newest events, 8 bytes each.
+    seen: bytes = b""
+    # The users of the newest comparisons, if a user's share is limited.
+    users: bytes = b""
+    tally: Tally = msgspec.field(default_factory=Tally)
+    stretches: list[Stretch] = []

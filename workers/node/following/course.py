@@ -1,0 +1,118 @@
+"""What went live on a node, and when: what charts show, and what browsers that watch are told at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from omdml.workers.node.live_model import View
+from omdml.workers.node.metrics import STAGES, age_of, stages_of
+from omdml.workers.versions.inspection import weights
+
+# Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a course of any length
+# keeps its shape.
+MOST = 2000
+# Steps that are kept in all, about 0.7 kB each: labels share them evenly, but each has room for some.
+IN_ALL = 20_000
+FEWEST = 50
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """One move of what a node answers with.
+
+    ``number`` counts the steps of this node from 1. ``at`` is in seconds since the epoch. ``freshness_s`` is the age of
+    the oldest event that answers know from this step on, and ``stages`` its parts in seconds; None if no such event is
+    known. ``figures`` is what the learner said of itself, ``weights`` what it gives each modality, or expert.
+    """
+
+    number: int
+    model: str
+    what: str
+    version: int
+    serial: int
+    pinned: bool
+    at: float
+    freshness_s: float | None
+    stages: Mapping[str, float] | None
+    figures: Mapping[str, float]
+    weights: Mapping[str, float]
+
+
+class Course:
+    """The steps of a node, oldest first. Any number of threads may use it.
+
+    Parameters
+    ----------
+    label
+        The name or pattern that covers a model: models of a pattern share what is kept.
+    """
+
+    def __init__(self, label: Callable[[str], str]) -> None:
+        self._label = label
+        self._changing = threading.Lock()
+        self._count = 0
+        self._steps: dict[str, list[Step]] = {}
+        # The highest version of each model that answered.
+        self._highest: dict[str, int] = {}
+        self._listeners: set[Callable[[Step], None]] = set()
+
+    def add(self, what: str, model: str, before: View | None, view: View, took_s: float) -> None:
+        """A view of a model went live just now; loading it took so many seconds."""
+        now = time.time()
+        # An older version may have answered in between, moved there by an operator: what was live before it is no news.
+        known = self._highest.get(model, 0) if before else 0
+        new = [trail for trail in view.snapshot.trails if known < trail.version]
+        oldest = min(new, key=lambda trail: trail.oldest, default=None)
+        stages = None
+        if oldest and age_of(oldest, now) is not None:
+            passed = stages_of(oldest, (view.pointer.published_at, now - took_s, now))
+            stages = dict(zip(STAGES, passed, strict=True))
+        with self._changing:
+            self._highest[model] = max(known, view.snapshot.version)
+            self._count += 1
+            step = Step(
+                number=self._count,
+                model=model,
+                what=what,
+                version=view.snapshot.version,
+                serial=view.pointer.serial,
+                pinned=view.pointer.pinned,
+                at=now,
+                freshness_s=sum(stages.values()) if stages else None,
+                stages=stages,
+                figures=view.snapshot.progress,
+                weights=weights(view.snapshot.metric),
+            )
+            steps = self._steps.setdefault(self._label(model), [])
+            steps.append(step)
+            if len(steps) > min(MOST, max(FEWEST, IN_ALL // len(self._steps))):
+                half = len(steps) // 2
+                steps[:half] = steps[:half:2]
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(step)
+
+    def steps(self, model: str) -> list[Step]:
+        """What is kept of a model, oldest first."""
+        with self._changing:
+            return [step for step in self._steps.get(self._label(model), ()) if step.model == model]
+
+    def newest(self) -> list[Step]:
+        """The newest step of each model."""
+        with self._changing:
+            newest = {step.model: step for steps in self._steps.values() for step in steps}
+        return sorted(newest.values(), key=lambda step: step.number)
+
+    def listen(self, listener: Callable[[Step], None]) -> Callable[[], None]:
+        """Call this with each step from now on, from any thread; answers what ends it."""
+        with self._changing:
+            self._listeners.add(listener)
+
+        def end() -> None:
+            with self._changing:
+                self._listeners.discard(listener)
+
+        return end

@@ -1,0 +1,135 @@
+"""How a node follows its store: hints at once, pointers every second, and patience while it is out of reach."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable
+
+import structlog
+
+from omdml.errors import StoreError
+from omdml.streams.protocols.store import SnapshotStore, Watch
+from omdml.workers.node.following.hot_swap import Refresher
+
+# After so many seconds without a turn nobody knows whether models are up to date.
+OVERDUE_S = 5.0
+# How long a stop may have to wait for the thread, seconds.
+HINT_WAIT_S = 0.2
+# Without a turn of the thread: longer than the timeouts of any store, and than most embeddings.
+STUCK_AFTER_S = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Follower:
+    """One thread that refreshes models when the store hints at them, and all of them now and then.
+
+    Parameters
+    ----------
+    named
+        Models to follow whether anybody asked for them or not; beside them, all that have a view.
+    poll_interval_s
+        Between two looks at every pointer: hints may be lost.
+    """
+
+    def __init__(
+        self, store: SnapshotStore, refresher: Refresher, named: Iterable[str], poll_interval_s: float = 1.0
+    ) -> None:
+        self._store, self._refresher, self._named = store, refresher, frozenset(named)
+        self._poll_interval_s = poll_interval_s
+        self._watch: Watch | None = None
+        self._watched = frozenset[str]()
+        self._polled_at = -math.inf
+        self._answered_at = 0.0
+        self._lost_at: float | None = None
+        self._progressed_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="omdml-follow", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the following thread makes progress."""
+        return self._thread.is_alive() and time.monotonic() - self._progressed_at < STUCK_AFTER_S
+
+    @property
+    def overdue_s(self) -> float:
+        """Seconds since the thread last made a turn, 0 if that is as usual."""
+        idle = time.monotonic() - self._progressed_at
+        return idle if self._thread.is_alive() and idle > OVERDUE_S else 0.0
+
+    @property
+    def polled_at(self) -> float:
+        """When the store last answered about every model, in seconds since the epoch; 0 if it never did."""
+        return self._answered_at
+
+    @property
+    def lost(self) -> bool:
+        """Whether the store is out of reach."""
+        return self._lost_at is not None
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            models = self._named | self._refresher.views.keys()
+            try:
+                due = self._due(models)
+                for model in due:
+                    self._refresh(model)
+                if due == models:
+                    self._answered_at = time.time()
+            except Exception as error:
+                # Whether it is a StoreError or a failure that nobody foresaw: the thread must go on.
+                self._lost(models, error)
+                self._stopped.wait(self._poll_interval_s)
+            self._progressed_at = time.monotonic()
+        if self._watch is not None:
+            self._watch.close()
+
+    def _due(self, models: frozenset[str]) -> frozenset[str]:
+        """Wait for hints; the models to look at now."""
+        if self._watch is None or models != self._watched:
+            if self._watch is not None:
+                self._watch.close()
+            self._watch, self._watched = self._store.watch(models), models
+            # What moved before this watch began gave it no hint.
+            self._polled_at = -math.inf
+        hints = self._watch.wait(min(HINT_WAIT_S, self._poll_interval_s))
+        if time.monotonic() - self._polled_at < self._poll_interval_s:
+            return models & hints
+        self._polled_at = time.monotonic()
+        return models
+
+    def _refresh(self, model: str) -> None:
+        """Refresh one model; a failure that nobody foresaw holds up neither the others nor the thread."""
+        try:
+            self._refresher.refresh(model)
+            self._found()
+        except StoreError:
+            raise
+        except Exception as error:
+            self._refresher.fall_behind([model])
+            _log.exception("refresh_failed", model=model, error=repr(error))
+        self._progressed_at = time.monotonic()
+
+    def _lost(self, models: Iterable[str], error: Exception) -> None:
+        self._refresher.fall_behind(models)
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            unforeseen = not isinstance(error, StoreError)
+            _log.error("store_lost", error=str(error), serving="the last good snapshots", exc_info=unforeseen)
+
+    def _found(self) -> None:
+        if self._lost_at is not None:
+            _log.info("store_found", lost_for_s=round(time.monotonic() - self._lost_at, 3))
+            self._lost_at = None

@@ -1,0 +1,353 @@
+"""The hot swap: what a node answers from, model by model, is loaded, verified and swapped in as one reference."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from omdml.errors import CorruptError, OmdmlError
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.store import Pointer, SnapshotStore
+from omdml.workers.node.following.course import Course
+from omdml.workers.node.following.first_views import FirstViews
+from omdml.workers.node.galleries.indexing import is_index_due, with_cells
+from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view, grown_view
+from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.versions.targets import readable, since_reset
+
+# Older snapshots that a node tries to load if the newest is damaged.
+OLDER_TRIED = 10
+# Rows that came to a large gallery. More are embedded in the background.
+ROWS_AT_ONCE = 10_000
+# Between two lines of the log about new versions, of whichever model.
+TELL_EVERY_S = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Refusal(NamedTuple):
+    """A live snapshot that cannot be served, and why."""
+
+    version: int
+    digest: str
+    reason: str
+
+
+class Refresher:
+    """Keeps ``views`` at what the store points at. Any number of threads may use it.
+
+    A view is replaced whole, by one assignment: whoever took the one before goes on with it. Where the store lost its
+    content or holds a snapshot that cannot be served, the last good view stays. ``course`` is what went live, and when.
+
+    Parameters
+    ----------
+    catalogues
+        The catalogue of a model; asked at every refresh, so that it may take in what changed. One object as long as it
+        is one generation.
+    label
+        The name of a model in metrics.
+    patience_s
+        Where embedding a gallery takes longer, a new metric answers over a bridge meanwhile.
+    first
+        What answers for models of which the store has nothing; None: nothing does.
+    approximate
+        Whether a model is answered from an approximate index, which is made in the background.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        catalogues: Callable[[str], Catalogue],
+        metrics: NodeMetrics,
+        label: Callable[[str], str],
+        patience_s: float = PATIENCE_S,
+        first: FirstViews | None = None,
+        approximate: Callable[[str], bool] = lambda model: False,
+    ) -> None:
+        self.views: dict[str, View] = {}
+        self.course = Course(label)
+        self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
+        self._patience_s = patience_s
+        self._first, self._approximate = first, approximate
+        # For writers only: two loads at once could swap in the wrong order.
+        self._loading = threading.RLock()
+        # Monotonic time at which a model's view was what the store points at.
+        self._confirmed: dict[str, float] = {}
+        self._behind: set[str] = set()
+        # Models whose pointer vanished: they were deleted, or the store was emptied.
+        self._gone: set[str] = set()
+        # Of models of which the store says less than what answers: its pointer as it was last seen.
+        self._fallen: dict[str, Pointer] = {}
+        # What the store points at and cannot be served, by model; it was logged and counted once.
+        self.refused: dict[str, Refusal] = {}
+        self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
+        self._embedding: set[str] = set()
+        # When the log last told of new versions, and how many it has not told of.
+        self._told_at, self._swaps_untold = float("-inf"), 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Embed nothing more; views stay as they are."""
+        self._closed = True
+        self._embedder.shutdown(cancel_futures=True)
+
+    def stale_seconds(self) -> float:
+        """Since the most outdated of the views was up to date; 0 if all are."""
+        since = [self._confirmed[model] for model in tuple(self._behind) if model in self._confirmed]
+        return time.monotonic() - min(since) if since else 0.0
+
+    def fall_behind(self, models: Iterable[str]) -> None:
+        """Note that nobody knows any more what the store points at for these."""
+        self._behind.update(self.views.keys() & set(models))
+
+    def forget(self, model: str) -> None:
+        """Let go of a model's view and of its memory."""
+        with self._loading:
+            self.views.pop(model, None)
+            self._confirmed.pop(model, None)
+            self.refused.pop(model, None)
+            self._behind.discard(model)
+            self._gone.discard(model)
+            self._fallen.pop(model, None)
+
+    def refresh(self, model: str) -> View | None:
+        """Make the model's view what the store points at, if that can be served; answer the view there is.
+
+        Raises StoreError if the store is out of reach.
+        """
+        with self._loading:
+            began = time.perf_counter()
+            pointer = self._store.current(model)
+            try:
+                self._follow(model, pointer, began)
+            except OmdmlError as error:
+                # It is damaged, gone, or not made for these items.
+                self._refuse(model, pointer, error, began)
+            return self.views.get(model)
+
+    def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
+        view = self.views.get(model)
+        if self._first and pointer is None and view is None:
+            self._first.prepare(model)
+        elif self._first:
+            self._first.drop(model)
+        if pointer is None and view and self._store.store_id == view.pointer.store_id:
+            _log.warning("model_deleted", model=model, was=view.snapshot.version)
+            self.forget(model)
+        elif pointer is None:
+            self._lag(model)
+        elif view and pointer == view.pointer:
+            self._take_in(model, view, self._catalogues(model), began)
+            # What was refused is told once, as long as nothing else is found.
+            self._confirm(model)
+        elif view is None or follows(pointer, view.pointer, model in self._gone, self._fallen.get(model)):
+            self._adopt(model, view, pointer, began)
+        else:
+            self._lag(model, pointer)
+
+    def _lag(self, model: str, pointer: Pointer | None = None) -> None:
+        """The store holds less than what answers, perhaps nothing: the last good view stays."""
+        if model not in self.views:
+            return
+        gone = pointer is None
+        if pointer:
+            self._fallen[model] = pointer
+        if model not in self._behind:
+            _log.warning("store_fell_back", model=model, gone=gone, serving=self.views[model].snapshot.version)
+        self._behind.add(model)
+        if gone:
+            self._gone.add(model)
+
+    def _confirm(self, model: str) -> None:
+        self._confirmed[model] = time.monotonic()
+        self._behind.discard(model)
+        self._gone.discard(model)
+        self._fallen.pop(model, None)
+        self.refused.pop(model, None)
+
+    def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError, began: float) -> None:
+        """Keep the last good view, or take an older snapshot if there is none; say so once a snapshot."""
+        refusal = Refusal(pointer.version, pointer.digest, str(error)) if pointer else Refusal(-1, "", str(error))
+        known = self.refused.get(model)
+        if model not in self.views and isinstance(error, CorruptError):
+            self._serve_older(model, began)
+        self.refused[model] = refusal
+        self.fall_behind([model])
+        if known is None or known.digest != refusal.digest:
+            self._metrics.refused_snapshot(error.reason)
+            serving = self.views[model].snapshot.version if model in self.views else None
+            _log.error("snapshot_refused", model=model, error=str(error), digest=refusal.digest, serving=serving)
+
+    def _serve_older(self, model: str, began: float) -> None:
+        """Answer with the newest snapshot that was live once and can be served, until the live one can."""
+        catalogue = self._catalogues(model)
+        published = [line for line in since_reset(self._store.history(model)) if line["what"] == "published"]
+        for line in published[: -OLDER_TRIED - 1 : -1]:
+            snapshot = readable(self._store, model, line)
+            if snapshot is None or snapshot.generation != catalogue.generation:
+                continue
+            pointer = Pointer(
+                line["serial"], line["version"], line["digest"], line["epoch"], line["at"],
+                store_id=self._store.store_id,
+            )  # fmt: skip
+            try:
+                view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s)
+            except CorruptError:
+                continue
+            self._swap(model, None, view, began)
+            return
+
+    def _adopt(self, model: str, view: View | None, pointer: Pointer, began: float) -> None:
+        """Swap in what the pointer names: by name only if nothing else changed, over a bridge if one leads."""
+        catalogue = self._catalogues(model)
+        if view and (view.pointer.version, view.pointer.digest) == (pointer.version, pointer.digest):
+            self._swap(model, view, replace(view, pointer=pointer), began)
+            return
+        loaded = self._store.load(model)
+        if loaded is None:
+            self._lag(model)
+            return
+        new = view and bridged_view(view.complete, *loaded, catalogue)
+        self._swap(model, view, new or embedded_view(*loaded, catalogue, view, self._patience_s), began)
+        if new:
+            self._embed_later(model)
+
+    def _swap(self, model: str, before: View | None, view: View, began: float) -> None:
+        self.views[model] = view
+        self._index_later(model, view)
+        took_s = time.perf_counter() - began
+        self._metrics.swapped(self._label(model), before, view, took_s)
+        self._confirm(model)
+        if before is None or before.pointer != view.pointer:
+            move = move_between(before.pointer, view.pointer) if before else "model_live"
+            self.course.add(move, model, before, view, took_s)
+            self._tell(move, model, before, view)
+
+    def _tell(self, move: str, model: str, before: View | None, view: View) -> None:
+        """Log a move of what is served: an operator's at once, new versions of all models once a minute together."""
+        fields = {
+            "model": model,
+            "version": view.snapshot.version,
+            "before": before.snapshot.version if before else None,
+        }
+        if before is None or move != "new_version":
+            _log.info(move, **fields)
+            return
+        self._swaps_untold += 1
+        if time.monotonic() - self._told_at >= TELL_EVERY_S:
+            _log.info(move, **fields, swaps=self._swaps_untold)
+            self._told_at, self._swaps_untold = time.monotonic(), 0
+
+    def take_in(self) -> None:
+        """Have every view answer as its catalogue is now: when this returns, nobody is answered with less.
+
+        Raises CorruptError if a metric cannot embed what came.
+        """
+        with self._loading:
+            for model, view in tuple(self.views.items()):
+                self._take_in(model, view, view.catalogue, time.perf_counter(), at_once=True)
+
+    def _take_in(self, model: str, view: View, catalogue: Catalogue, began: float, at_once: bool = False) -> None:
+        """Search in what came to the catalogue, and no longer in what went, or in a catalogue that was opened again.
+
+        If very much came, that is embedded in the background unless it is to be there ``at_once``.
+        """
+        if view.covers(catalogue):
+            return
+        much = view.spread is not None and catalogue.shown.rows - view.count > ROWS_AT_ONCE
+        grown = None if much and not at_once else grown_view(view, catalogue)
+        if grown is not None:
+            self.views[model] = grown
+            self._index_later(model, grown)
+        elif view.spread is not None:
+            self._embed_later(model)
+        else:
+            made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+            self._swap(model, view, made, began)
+
+    def _index_later(self, model: str, view: View) -> None:
+        if self._unindexed(model, view):
+            self._embed_later(model)
+
+    def _unindexed(self, model: str, view: View) -> bool:
+        """Whether an approximate index is to be made, because there is none or too many rows came after it."""
+        return self._approximate(model) and is_index_due(view)
+
+    def _embed_later(self, model: str) -> None:
+        if model not in self._embedding:
+            self._embedding.add(model)
+            self._embedder.submit(self._embed, model)
+
+    def _embed(self, model: str) -> None:
+        """Embed the gallery until the view is complete: snapshots that come meanwhile are bridged to, then embedded."""
+        try:
+            while (view := self._incomplete(model)) is not None:
+                catalogue = self._catalogues(model)
+                made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+                if self._unindexed(model, made):
+                    made = with_cells(made)
+                with self._loading:
+                    self._complete(model, view, made)
+        except Exception as error:
+            # The next snapshot tries again.
+            _log.exception("embedding_failed", model=model, error=str(error))
+            with self._loading:
+                self._embedding.discard(model)
+
+    def _incomplete(self, model: str) -> View | None:
+        """The view to embed; None, and nothing embeds this model any more, if there is nothing to do."""
+        with self._loading:
+            view = self.views.get(model)
+            complete = view is None or (
+                view.origin is None and view.covers(self._catalogues(model)) and not self._unindexed(model, view)
+            )
+            if not complete and not self._closed:
+                return view
+            self._embedding.discard(model)
+            return None
+
+    def _complete(self, model: str, view: View, made: View) -> None:
+        """Put the embedded view under the one that answers now."""
+        latest = self.views.get(model)
+        if latest is None:
+            return
+        # Items may have come and gone since it was begun.
+        made = grown_view(made, made.catalogue) or made
+        if latest.snapshot is view.snapshot:
+            self.views[model] = replace(made, pointer=latest.pointer)
+            return
+        bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
+        if bridged:
+            self.views[model] = bridged
+
+
+def move_between(old: Pointer, new: Pointer) -> str:
+    """What a move of a pointer is called in the log; all but ``new_version`` are an operator's."""
+    if new.version < old.version:
+        return "rolled_back"
+    if new.pinned:
+        return "pinned"
+    return "unpinned" if old.pinned else "new_version"
+
+
+def follows(new: Pointer, served: Pointer, gone: bool, fallen: Pointer | None = None) -> bool:
+    """Whether a node that serves one pointer goes on to a new one.
+
+    Within a store serials tell the order (after its pointer was ``gone`` the model began again). A store that was
+    restored from a copy, or a replica that took over, may say less than what is served: then versions that it learns
+    again must not lead back, until they are as many. What an operator does there meanwhile does: a pin, or, after the
+    store said ``fallen``, a move to a version before that (a rollback, a reset).
+    """
+    before = fallen or served
+    moved = new.store_id == before.store_id and new.serial > before.serial
+    if moved and (fallen is None or new.version < fallen.version):
+        return True
+    if gone and new.store_id == served.store_id:
+        return True
+    return new.version >= served.version or new.pinned

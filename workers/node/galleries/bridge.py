@@ -1,0 +1,162 @@
+"""Exact answers under a new metric from an old embedding, before the gallery is embedded again (MATHS 9).
+
+With ``A = concat sqrt(theta_i) W_i`` and D its change, every distance moves by little:
+``| |A_new (p - q)| - |A_old (p - q)| | <= |D (p - mu)| + |D (q - mu)|``, and ``|D z|^2 <= sum_i |D_i|^2 |z_i|^2``. So
+the old embedding, each of its distances widened by that, says which items can be among the k closest; only these are
+read and embedded under the new metric.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.blas import one_blas_thread
+from omdml.errors import CorruptError
+from omdml.metrics import CHUNK_ROWS, ProjectionMetric
+from omdml.retrieval.expansion import shares
+from omdml.workers.node.galleries.gallery import (
+    Features,
+    Gallery,
+    Hits,
+    Query,
+    by_columns,
+    closest_of,
+    squared_distances,
+)
+
+# Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.
+REFINED = 500
+SHARE = 0.02
+# Bounds are float32 sums of at most a few thousand terms.
+ROUNDING = 1 + 1e-5
+
+
+class Spread:
+    """How far every item lies from the middle of the catalogue, in each modality.
+
+    Parameters
+    ----------
+    features
+        (n, d) a modality; read once, a chunk of rows at a time.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self.names = tuple(features)
+        self.middle = {name: matrix[:CHUNK_ROWS].mean(axis=0, keepdims=True) for name, matrix in features.items()}
+        count = len(next(iter(features.values())))
+        self.squares = np.empty((count, len(self.names)), np.float32)  # |z_i|^2, a column a modality
+        for start in range(0, count, CHUNK_ROWS):
+            self.squares[start : start + CHUNK_ROWS] = self.of(
+                {name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}
+            )
+
+    def grown(self, features: Features) -> Spread:
+        """The spread of these items, of which the first ones are its own."""
+        more = self.of({name: features[name][len(self.squares) :] for name in self.names})
+        grown = copy.copy(self)
+        grown.squares = np.concatenate([self.squares, more])
+        return grown
+
+    def of(self, table: Features) -> NDArray[np.float32]:
+        """Squared distances (n, m) of these rows from the middle."""
+        centred = (table[name] - self.middle[name] for name in self.names)
+        return np.stack([np.einsum("ij,ij->i", factor, factor) for factor in centred], axis=1)
+
+
+def change_norms(old: ProjectionMetric, new: ProjectionMetric) -> dict[str, float]:
+    """Upper bounds of the spectral norm of ``sqrt(theta_new) W_new - sqrt(theta_old) W_old``, a modality each."""
+    norms = {}
+    with one_blas_thread():
+        for name, matrix in new.matrices.items():
+            change = np.sqrt(new.weights[name]) * matrix.astype(np.float64)
+            change -= np.sqrt(old.weights[name]) * old.matrices[name].astype(np.float64)
+            gram = change @ change.T if change.shape[0] <= change.shape[1] else change.T @ change
+            norms[name] = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) * ROUNDING
+    return norms
+
+
+class Bridge:
+    """Answers under the ``new`` metric with the help of a gallery that was embedded under the ``old`` one.
+
+    Both metrics have the same shapes; ``features`` and ``spread`` belong to the items of ``gallery``. Answers are exact
+    as far as float32 embeddings are.
+
+    Raises
+    ------
+    CorruptError
+        The new metric is so far away that float32 cannot hold the distance.
+    """
+
+    def __init__(
+        self, gallery: Gallery, old: ProjectionMetric, new: ProjectionMetric, features: Features, spread: Spread
+    ) -> None:
+        self.gallery, self.metric, self.features, self.spread = gallery, new, features, spread
+        norms = change_norms(old, new)
+        self._squared_norms = np.array([norms[name] ** 2 for name in spread.names], np.float32)
+        self._radii = self._widened(gallery.codes.radii, spread.squares)
+
+    @property
+    def work(self) -> int:
+        """Numbers looked at to answer one query."""
+        return self.gallery.work + REFINED * sum(self.metric.dims.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the bridge takes."""
+        return self.gallery.nbytes + self._radii.nbytes
+
+    def grown(self, gallery: Gallery, features: Features, spread: Spread) -> Bridge:
+        """The bridge of these items, of which the first ones are its own."""
+        grown = copy.copy(self)
+        grown.gallery, grown.features, grown.spread = gallery, features, spread
+        have = len(self._radii)
+        more = self._widened(gallery.codes.radii[have:], spread.squares[have:])
+        grown._radii = np.concatenate([self._radii, more])
+        return grown
+
+    def nearest(self, query: Query, k: int) -> Hits | None:
+        """The k closest rows under the new metric; None if too many items could be among them."""
+        table = query.table(self.features)
+        width = self._width(self.spread.of(table)).astype(np.float64)
+        candidates = self.gallery.candidates([query], self.gallery.point(query)[None], k, self._radii, width)[0]
+        most = max(4 * k, REFINED, int(SHARE * len(self._radii)))
+        return closest_of(candidates, k, partial(self._refined, table=table), most)
+
+    def expanded(self, query: Query, count: int) -> Query | None:
+        """The query moved towards its nearest items under the new metric; it is linear, so features move alike."""
+        hits = self.nearest(query, count)
+        if hits is None:
+            return None
+        own = query.table(self.features)
+        table = {name: np.concatenate([own[name], self.features[name][hits.rows]]) for name in self.metric.dims}
+        embedded = self.metric.embed(table) - self.metric.embed(self.spread.middle)
+        weights = shares(embedded[0], embedded[1:])
+        moved = {name: (weights @ x)[None].astype(np.float32) for name, x in table.items()}
+        return query._replace(features=moved)
+
+    def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+        """Squared distances by the new metric's parts."""
+        embedded = self.metric.embed({name: matrix[rows] for name, matrix in self.features.items()})
+        point = self.metric.embed(query.table(self.features))[0].astype(np.float64)
+        return by_columns(self.metric.columns(), embedded - point)
+
+    def _widened(self, radii: NDArray[np.float32], squares: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How far rows' codes, which are within ``radii`` of the old embedding, may be from the new one."""
+        widened: NDArray[np.float32] = (radii + self._width(squares)) * np.float32(ROUNDING)
+        if not np.isfinite(widened).all():
+            raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
+        return widened
+
+    def _width(self, squares: NDArray[np.float32]) -> NDArray[np.float32]:
+        width: NDArray[np.float32] = np.sqrt(squares @ self._squared_norms) * np.float32(ROUNDING)
+        return width
+
+    def _refined(self, rows: NDArray[np.int64], table: Features) -> NDArray[np.float64]:
+        """Squared distances of these rows under the new metric."""
+        embedded = self.metric.embed({name: matrix[rows] for name, matrix in self.features.items()})
+        point = self.metric.embed(table)[0].astype(np.float64)
+        return squared_distances(embedded, np.arange(len(rows)), point)

@@ -1,0 +1,31 @@
+"""Approximate indexes of views: whether one is due, and a view that has one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from omdml.retrieval import cells
+from omdml.workers.node.galleries.gallery import Gallery, Index
+from omdml.workers.node.live_model import View
+
+# Of a gallery's rows. If more came after its approximate index was made, it is made again.
+OUTSIDE = 0.05
+
+
+def is_approximate(view: View) -> bool:
+    """Whether an approximate index answers, directly or over a bridge."""
+    indexes = view.complete.indexes.values()
+    return any(isinstance(index, Gallery) and index.cells is not None for index in indexes)
+
+
+def is_index_due(view: View) -> bool:
+    """Whether a gallery is so large that an approximate index pays, and has none or one that lacks many rows."""
+    galleries = [index for index in view.complete.indexes.values() if isinstance(index, Gallery)]
+    return view.count >= cells.LEAST_ROWS and any(index.outside > OUTSIDE * view.count for index in galleries)
+
+
+def with_cells(view: View) -> View:
+    """The view with an approximate index of each gallery."""
+    galleries = {id(index): index for index in view.indexes.values() if isinstance(index, Gallery)}
+    made: dict[int, Index] = {place: index.with_cells() for place, index in galleries.items()}
+    return replace(view, indexes={task: made.get(id(index), index) for task, index in view.indexes.items()})

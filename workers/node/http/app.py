@@ -1,0 +1,118 @@
+"""The node over HTTP as a Starlette app: its routes, and what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route
+
+from omdml.errors import OmdmlError
+from omdml.workers.configuration.access import NO_TOKENS, Access
+from omdml.workers.node.experiments.experiments import Experiments
+from omdml.workers.node.http.endpoints.api import Api
+from omdml.workers.node.http.endpoints.console import CONSOLE, FILES_OF
+from omdml.workers.node.http.endpoints.items.changes import Items
+from omdml.workers.node.http.endpoints.operators import Operators
+from omdml.workers.node.http.endpoints.trials import Trials
+from omdml.workers.node.http.endpoints.watch import Watch
+from omdml.workers.node.http.limits import MAX_CONNECTIONS
+from omdml.workers.node.http.middleware.gate import Bodies, Hosts, Tokens
+from omdml.workers.node.http.middleware.metrics import HttpMetrics, Measured
+from omdml.workers.node.http.middleware.request_id import Identified
+from omdml.workers.node.http.problems import client_gone, failed, no_route, refused
+from omdml.workers.node.node import RetrievalNode
+from omdml.workers.node.pictures import Pictures
+from omdml.workers.telemetry.registry import OTHER
+from omdml.workers.telemetry.single_models import PATH
+
+# What a page of another origin may send and see; it never sends cookies.
+PAGES: dict[str, Any] = {
+    "allow_methods": ("GET", "POST", "PUT", "DELETE"),
+    "allow_headers": ("authorization", "content-type", "if-none-match", "traceparent", "x-request-id"),
+    "expose_headers": ("etag", "retry-after", "x-request-id"),
+    "max_age": 3600,
+}
+# Answered to anybody even by a private node: they hold nothing of its models.
+OPEN = ("/", "/console", "/healthz", "/readyz", "/schema", "/click.js")
+# Of answers shorter than this, packing costs more than it spares.
+MIN_GZIP_BYTES = 4096
+
+
+def create_app(
+    node: RetrievalNode,
+    access: Access = NO_TOKENS,
+    hosts: Collection[str] = (),
+    pictures: Callable[[str], Pictures | None] = lambda model: None,
+    office: Callable[..., bytes] | None = None,
+    experiments: Experiments | None = None,
+) -> Starlette:
+    """The app of a node that is started by the caller; ``access`` says who may write.
+
+    A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
+    unless ``hosts`` names some. ``pictures`` are those of a model's items. ``office`` does what operators ask for.
+    """
+    trials = Trials(node, access, experiments or Experiments({}))
+    api, watch = Api(node, access, trials), Watch(node, pictures)
+    routes = [
+        Route("/search", api.search_item, methods=["GET"]),
+        Route("/search", api.search, methods=["POST"]),
+        Route("/feedback", api.feedback, methods=["POST"]),
+        Route("/session", api.session, methods=["POST"]),
+        Route("/models", api.models, methods=["GET"]),
+        Route("/models/{model}/rollback", api.rollback, methods=["POST"]),
+        Route("/models/{model}/pin", api.pin, methods=["POST"]),
+        Route("/models/{model}/unpin", api.unpin, methods=["POST"]),
+        Route("/models/{model}/history", watch.history, methods=["GET"]),
+        Route("/models/{model}/inspect", watch.inspect, methods=["GET"]),
+        Route("/models/{model}/compare", watch.compare, methods=["GET"]),
+        Route("/models/{model}/steps", watch.steps, methods=["GET"]),
+        Route("/items", watch.items, methods=["GET"]),
+        *Items(node, access).routes,
+        Route("/picture", watch.picture, methods=["GET"]),
+        Route("/atlas", watch.atlas, methods=["GET"]),
+        Route("/events", watch.events, methods=["GET"]),
+        *trials.routes,
+        *Operators(access, office).routes,
+        *CONSOLE,
+        Route("/healthz", api.healthz, methods=["GET"]),
+        Route("/readyz", api.readyz, methods=["GET"]),
+        Route("/metrics", api.metrics, methods=["GET"]),
+        Route(PATH, api.single_models, methods=["GET"]),
+        Route("/schema", api.schema, methods=["GET"]),
+        Route("/click.js", api.click_js, methods=["GET"]),
+    ]
+    handlers: dict[Any, Any] = {OmdmlError: refused, HTTPException: no_route, ClientDisconnect: client_gone}
+    # Starlette calls what is listed here outside its own handlers, so that the first of these brings them.
+    gate = [Middleware(ExceptionMiddleware, handlers=handlers), Middleware(Bodies)]
+    if hosts or not access:
+        gate.insert(1, Middleware(Hosts, names=hosts))
+    if access:
+        gate.insert(-1, Middleware(Tokens, access=access, is_open=is_open))
+    templates: dict[object, str] = {route.endpoint: route.path for route in routes}
+    methods: dict[str, tuple[str, ...]] = {}
+    for route in routes:
+        methods[route.path] = (*methods.get(route.path, ()), *((route.methods or set()) - {"HEAD"}))
+    metrics = HttpMetrics(node.metrics.registry, methods, MAX_CONNECTIONS)
+    measured = Middleware(Measured, metrics=metrics, template=lambda scope: templates.get(scope.get("endpoint"), OTHER))
+    around = [Middleware(Identified), measured]
+    if access.origins:
+        around.append(Middleware(CORSMiddleware, allow_origins=access.origins, **PAGES))
+    around += [Middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
+    app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: failed})
+    app.state.metrics = metrics
+    # Whoever serves the app says when it stops: streams of events have no end of their own.
+    app.state.stopping = lambda: False
+    return app
+
+
+def is_open(path: str) -> bool:
+    """Whether a private node answers this path to anybody."""
+    return path in OPEN or path.startswith(FILES_OF)

@@ -1,0 +1,251 @@
+"""What a node shows to whoever watches: items, pictures, how a model changed, what a snapshot holds; live events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from omdml.errors import OmdmlError
+from omdml.snapshot import Snapshot
+from omdml.streams.protocols.store import Pointer
+from omdml.workers.node.following.course import Step
+from omdml.workers.node.http.endpoints.items.describing import describes
+from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
+from omdml.workers.node.http.requests import (
+    Compare,
+    Events,
+    History,
+    ItemAtlas,
+    ItemPicture,
+    Items,
+    OfVersion,
+    parameters_as,
+)
+from omdml.workers.node.node import RetrievalNode
+from omdml.workers.node.pictures import Pictures
+from omdml.workers.node.searching.compare import Comparison, compared
+from omdml.workers.node.searching.options import SearchError
+from omdml.workers.versions.inspection import parts, weighed, weights
+
+# Streams of events that a node keeps open at once.
+MAX_STREAMS = 100
+# Steps that a stream holds back for a client that reads slowly; older ones are passed over.
+WAITING = 1000
+# Steps that are kept as bytes.
+ENCODED = 100
+# Seconds between two messages of a stream, if versions come faster: a page draws no more often than that.
+PAUSE_S = 0.25
+# Seconds between two looks whether the server stops, and between signs of life for proxies.
+LOOK_S, ALIVE_S = 0.5, 15.0
+PICTURE = {"cache-control": "private, max-age=300", "x-content-type-options": "nosniff"}
+
+
+class TooManyStreams(OmdmlError):
+    """No more streams of events can be open."""
+
+    reason = "busy"
+
+
+class Stream(StreamingResponse):
+    """A stream that says when it ended, even if it never began because its client had gone."""
+
+    def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None], **options: Any) -> None:
+        super().__init__(content, **options)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
+class Watch:
+    """Endpoints that read, over one node.
+
+    Parameters
+    ----------
+    pictures
+        The pictures of a model's items; None if there are none.
+    """
+
+    def __init__(self, node: RetrievalNode, pictures: Callable[[str], Pictures | None]) -> None:
+        self._node, self._pictures = node, pictures
+        self._thumbnails = Thumbnails()
+        self._streams = 0
+        # The newest steps as server-sent events, by number: all streams send the same bytes.
+        self._encoded: dict[int, bytes] = {}
+
+    async def items(self, request: Request) -> Response:
+        """A part of the ids of a model's items, in the catalogue's order."""
+        asked = parameters_as(Items, request.query_params)
+        view = self._node.view(asked.model)
+        names = view.listed
+
+        def chosen() -> tuple[list[str], int]:
+            if not asked.find:
+                return list(names[asked.offset : asked.offset + asked.limit]), len(names)
+            wanted = asked.find.casefold()
+            found = [name for name in names if wanted in name.casefold()]
+            return found[asked.offset : asked.offset + asked.limit], len(found)
+
+        ids, total = await run_in_threadpool(chosen)
+        model = view.snapshot.model
+        thumbnails = await run_in_threadpool(self._thumbnails.told, view.catalogue, ids)
+        pictures = self._pictures(model) is not None or bool(thumbnails)
+        page = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
+        return reply({"model": model, **page, "describes": describes(view.catalogue), **thumbnails})
+
+    async def picture(self, request: Request) -> Response:
+        """``GET /picture``: the picture of an item, or 404."""
+        asked = parameters_as(ItemPicture, request.query_params)
+        view = self._node.view(asked.model)
+        pictures = self._pictures(view.snapshot.model)
+        path = await run_in_threadpool(pictures.find, asked.id) if pictures else None
+        if path is None:
+            path = await run_in_threadpool(self._thumbnails.find, view.catalogue, asked.id)
+        if path is None:
+            raise SearchError(f"item {asked.id!r} has no picture here", "no_picture")
+        return Response(path.data, media_type=path.media, headers=PICTURE)
+
+    async def atlas(self, request: Request) -> Response:
+        """An atlas of thumbnails. It never changes within the generation that its address may name."""
+        asked = parameters_as(ItemAtlas, request.query_params)
+        catalogue = self._node.view(asked.model).catalogue
+        atlas = await run_in_threadpool(self._thumbnails.atlas, catalogue, asked.first)
+        if atlas is None:
+            raise SearchError(
+                f"no atlas of thumbnails begins with row {asked.first}: GET /items names them", "no_picture"
+            )
+        return Response(atlas.data, media_type=atlas.media, headers=PICTURE)
+
+    async def history(self, request: Request) -> Response:
+        """The newest moves of a model's live pointer, oldest first, as ``omdml history --json`` has them."""
+        asked = parameters_as(History, request.query_params)
+        model = self._known(request)
+        lines = await run_in_threadpool(self._node.store.history, model)
+        return reply({"model": model, "lines": lines[-asked.last :]})
+
+    async def steps(self, request: Request) -> Response:
+        """What went live of a model on this node since it started, oldest first."""
+        model = self._known(request)
+        return reply({"model": model, "steps": self._node.course.steps(model)})
+
+    async def inspect(self, request: Request) -> Response:
+        """``GET /models/{model}/inspect``: what a stored snapshot holds."""
+        asked = parameters_as(OfVersion, request.query_params)
+        model = self._known(request)
+        loaded = await run_in_threadpool(self._node.store.load, model, asked.version)
+        if loaded is None:
+            which = "nothing" if asked.version is None else f"no version {asked.version}"
+            raise SearchError(f"model {model!r}: {which} is kept", "not_kept")
+        return reply(await run_in_threadpool(inspected, *loaded))
+
+    async def compare(self, request: Request) -> Response:
+        """What moved in the answer to one item between two versions."""
+        asked, model = parameters_as(Compare, request.query_params), self._known(request)
+        return reply(await run_in_threadpool(self._compared, model, asked))
+
+    def _compared(self, model: str, asked: Compare) -> Comparison:
+        node = self._node
+        before = node.view_of(model, asked.before)
+        after = node.view(model) if asked.after is None else node.view_of(model, asked.after)
+        expand = node.expand(model) if asked.expand is None else asked.expand
+        return compared(before, after, asked.id, asked.k, asked.task, expand)
+
+    async def events(self, request: Request) -> Response:
+        """Server-sent events: the newest step of one model, or of each, and every one from now on."""
+        asked = parameters_as(Events, request.query_params)
+        if asked.model is not None:
+            self._node.require(asked.model)
+        if self._streams >= MAX_STREAMS:
+            raise TooManyStreams(
+                f"{MAX_STREAMS} streams of events are open: close one, or ask GET /models now and then"
+            )
+        self._streams += 1
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return Stream(self._stream(request, asked.model), self._ended, media_type="text/event-stream", headers=headers)
+
+    def _ended(self) -> None:
+        self._streams -= 1
+
+    async def _stream(self, request: Request, model: str | None) -> AsyncIterator[bytes]:
+        loop, came = asyncio.get_running_loop(), asyncio.Event()
+        waiting: deque[Step] = deque(maxlen=WAITING)
+
+        def heard(step: Step) -> None:
+            if model in (None, step.model):
+                waiting.append(step)
+                loop.call_soon_threadsafe(came.set)
+
+        end = self._node.course.listen(heard)
+        # Who comes late, or again after a break, knows what is live too.
+        for step in self._node.course.newest():
+            heard(step)
+        try:
+            yield b"retry: 1000\n: connected\n\n"
+            told_at = time.monotonic() - PAUSE_S
+            while not request.app.state.stopping():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(came.wait(), LOOK_S)
+                if came.is_set() and (early_s := told_at + PAUSE_S - time.monotonic()) > 0:
+                    # The first step after a pause is told at once, those that follow it closely come together.
+                    await asyncio.sleep(early_s)
+                came.clear()
+                steps = [waiting.popleft() for _ in range(len(waiting))]
+                if steps or time.monotonic() - told_at >= ALIVE_S:
+                    told_at = time.monotonic()
+                    yield b"".join(map(self._event, steps)) or b": alive\n\n"
+        finally:
+            end()
+
+    def _event(self, step: Step) -> bytes:
+        if step.number not in self._encoded:
+            if len(self._encoded) >= ENCODED:
+                self._encoded.clear()
+            self._encoded[step.number] = as_event(step)
+        return self._encoded[step.number]
+
+    def _known(self, request: Request) -> str:
+        model: str = request.path_params["model"]
+        self._node.require(model)
+        return model
+
+
+def as_event(step: Step) -> bytes:
+    """A step as a server-sent event."""
+    return b"id: %d\nevent: step\ndata: %b\n\n" % (step.number, msgspec.json.encode(step))
+
+
+def inspected(pointer: Pointer, snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot in words and numbers."""
+    return {
+        "model": snapshot.model,
+        "version": snapshot.version,
+        "learner": snapshot.learner,
+        "kind": snapshot.metric.kind,
+        "generation": snapshot.generation,
+        "digest": snapshot.digest,
+        "published_at": pointer.published_at,
+        "pinned": pointer.pinned,
+        "newest_event_at": snapshot.event_time,
+        "figures": snapshot.progress,
+        "weighed": weighed(snapshot.metric),
+        "weights": weights(snapshot.metric),
+        "tensors": [part._asdict() for part in parts(snapshot.metric)],
+    }
+
+
+def reply(content: object) -> Response:
+    """A JSON response."""
+    return Response(msgspec.json.encode(content), media_type="application/json")

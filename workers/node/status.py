@@ -1,0 +1,42 @@
+"""What a node says about its models: ``GET /models`` and ``GET /readyz``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omdml.workers.node.following.hot_swap import Refusal
+from omdml.workers.node.live_model import View
+
+
+def status_of(model: str, view: View | None, freshness: Mapping[str, Any] | None) -> dict[str, Any]:
+    """One model: what answers for it, since when, and how fresh it is."""
+    if view is None:
+        return {"model": model, "ready": False}
+    return {
+        "model": model,
+        "ready": True,
+        "version": view.snapshot.version,
+        "serial": view.pointer.serial,
+        "pinned": view.pointer.pinned,
+        "learner": view.snapshot.learner,
+        "generation": view.snapshot.generation,
+        "items": view.shown.items,
+        "tasks": list(view.snapshot.metric.tasks),
+        "live_since": view.made_at,
+        "complete": view.origin is None,
+        "freshness": freshness,
+        **({"parent": view.parent.model} if view.parent else {}),
+    }
+
+
+def served_instead(refused: Mapping[str, Refusal], views: Mapping[str, View]) -> dict[str, dict[str, Any]]:
+    """Models whose live version cannot be served: the version that answers instead (None if none does), and why."""
+    return {
+        model: {
+            "live": refusal.version,
+            "serving": views[model].snapshot.version if model in views else None,
+            "reason": refusal.reason,
+        }
+        for model, refusal in refused.items()
+    }

@@ -1,0 +1,108 @@
+"""Requests that wait for one thread, which does those together that wait together."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Generic, Protocol, TypeVar
+
+from omdml.errors import OmdmlError
+
+# Requests that are not done yet. More are turned away.
+WAITING = 10_000
+# Seconds of one turn: twice what a log may take to acknowledge.
+STUCK_AFTER_S = 60.0
+
+
+class Request(Protocol):
+    """What waits; ``done`` is set by whoever does it."""
+
+    @property
+    def done(self) -> Future[Any]:
+        """The future that holds the outcome."""
+
+
+R = TypeVar("R", bound=Request)
+
+
+class RequestQueue(Generic[R]):
+    """Takes requests from any number of threads; one thread of its own does those that wait together.
+
+    Parameters
+    ----------
+    name
+        Of the thread.
+    do
+        Does some requests, and sets ``done`` of each; it raises nothing.
+    refused
+        Makes the error for a request that cannot be taken, of what is to be told.
+    size, most
+        Requests are done together up to this size in all; the ones after that wait for the next turn.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        do: Callable[[list[R]], None],
+        refused: Callable[[str], OmdmlError],
+        size: Callable[[R], int] = lambda request: 1,
+        most: int = WAITING,
+    ) -> None:
+        self._do, self._refused, self._size, self._most = do, refused, size, most
+        self._waiting: queue.Queue[R | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._closed = False
+        self._busy_since: float | None = None  # monotonic
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish the requests in the queue, then stop the thread. Later requests are refused."""
+        self._closed = True
+        if self._thread.ident is not None:
+            self._waiting.put(None)
+            self._thread.join()
+        # A thread that had not seen that this closes may have put some.
+        while not self._waiting.empty():
+            late = self._waiting.get()
+            if late:
+                late.done.set_exception(self._stopping())
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are being done, and none hangs."""
+        begun = self._busy_since
+        return self._thread.is_alive() and (begun is None or time.monotonic() - begun < STUCK_AFTER_S)
+
+    def waiting(self) -> int:
+        """How many requests are in the queue."""
+        return self._waiting.qsize()
+
+    def put(self, request: R) -> None:
+        """Have a request done; raises the error of ``refused`` if too many wait already."""
+        if self._closed:
+            raise self._stopping()
+        try:
+            self._waiting.put_nowait(request)
+        except queue.Full:
+            raise self._refused(f"{WAITING} requests wait already: send this again later") from None
+
+    def _stopping(self) -> OmdmlError:
+        return self._refused("this node is stopping: send this to another one")
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            batch = [self._waiting.get()]
+            while not self._waiting.empty() and sum(self._size(request) for request in batch if request) < self._most:
+                batch.append(self._waiting.get())
+            last = None in batch
+            if requests := [request for request in batch if request]:
+                self._busy_since = time.monotonic()
+                self._do(requests)
+                self._busy_since = None

@@ -1,0 +1,49 @@
+"""What Prometheus sees of a router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from omdml.streams.protocols.log import Partition
+from omdml.workers.telemetry.registry import STORE, at_zero
+
+FATES = ("keyed", "keyless", "letter")
+
+
+class RouterMetrics:
+    """Counters and gauges of one router process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        events = Counter("omdml_route_events_total", "Events routed", ["fate"], registry=registry)
+        self._events = at_zero(events, FATES)
+        transactions = Counter("omdml_route_transactions_total", "Transactions", ["outcome"], registry=registry)
+        self._transactions = at_zero(transactions, ["committed", "repeated"])
+        self._seconds = Histogram(
+            "omdml_route_transaction_seconds", "Writing one transaction", buckets=STORE, registry=registry
+        )
+        self._lag = Gauge(
+            "omdml_route_lag_offsets", "Offsets to the end of the topic that is read", ["partition"], registry=registry
+        )
+        self._owned: set[str] = set()
+
+    def routed(self, fates: Mapping[str, int], seconds: float) -> None:
+        """One transaction is committed: so many records of each fate, written in so long."""
+        for fate, count in fates.items():
+            self._events.labels(fate).inc(count)
+        self._transactions.labels("committed").inc()
+        self._seconds.observe(seconds)
+
+    def repeated(self) -> None:
+        """One transaction failed; its records are read again."""
+        self._transactions.labels("repeated").inc()
+
+    def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
+        """Note the next offset of each owned partition, and the end; how far others' are behind is theirs to say."""
+        numbers = {str(partition.number) for partition in progress}
+        for number in self._owned - numbers:
+            self._lag.remove(number)
+        self._owned = numbers
+        for partition, (position, end) in progress.items():
+            self._lag.labels(str(partition.number)).set(max(0, end - position))

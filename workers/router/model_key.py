@@ -1,0 +1,37 @@
+"""Which model an event is for, without decoding all of the event."""
+
+from __future__ import annotations
+
+import msgspec
+
+from omdml.errors import FeedbackError
+from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK
+from omdml.streams.protocols.log import Record
+from omdml.workers.configuration.model_names import MAX_NAME, check_name
+from omdml.workers.events.decoding import JSON, content_type
+
+
+class Named(msgspec.Struct, gc=False):
+    """What a router reads of an event; a worker judges the rest."""
+
+    model: str
+
+
+_json = msgspec.json.Decoder(Named)
+_messagepack = msgspec.msgpack.Decoder(Named)
+
+
+def key_of(record: Record) -> bytes | None:
+    """The name of a record's model, None if no worker could learn the event whatever model it is for."""
+    if len(record.value) > MAX_EVENT_BYTES:
+        return None
+    kind = content_type(record.headers) if record.headers else JSON
+    try:
+        model = (_messagepack if kind == MESSAGEPACK else _json).decode(record.value).model
+        name = model.encode()
+        # Percent-encoding makes three bytes of one at most, and takes as long as all the rest here.
+        if 3 * len(name) > MAX_NAME:
+            check_name(model)
+        return name or None
+    except (msgspec.DecodeError, UnicodeError, RecursionError, FeedbackError):
+        return None
