@@ -85,7 +85,7 @@ class PostgresServer(Server):
 
     def _command(self) -> tuple[Sequence[str | Path], Mapping[str, str]]:
         settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        command = [self._program() / "postgres", "-D", self.data, "-p", str(self.port), *settings]
+        command: list[str | Path] = [self._program() / "postgres", "-D", self.data, "-p", str(self.port), *settings]
         return [*self._as_ordinary_user(), *command], os.environ
 
     def _ready(self, log: str) -> bool:

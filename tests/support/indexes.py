@@ -11,7 +11,7 @@ from pgvector.psycopg import register_vector
 from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.indexes.postgresql import PostgresIndex
 from omdml.workers.operate.export.source import LiveItems
 from omdml.workers.operate.sync.metrics import SyncMetrics, SyncState

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.build import add_items
+from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.exports import error
