@@ -29,8 +29,9 @@ from omdml.workers.telemetry.webhook import Webhook
 PAGE = Path(__file__).with_name("METRICS.md")
 HEAD = """# Metrics
 
-Workers serve these at `worker.bind`, routers and `omdml sync` at `--bind`, nodes at `node.bind`: `GET /metrics`. `python -m
-deploy.metrics_page` writes this page from the code, but for its last column; a test holds both against each other.
+Workers serve these at `worker.bind`, routers and `omdml sync` at `--bind`, nodes at `node.bind`: `GET /metrics`.
+`python -m deploy.metrics_page` writes this page from the code, but for its last column; a test holds both against each
+other.
 
 Series with known labels are there at 0 from the start, so `rate()` and `increase()` see the first event, and
 `absent()` means that nobody tells. The label `model` is a name or pattern of the configuration, at most
