@@ -23,8 +23,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.clicks import Array, Case, begun, embedding, prepared, triplets
-from benchmarks.quality import SETS, data_folder
+from benchmarks.clicks import Array, Case, begun, embedding, triplets
+from benchmarks.quality import SETS, data_folder, split
 from omdml.blas import one_blas_thread
 from omdml.builders import from_labels
 from omdml.evaluate import average_precision
@@ -118,8 +118,9 @@ def adapted(rows: Array, case: Case) -> Array:
 
 def scores_of(name: str, seed: int, method: str, others: bool) -> tuple[dict[str, float], tuple[float, ...]]:
     """MAP of each way, and the shares of held-out triplets in order."""
-    case = prepared(name, seed)
-    features, rows = case.items["features"], triplets(case, COUNT, 0.0)
+    features, labels, train, test = split(name, seed)
+    case = Case({"features": features}, labels, train, test, seed)
+    rows = triplets(case, COUNT, 0.0)
     learner = begun(method, features, case)
     learner.learn_many(rows, features)
     metric, items = learner.metric, case.side_by_side.astype(np.float64)

@@ -80,7 +80,7 @@ def reranked(metric: Metric, query: Features, candidates: Features, k: int) -> N
 def shares_in_order(metric: Metric, triplets: ArrayLike, features: Features, sample: Features) -> Shares:
     """How plain distance, the query side alone and the metric itself order triplets that were not learned.
 
-    If the query side has fewer in order than plain distance, take the candidates by plain distance and rank those again.
+    If the query side has fewer in order than plain distance, take candidates by plain distance, and rank those again.
 
     Parameters
     ----------

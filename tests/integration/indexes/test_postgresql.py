@@ -10,8 +10,10 @@ import numpy as np
 import psycopg
 import pytest
 
+from omdml.errors import ConfigurationError
 from omdml.streams.indexes.postgresql import PostgresIndex
 from omdml.streams.protocols.index import IndexAway, IndexRefused
+from omdml.workers.wiring.indexes import open_index
 from tests.support.exports import error
 from tests.support.indexes import NAME, Postgres, Sync, widen
 from tests.support.nodes import CONFIGURATION, stored_shop
@@ -90,6 +92,11 @@ class Reader(threading.Thread):
         except BaseException as error:
             self.failed = error
 
+    def sees(self, version):
+        """Whether the last answer was of this version; fails if reading failed."""
+        assert self.failed is None, self.failed
+        return bool(self.answers) and self.answers[-1][0][2] == version
+
     def _read(self, connection):
         return connection.execute(f"SELECT id, embedding, version FROM {NAME}").fetchall()
 
@@ -100,14 +107,14 @@ def test_a_reader_never_sees_two_versions_in_one_answer(shop, database, transact
         sync.step()
         reader = Reader(database, transactions)
         reader.start()
-        for _ in range(12):
+        for _ in range(8):
             shop.learn(10)
-            shop.publish()
+            version = shop.publish()
             sync.step()
+            wait_for(lambda version=version: reader.sees(version), "the reader to see the version")
         reader.ended.set()
         reader.join()
     assert reader.failed is None
-    assert len({answer[0][2] for answer in reader.answers}) > 3
     assert of_one_version(shop, reader.answers)
     if transactions:
         pairs = zip(reader.answers[::2], reader.answers[1::2], strict=True)
@@ -183,11 +190,11 @@ def test_searches_use_the_index_through_the_view(shop, database):
 
 def test_a_killed_sync_is_gone_on_with_and_readers_never_notice(installed, database, tmp_path):
     draw = np.random.default_rng(0)
-    first = start(tmp_path, database, name="first")
-    assert first.wait() == 0
+    with Sync(installed, database.open()) as sync:
+        sync.step()
     reader = Reader(database)
     reader.start()
-    for number in range(4):
+    for number in range(2):
         installed.learn(30)
         version = installed.publish()
         process = start(tmp_path, database, "--follow", "--rows-per-second", "200", name=f"sync-{number}")
@@ -343,7 +350,6 @@ def test_the_command_ends_with_what_it_did(installed, database, tmp_path):
     process = start(tmp_path, database)
     assert process.wait() == 0
     assert "version 0, serial 1: 120 rows written, 0 removed, 120 items of 16 numbers" in process.said
-    wrong = Process(tmp_path, "sync", "shop", "--to", "mysql://me:secret@host/shop", name="wrong")
-    assert wrong.wait() == 2
-    assert "expected postgresql://USER@HOST/DATABASE" in wrong.said
-    assert "secret" not in wrong.said
+    with pytest.raises(ConfigurationError, match="expected postgresql://USER@HOST/DATABASE") as raised:
+        open_index("mysql://me:secret@host/shop", None, "shop", "hnsw")
+    assert "secret" not in str(raised.value)
