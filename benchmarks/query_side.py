@@ -62,11 +62,11 @@ def minus_distances(queries: Array, items: Array) -> Array:
     return 2 * queries @ items.T - (items**2).sum(axis=1)
 
 
-def with_one_number(metric: Metric, turned: Array, items: Array, embedded: Array) -> Array:
+def with_one_number(metric: Metric, turned: Array, items: Array, embedded: Array, middle: Array) -> Array:
     """The query side's scores, corrected by one stored number an item: what it lacks."""
     products = turned @ items.T
     if not isinstance(metric, CosineMetric):
-        return 2 * products - (embedded**2).sum(axis=1)
+        return 2 * products - ((embedded - middle) ** 2).sum(axis=1)
     total = np.zeros(len(items))
     for name, matrix in metric.experts.items():
         lengths = np.linalg.norm((items - metric.mean) @ matrix.T if len(matrix) else items - metric.mean, axis=1)
@@ -134,7 +134,7 @@ def scores_of(name: str, seed: int, method: str, others: bool) -> tuple[dict[str
         "query side": turned @ items.T,
         "query side, again": again(turned @ items.T, exact, case),
         "plain, again": again(plain, exact, case),
-        "one number": with_one_number(metric, turned, items, embedded),
+        "one number": with_one_number(metric, turned, items, embedded, embedded[case.train].mean(axis=0)),
         "all": exact,
     }
     if others:

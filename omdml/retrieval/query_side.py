@@ -1,10 +1,10 @@
 """The query side: a learned metric in front of a database that keeps its raw vectors.
 
-For a linear metric, ``|L q - L x|^2 = |L q|^2 - 2 (L' L q) . x + |L x|^2``. The first term is the same for all items.
-So a database that ranks its raw vectors by inner product with ``M q = L' L q`` ranks by the learned distance, but for
-``|L x|^2``, the learned length of an item. A metric of cosines divides by that length instead. How much the missing
-length costs depends on the data: measure it (:func:`shares_in_order`), and rank the best few hundred again exactly
-(:func:`reranked`).
+For a linear metric and vectors less the items' mean, ``|L q - L x|^2 = |L q|^2 - 2 (L' L q) . x + |L x|^2``. The first
+term is the same for all items, and so is what the mean adds to the inner product. So a database that ranks its raw
+vectors by inner product with ``M q = L' L q`` ranks by the learned distance, but for ``|L x|^2``, the learned length of
+an item. A metric of cosines divides by that length instead. How much the missing length costs depends on the data:
+measure it (:func:`shares_in_order`), and rank the best few hundred again exactly (:func:`reranked`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def query_vectors(metric: Metric, queries: Features, sample: Features) -> Array:
     queries
         Features (n, d) of each modality.
     sample
-        Features of some items, a thousand are enough: how long their projections are.
+        Features of some items, a thousand are enough: where their mean lies, and how long their projections are.
 
     Raises
     ------
@@ -55,12 +55,12 @@ def query_vectors(metric: Metric, queries: Features, sample: Features) -> Array:
     Examples
     --------
     >>> metric = ProjectionMetric({"x": 1.0}, {"x": np.array([[2.0, 0.0], [0.0, 0.5]])})
-    >>> query_vectors(metric, {"x": np.array([[1.0, 1.0]])}, {"x": np.ones((1, 2))})
+    >>> query_vectors(metric, {"x": np.array([[1.0, 1.0]])}, {"x": np.zeros((1, 2))})
     array([[4.  , 0.25]], dtype=float32)
     """
     with one_blas_thread():
         if isinstance(metric, ProjectionMetric):
-            return _by_projection(metric, queries)
+            return _by_projection(metric, queries, sample)
         if isinstance(metric, CosineMetric):
             return _by_cosines(metric, queries, sample)
     raise MeasureError(
@@ -104,11 +104,11 @@ def side_by_side(metric: Metric, features: Features) -> Array:
     return np.concatenate([np.asarray(features[name], np.float32) for name in metric.dims], axis=1)
 
 
-def _by_projection(metric: ProjectionMetric, queries: Features) -> Array:
-    parts = [
-        metric.weights[name] * (np.asarray(queries[name], np.float64) @ matrix.T @ matrix)
-        for name, matrix in metric.matrices.items()
-    ]
+def _by_projection(metric: ProjectionMetric, queries: Features, sample: Features) -> Array:
+    parts = []
+    for name, matrix in metric.matrices.items():
+        centred = np.asarray(queries[name], np.float64) - np.asarray(sample[name], np.float64).mean(axis=0)
+        parts.append(metric.weights[name] * (centred @ matrix.T @ matrix))
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 

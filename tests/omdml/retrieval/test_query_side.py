@@ -33,10 +33,10 @@ def of(features, rows):
 def test_of_items_of_equal_learned_length_the_inner_product_has_the_learned_order(features):
     draw = np.random.default_rng(0)
     metric = ProjectionMetric({"shape": 0.7, "noise": 0.3}, {"shape": draw.normal(size=(4, 9)), "noise": np.eye(5)})
-    embedded = metric.embed(features)
-    lengths = np.linalg.norm(embedded, axis=1, keepdims=True)
+    origin = {name: np.zeros((1, matrix.shape[1])) for name, matrix in features.items()}
+    lengths = np.linalg.norm(metric.embed(features), axis=1, keepdims=True)
     level = {name: matrix / lengths for name, matrix in features.items()}
-    turned = query_vectors(metric, of(features, [7]), features)
+    turned = query_vectors(metric, of(features, [7]), origin)
     order = np.argsort(-(side_by_side(metric, level) @ turned[0]), kind="stable")
     np.testing.assert_array_equal(order, reranked(metric, of(features, [7]), level, len(lengths)))
 
@@ -48,9 +48,12 @@ def test_the_learned_length_is_all_that_the_query_side_of_a_projection_lacks(fea
     metric = learner.metric
     embedded = metric.embed(features).astype(np.float64)
     turned = query_vectors(metric, features, features).astype(np.float64)
-    scores = 2 * turned @ side_by_side(metric, features).T - (embedded**2).sum(axis=1)
+    lengths = ((embedded - embedded.mean(axis=0)) ** 2).sum(axis=1)
+    scores = 2 * turned @ side_by_side(metric, features).T - lengths
     distances = ((embedded[:, None] - embedded[None]) ** 2).sum(axis=2)
-    np.testing.assert_allclose((embedded**2).sum(axis=1)[:, None] - scores, distances, atol=1e-4)
+    # What is left is the same for all items.
+    left = distances + scores
+    np.testing.assert_allclose(left, left[:, :1].repeat(len(left), axis=1), atol=1e-4)
 
 
 def test_one_expert_of_cosines_lacks_no_more_than_a_division(metric, features):
