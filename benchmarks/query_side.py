@@ -140,6 +140,9 @@ def scores_of(name: str, seed: int, method: str, others: bool) -> tuple[dict[str
     if others:
         ways |= {"Rocchio": rocchio(plain, case), "adapter": adapted(rows, case)}
     rest = np.setdiff1d(np.arange(len(case.labels)), np.concatenate([case.train, case.test]))
+    # A triplet needs two items of a label.
+    _, places, counts = np.unique(case.labels[rest], return_inverse=True, return_counts=True)
+    rest = rest[counts[places] > 1]
     held_out = from_labels(case.labels, HELD_OUT, seed + 1, among=rest)
     found = {way: mean_precision(scores, case) for way, scores in ways.items()}
     return found, shares_in_order(metric, held_out, features, sample)
