@@ -7,7 +7,7 @@ a worker that starts again after a crash sends some of them twice, and readers t
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b, sha256
 from hmac import compare_digest
@@ -66,7 +66,7 @@ class Letter(_Common, frozen=True, kw_only=True):
     reason
         A code out of :data:`omdml.letter_reasons.REASONS`; ``error`` is the message beside it.
     partition, offset
-        Where the event lies in its log; what makes two letters the same.
+        The event's partition and offset. Two letters with the same position are the same letter.
     model
         The model the event was for; None if that is not known.
     at
@@ -190,7 +190,7 @@ class DeadLetters:
         self.add_many([(record, error, model)])
 
     def add_many(self, refused: Iterable[tuple[Record, FeedbackError, str | None]]) -> int:
-        """Send letters about the first of these records, as many as a piece holds; answers how many.
+        """Send letters about the first of these records, as many as a piece holds; returns how many.
 
         Raises SourceError if the sink can take no more for now: then send the same again.
         """
@@ -338,12 +338,21 @@ _numbers = msgspec.json.Decoder(_Numbered)
 class Sender(Protocol):
     """Settles letters: sends their events again, or dismisses them; the only one who does from when it is made."""
 
-    def send(self, letter: Letter, key: str, secret: bytes) -> None:
-        """Send the event, and mark its letter: both or, after a crash, what makes it both at the next try; ``key`` is
-        the event's model, ``secret`` the store's."""
+    def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
+        """Send the events of these letters, in order, and mark the letters.
 
-    def dismiss(self, letter: Letter) -> None:
-        """Mark the letter as settled; its event is not sent."""
+        After a crash each event is sent and its letter marked, or the next try makes it so, and no event is sent twice.
+
+        Parameters
+        ----------
+        letters
+            Each with its event's model, which is the key.
+        secret
+            The store's.
+        """
+
+    def dismiss(self, letters: Sequence[Letter]) -> None:
+        """Mark these letters as settled; their events are not sent."""
 
     def close(self) -> None:
         """Release all resources."""

@@ -1,13 +1,13 @@
 """Sending the events of dead letters again, in files; no event is sent twice.
 
-1. The event goes into the log, with a header that names its letter. 2. The letter is marked. After a crash between the
-two, the header is found in the log, and the letter is only marked. A lock keeps a second sender out.
+1. Events go into the log, each with a header that names its letter. 2. The letters are marked. After a crash between
+the two, the headers are found in the log, and the letters are only marked. A lock keeps a second sender out.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from omdml.errors import SourceError
 from omdml.streams.bounded_files import open_regular
@@ -38,19 +38,22 @@ class FileSender:
         # Positions of letters whose events are in the log already; read when the first one is sent.
         self._sent: set[Position] | None = None
 
-    def send(self, letter: Letter, key: str, secret: bytes) -> None:
-        """The event, then the mark, each on the disk before the next."""
+    def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
+        """The events, then the marks. What comes first is on the disk before the rest is written."""
         if self._sent is None:
             self._sent = {name for records in self._log for record in records for name in named(record, secret)}
-        if letter.position not in self._sent:
-            self._feedback.send(letter.payload, key, headers_again(letter, secret))
-            self._feedback.flush()
-        self._letters.send(Resent(letter.position).encode(), letter.model)
+        for letter, key in letters:
+            if letter.position not in self._sent:
+                self._feedback.send(letter.payload, key, headers_again(letter, secret))
+        self._feedback.flush()
+        for letter, _ in letters:
+            self._letters.send(Resent(letter.position).encode(), letter.model)
         self._letters.flush()
 
-    def dismiss(self, letter: Letter) -> None:
-        """Write a mark that says the letter was dismissed, and wait until it is durable."""
-        self._letters.send(Dismissed(letter.position).encode(), letter.model)
+    def dismiss(self, letters: Sequence[Letter]) -> None:
+        """Write marks that say the letters were dismissed, and wait until they are durable."""
+        for letter in letters:
+            self._letters.send(Dismissed(letter.position).encode(), letter.model)
         self._letters.flush()
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ class MemoryModel:
         self.checkpoints: list[tuple[Saved, bytes]] = []  # newest first
         # How many of these the last claim passed over.
         self.damaged = 0
+        self.saved_last: Saved | None = None
         self._journal: dict[int, Entry] = {}
         self._last = 0
         self._bytes: dict[SnapshotKey, bytes] = {}
@@ -38,7 +39,7 @@ class MemoryModel:
             return self._last, self._journal.get(self._last)
 
     def newest(self) -> Entry | None:
-        """The last entry that brought a snapshot."""
+        """The last entry that added a snapshot."""
         return newest_publication(entry for _, entry in self.entries())
 
     def entries(self) -> list[tuple[int, Entry]]:
@@ -117,11 +118,11 @@ class MemoryStore(JournaledSnapshots):
         with self._changed:
             state = self._models.setdefault(model, MemoryModel(self._changed))
             state.owner = next_epoch(state.owner)
-            for age, (_, data) in enumerate(state.checkpoints):
+            for age, (saved, data) in enumerate(state.checkpoints):
                 checkpoint = read_checkpoint(model, data, str(self))
                 if checkpoint:
                     state.damaged = age
-                    return Claim(state.owner, checkpoint, fell_back=age > 0)
+                    return Claim(state.owner, checkpoint, fell_back=saved != state.saved_last)
             if state.checkpoints:
                 raise none_valid(model, str(self))
             return Claim(state.owner, None)
@@ -161,6 +162,7 @@ class MemoryStore(JournaledSnapshots):
             outcome = saved.replaces(sound[0][0] if sound else None, back)
             if outcome is Written.STORED:
                 state.checkpoints, state.damaged = [(saved, data), *sound[:1]], 0
+                state.saved_last = saved
             return outcome
 
     def save_all(
@@ -184,7 +186,7 @@ class MemoryStore(JournaledSnapshots):
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live."""
+        """The placement of a log's models; None before the first worker recorded it."""
         return self._placements.get(topic_id)
 
     def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:

@@ -1,6 +1,7 @@
 """What every store promises of checkpoints, marks and models. Runs over memory and folders here, over servers in
 tests/integration/."""
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from omdml.streams.stores.retention import Retention
 from tests.support.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
 
 Damage = Callable[[], None]
+# Takes a copy of what there is of "shop", and answers how to put that in its place again.
+Copy = Callable[[], Callable[[], None]]
 
 
 @pytest.fixture(params=["memory", "directory"])
@@ -43,8 +46,26 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
     return damage
 
 
+@pytest.fixture
+def copy(store: MemoryStore | DirectoryStore, tmp_path: Path) -> Copy:
+    def copy() -> Callable[[], None]:
+        if isinstance(store, MemoryStore):
+            kept = store._models["shop"].checkpoints
+            return lambda: setattr(store._models["shop"], "checkpoints", kept)
+        folder, aside = store.path / "models" / "shop", tmp_path / "copy"
+        shutil.copytree(folder, aside)
+
+        def put_back() -> None:
+            shutil.rmtree(folder)
+            shutil.copytree(aside, folder)
+
+        return put_back
+
+    return copy
+
+
 class TestCheckpointsOfAnyStore:
-    """The contract. A module that runs it brings fixtures ``store`` (keeping 12 snapshots) and ``damage``."""
+    """The contract. A module that runs it brings fixtures ``store`` (keeping 12 snapshots), ``damage`` and ``copy``."""
 
     def test_a_new_owner_finds_nothing_then_what_was_saved_last(self, store: Store) -> None:
         epoch, found, fell_back = store.claim("shop")
@@ -212,6 +233,37 @@ class TestCheckpointsOfAnyStore:
         assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
         damage()
         assert store.claim("shop")[1:] == (checkpoint(2, state=b"replayed"), True)
+
+    def test_an_older_checkpoint_put_in_place_by_hand_is_told_from_the_last_one(self, store: Store, copy: Copy) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (1, 2):
+            store.save(checkpoint(offset), epoch)
+        put_back = copy()
+        assert store.claim("shop")[1:] == (checkpoint(2), False)
+        epoch = store.claim("shop").epoch
+        for offset in (5, 6, 7):
+            store.save(checkpoint(offset), epoch)
+        put_back()
+        for _ in range(2):
+            claim = store.claim("shop")
+            assert claim[1:] == (checkpoint(2), True)
+        assert store.save(checkpoint(4), claim.epoch) is Written.STORED
+        assert store.claim("shop")[1:] == (checkpoint(4), False)
+
+    def test_a_model_that_went_back_on_purpose_is_where_it_was_saved_last(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (3, 8):
+            store.save(checkpoint(offset), epoch)
+        store.save(checkpoint(5), epoch, back=True)
+        assert store.claim("shop")[1:] == (checkpoint(5), False)
+
+    def test_a_model_of_a_deleted_ones_name_is_saved_like_any_other(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (3, 8):
+            store.save(checkpoint(offset), epoch)
+        store.delete("shop")
+        store.save(checkpoint(1), store.claim("shop").epoch)
+        assert store.claim("shop")[1:] == (checkpoint(1), False)
 
     def test_damage_to_all_checkpoints_stops_with_what_to_do(self, store: Store, damage: Damage) -> None:
         epoch = store.claim("shop").epoch

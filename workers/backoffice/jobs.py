@@ -13,7 +13,7 @@ from omdml.streams.letters import Book, Letter, read_book
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.doctor.status import Look, Status
-from omdml.workers.operate.letters import chosen, learnable, oldest_first, passed, position, resend, since_then
+from omdml.workers.operate.letters import chosen, learnable, oldest_first, passed, position, resend, settle, since_then
 from omdml.workers.wiring.dead_letters import newest_letters, open_sender, read_letters
 from omdml.workers.wiring.models import open_specs
 from omdml.workers.wiring.stores import open_stores
@@ -149,8 +149,7 @@ def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         letters = [letter for letter in book.open if letter.position in positions]
-        for letter in letters:
-            sender.dismiss(letter)
+        settle(letters, sender)
     settled = len(positions) - len(letters)
     return Settled(len(letters), {"it was settled before": settled} if settled else {})
 

@@ -143,7 +143,7 @@ def dismiss(
 
     The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
     """
-    from omdml.workers.operate.letters import chosen, position
+    from omdml.workers.operate.letters import chosen, position, settle
     from omdml.workers.wiring.dead_letters import open_sender, read_letters
 
     if not (wanted or reason or model or every):
@@ -152,6 +152,5 @@ def dismiss(
     with closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         dismissed = chosen(book.open, reason, model, [position(book, text) for text in wanted])
-        for letter in dismissed:
-            sender.dismiss(letter)
+        settle(dismissed, sender)
     say(f"{amount(len(dismissed), 'letter')} dismissed, {len(book.open) - len(dismissed):,} still open")

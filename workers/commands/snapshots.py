@@ -39,7 +39,7 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
 
 
 def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
-    """The model's catalogue as it is now; None, with a sentence for the operator, if that cannot be told here."""
+    """The model's catalogue as it is now; None, with a sentence for the operator, if it cannot be opened here."""
     from omdml.workers.versions.serving import catalogue_kinds
 
     why = "no configured model covers this name"
@@ -48,7 +48,7 @@ def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
             return kind
     except CatalogueError as error:
         why = str(error)
-    say(f"whether nodes can serve a version cannot be told here: {why}", err=True)
+    say(f"cannot check here whether nodes can serve a version: {why}", err=True)
     return None
 
 
@@ -213,7 +213,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
         print_table((weighed(new.metric), "weight before", "after"), moved)
     spec = open_specs(configuration).find(model) if configuration.match(model) else None
     if spec is None:
-        say("no configured catalogue: whose neighbours changed cannot be told")
+        say("no configured catalogue: cannot show whose neighbours changed")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
             shares = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)

@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A model that is ours. ``fell_back``: only an older checkpoint was sound."""
+    """A model that is ours. ``fell_back``: this is not the checkpoint that was saved last, but an older one."""
 
     model: OwnedModel
     fell_back: bool
@@ -141,14 +141,15 @@ def first_guard(spec: Spec, start: Start) -> Guard:
 def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
     """The error for a model that fell back to a checkpoint which ends before the log begins."""
     return CorruptError(
-        f"model {name!r}: its newest checkpoint is damaged, and the log begins at offset {begin}, behind {end}, where "
-        "the one before it ends: restore the store from a backup, or learn the model again: "
+        f"model {name!r}: its newest checkpoint is damaged, or an older one was put in its place, and the log begins "
+        f"at offset {begin}, behind {end}, where the one that is left ends: restore the store from a backup, or learn "
+        "the model again: "
         f"omdml replay --model {name} --publish --replace, or omdml models reset"
     )
 
 
 def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
-    """Have events held out as the configuration and the store say today; answers what is not as it was."""
+    """Have events held out as the configuration and the store say today; returns what is not as it was."""
     hold_out, changes = model.progress.hold_out, []
     if (before := hold_out.every) != spec.guard.every:
         hold_out.every = spec.guard.every

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from omdml.errors import FeedbackError
@@ -15,6 +15,8 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import content_type
 from omdml.workers.events.validation import check
 
+# So many letters, or a letter more than so many bytes of events, are sent again together.
+PORTION, PORTION_BYTES = 500, 4_000_000
 # The position of a model without a checkpoint.
 NOWHERE = ModelPosition(Partition("", 0), 0)
 
@@ -81,18 +83,38 @@ def resend(letters: Iterable[Letter], specs: Specs, store: Store, sender: Sender
     The sender must be open before the letters are read: from then on nobody else settles one of them.
     """
     letters = list(letters)
-    standing, secret = passed(letters, store), b""
-    sent, remaining = 0, Counter[str]()
+    standing = passed(letters, store)
+    learned, remaining = list[tuple[Letter, str]](), Counter[str]()
     for letter in letters:
         event, why = learnable(letter, specs, standing)
         if event is None:
             remaining[why] += 1
-            continue
-        if sender:
-            secret = secret or store.secret()
-            sender.send(letter, event.model, secret)
-        sent += 1
-    return Resending(sent, remaining)
+        else:
+            learned.append((letter, event.model))
+    if sender and learned:
+        secret = store.secret()
+        for portion in portions(learned):
+            sender.send(portion, secret)
+    return Resending(len(learned), remaining)
+
+
+def portions(letters: Iterable[tuple[Letter, str]]) -> Iterator[list[tuple[Letter, str]]]:
+    """Letters in order, as many at a time as are sent together."""
+    portion, size = list[tuple[Letter, str]](), 0
+    for letter, model in letters:
+        portion.append((letter, model))
+        size += len(letter.payload)
+        if len(portion) == PORTION or size > PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def settle(letters: Sequence[Letter], sender: Sender) -> None:
+    """Mark these letters as settled, a portion at a time."""
+    for first in range(0, len(letters), PORTION):
+        sender.dismiss(letters[first : first + PORTION])
 
 
 def position(book: Book, text: str) -> Position:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from omdml.snapshot import Checkpoint
+from omdml.streams.bounded_files import opened, read_regular
 from omdml.streams.disk import put, sync
 from omdml.streams.protocols.store import Claim, ModelPosition, Written
 from omdml.streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
@@ -26,6 +27,7 @@ NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|da
 KEPT = 2
 # This file is there once a checkpoint was saved.
 EVER = "saved"
+MAX_NUMBER_BYTES = 100
 
 
 class CheckpointFile(NamedTuple):
@@ -39,17 +41,24 @@ class CheckpointFile(NamedTuple):
 
 
 class CheckpointFolder:
-    """The owners of a model, and their checkpoints."""
+    """The owners of a model, and their checkpoints.
 
-    def __init__(self, path: Path, model: str) -> None:
-        self.path, self.model = path, model
+    Parameters
+    ----------
+    last
+        The file with the number of the checkpoint that was saved last. It lies outside the model's folder, so that
+        checkpoints put back by hand do not bring their own. It is never ahead of what was saved, and may be behind.
+    """
+
+    def __init__(self, path: Path, model: str, last: Path) -> None:
+        self.path, self.model, self._last = path, model, last
 
     def owner(self) -> str | None:
-        """The epoch that owns the model; None if nobody claimed it."""
+        """The epoch of the model's owner; None if the model was never claimed."""
         return max(self._epochs(), default=None)
 
     def position(self) -> ModelPosition | None:
-        """That of the newest checkpoint that was not found to be damaged, if there is such a one; None without any."""
+        """The position of the newest checkpoint that is not known to be damaged; None if there is none."""
         files = self._files()
         newest = ([file for file in files if not file.damaged] or files)[-1:]
         return newest[0].saved.position if newest else None
@@ -79,7 +88,8 @@ class CheckpointFolder:
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
         2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
-        3. Drop all but the two newest. A crash within leaves a file more than need be.
+        3. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
+        4. Drop all but the two newest. A crash within leaves a file more than need be.
         """
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)
@@ -87,14 +97,16 @@ class CheckpointFolder:
         sound = [file for file in files if not file.damaged]
         outcome = saved.replaces(sound[-1].saved if sound else None, back)
         if outcome is Written.STORED:
+            number = files[-1].number + 1 if files else 1
             try:
-                put(self.path / epoch / file_name(files[-1].number + 1 if files else 1, saved), data)
+                put(self.path / epoch / file_name(number, saved), data)
                 if not (self.path / EVER).exists():
                     (self.path / EVER).touch()
                     sync(self.path)
             except FileNotFoundError:
                 # A later owner, or whoever deleted the model, has removed the folder of this epoch.
                 return Written.FENCED
+            self._note_last(number)
             if sound:
                 self._drop_old()
         return outcome
@@ -111,8 +123,8 @@ class CheckpointFolder:
 
     def _resume(self, epoch: str) -> Claim:
         files = self._files()
-        # Two are kept, so one was removed, and that was perhaps a newer one.
-        fell_back = len(files) == 1 and files[0].number > 1
+        # An older one was put in the place of the newest. Or one of two was removed, perhaps the newer one.
+        fell_back = bool(files) and (files[-1].number < self._read_last() or len(files) == 1 < files[0].number)
         for file in reversed(files):
             if not file.damaged:
                 checkpoint = read_checkpoint(self.model, read_state(file.path), str(file.path))
@@ -126,6 +138,19 @@ class CheckpointFolder:
         if (self.path / EVER).exists():
             raise none_left(self.model, str(self.path))
         return Claim(epoch, None)
+
+    def _note_last(self, number: int) -> None:
+        with opened(self._last, "wb", buffering=0) as file:
+            file.write(b"%d\n" % number)
+
+    def _read_last(self) -> int:
+        """The number of the checkpoint that was saved last, as far as is known; 0 if it is not."""
+        try:
+            content = read_regular(self._last, MAX_NUMBER_BYTES).strip()
+        except FileNotFoundError:
+            return 0
+        # A crash of the machine may leave it empty.
+        return int(content) if content.isdigit() else 0
 
     def _drop_old(self) -> None:
         files = self._files()

@@ -25,11 +25,11 @@ class StoreKeys:
         self.secret = f"{prefix}-secret"
 
     def mark(self, partition: Partition) -> str:
-        """Where the mark of a partition lies."""
+        """The key of a partition's mark."""
         return f"{self._prefix}:mark:{partition.topic_id}:{partition.number}"
 
     def placement(self, topic_id: str) -> str:
-        """Where the placement of a log's models lies."""
+        """The key of the placement of a log's models."""
         return f"{self._prefix}:placement:{topic_id}"
 
     def model(self, name: str) -> ModelKeys:
@@ -51,13 +51,13 @@ class ModelKeys:
         self.snapshots = f"{start}:snapshot:"
 
     def snapshot(self, version: int, digest: str) -> str:
-        """Where the bytes of a snapshot lie."""
+        """The key of a snapshot's bytes."""
         return f"{self.snapshots}{version}:{digest}"
 
 
 class ClaimAnswer(NamedTuple):
-    """What the script CLAIM answers: the new epoch, the newest checkpoint, whether there ever was one, and the one
-    before, if there is no newest one."""
+    """What the script CLAIM answers: the new epoch, the newest checkpoint, the digest of what was saved last, and the
+    checkpoint before, if there is no newest one."""
 
     epoch: bytes
     data: bytes | None
@@ -65,6 +65,11 @@ class ClaimAnswer(NamedTuple):
     damaged: bytes | None
     saved: bytes | None
     before: bytes | None
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another checkpoint than the one saved last is in its place. Earlier releases noted just 1."""
+        return self.saved not in (None, b"1", self.digest)
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:

@@ -5,8 +5,8 @@
 ``omdml:{shop}:current``                               hash: serial, version, digest, epoch, published_at, pinned
 ``omdml:{shop}:history``                               stream: publications whose snapshots are kept, and moves
 ``omdml:{shop}:updates``                               channel: a serial whenever the history grows, as a hint
-``omdml:{shop}:newest``                                hash: version, digest, epoch of the last publication; saved
-                                                       once there was a checkpoint
+``omdml:{shop}:newest``                                hash: version, digest, epoch of the last publication; saved,
+                                                       the digest of the checkpoint that was saved last
 ``omdml:{shop}:checkpoint``, ``:checkpoint:previous``  hash: data, home_topic, home_partition, next, version, digest,
                                                        epoch; damaged if the newest could not be read
 ``omdml:{shop}:epoch``                                 who owns the model: counter and nonce
@@ -113,7 +113,7 @@ class RedisStore(RedisMarks):
                 claims[model] = error
                 continue
             if checkpoint:
-                claims[model] = Claim(claim.epoch.decode(), checkpoint)
+                claims[model] = Claim(claim.epoch.decode(), checkpoint, fell_back=claim.replaced)
         rest = {model: claim for model, claim in zip(models, replies, strict=True) if model not in claims}
         claims |= self._fall_back(rest)
         return [claims[model] for model in models]

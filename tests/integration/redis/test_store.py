@@ -22,7 +22,7 @@ from omdml.streams.stores.retention import Retention
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.versions.moves import pin, rollback
-from tests.contracts.test_checkpoint_stores import Damage, TestCheckpointsOfAnyStore
+from tests.contracts.test_checkpoint_stores import Copy, Damage, TestCheckpointsOfAnyStore
 from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
 from tests.integration.waiting import until
 from tests.support.store_samples import checkpoint, live, published, snapshot, told
@@ -85,6 +85,22 @@ def damage(client: redis.Redis) -> Damage:
                 return
 
     return damage
+
+
+@pytest.fixture
+def copy(client: redis.Redis) -> Copy:
+    keys = ("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous")
+
+    def copy() -> Callable[[], None]:
+        kept = {key: data for key in keys if (data := client.dump(key))}
+
+        def put_back() -> None:
+            for key, data in kept.items():
+                client.restore(key, 0, data, replace=True)
+
+        return put_back
+
+    return copy
 
 
 # What lies there

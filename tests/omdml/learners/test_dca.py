@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA
-from omdml.engines import covariance
+from omdml.engines.second_order import covariance
 from omdml.engines.second_order.discriminant import discriminant_rows
 from omdml.engines.second_order.state import next_refresh
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError

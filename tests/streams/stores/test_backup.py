@@ -211,7 +211,7 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(place: Path, what: str
     elif what == "missing":
         copy.unlink()
     else:
-        copy.write_bytes(data.replace(b'{"format":1,', b'{"format":2,'))
+        copy.write_bytes(data.replace(b'{"format":2,', b'{"format":3,'))
     assert not copy.exists() or copy.read_bytes() != data
     refused = omdml("restore", "copy.omdml")
     assert refused.exit_code == (1 if what in ("missing", "newer") else 3), refused.output

@@ -105,6 +105,29 @@ def test_a_waiting_model_restored_from_an_older_copy_learns_the_rest(tmp_path, m
     assert (world.store.peek("user-1").version, mark(world)) == (40 + met, 40 + met)
 
 
+def test_an_older_checkpoint_put_in_place_while_no_worker_runs_learns_what_it_lacks(tmp_path):
+    # Given a model that another program put back to an earlier checkpoint, and a mark far beyond that
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(10, model="user-1"))
+    run_until_idle(first)
+    copy = list(world.store._models["user-1"].checkpoints)
+    world.send(*events(20, 1, model="user-1"), *events(5, 2, model="user-2"))
+    run_until_idle(first)
+    kill(world, first)
+    world.store._models["user-1"].checkpoints = copy
+    # When the next event comes for it, I expect it to learn what came in between before that, and nobody else anything.
+    worker = world.worker()
+    world.send(*events(1, 3, model="user-1"))
+    run_until_idle(worker, 40)
+    assert mark(world) == 36
+    assert world.store.peek("user-2").version == 5
+    twin = worker.services.specs.find("user-1").fresh()
+    for count, seed in ((10, 0), (20, 1), (1, 3)):
+        twin.learn_many(triplets(count, seed), world.catalogue.features)
+    assert world.store.peek("user-1").state == twin.to_bytes()
+
+
 @pytest.mark.parametrize("remedy", ["restored", "reset"])
 def test_a_waiting_model_without_events_goes_on_once_restored_or_reset(tmp_path, remedy):
     # Given a model that waits, and another one that goes on learning
@@ -143,18 +166,25 @@ def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, w
     assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [10, 10]
 
 
-def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_path):
-    # Given a model whose newest checkpoint is damaged, and the one before it ends where the log no longer reaches
+@pytest.mark.parametrize("how", ["damaged", "replaced"])
+def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_path, how):
+    # Given a model whose newest checkpoint is damaged, or gave way to an older one by hand. The one that is left ends
+    # where the log no longer reaches.
     world = World(tmp_path)
     (partition,) = world.log.partitions
     first = world.worker()
-    for seed in range(2):
-        world.send(*events(10, seed, model="user-1"))
-        run_until_idle(first)
+    world.send(*events(10, model="user-1"))
+    run_until_idle(first)
+    copy = world.store._models["user-1"].checkpoints
+    world.send(*events(10, 1, model="user-1"))
+    run_until_idle(first)
     world.send(*events(10, model="user-2"))
     run_until_idle(first)
     kill(world, first)
-    damage_newest(world, "user-1")
+    if how == "damaged":
+        damage_newest(world, "user-1")
+    else:
+        world.store._models["user-1"].checkpoints = copy
     world.log.trim(partition, 15)
     # If events come for both, I expect the other one to learn, and this one to wait.
     worker = world.worker()

@@ -11,7 +11,7 @@ from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Letter, headers_again
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import FileLog
-from omdml.workers.operate.letters import learnable, passed
+from omdml.workers.operate.letters import PORTION, PORTION_BYTES, learnable, passed, portions
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_sender
 from omdml.workers.wiring.feedback_log import open_bystander
@@ -37,7 +37,7 @@ def test_a_header_that_a_sender_made_up_does_not_mark_a_letter_as_sent(tmp_path)
     sink.close()
     for _ in range(2):
         sender = open_sender(log)
-        sender.send(letter, "shop", b"the secret of this store")
+        sender.send([(letter, "shop")], b"the secret of this store")
         sender.close()
     # I expect the event to be sent, and by the second sender not again.
     assert [record.value for part in read_whole(open_bystander(log)) for record in part] == [b"sound", b"refused"]
@@ -75,3 +75,13 @@ def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):
     assert world.store.move_mark(partition, 6, 2)
     named = msgspec.structs.replace(letter, model="shop")
     assert learnable(named, specs, passed([named], world.store)).event is not None
+
+
+def test_letters_are_sent_again_in_portions_of_so_many_or_so_many_bytes():
+    small = Letter(reason="", error="", partition=Partition("t", 0), offset=0, payload=b"{}")
+    large = msgspec.structs.replace(small, payload=b"x" * PORTION_BYTES)
+    letters = [(small, "shop")] * (PORTION + 2) + [(large, "shop"), (small, "shop")]
+    parts = list(portions(letters))
+    assert [len(part) for part in parts] == [PORTION, 3, 1]
+    assert [letter for part in parts for letter in part] == letters
+    assert list(portions([])) == []

@@ -79,11 +79,11 @@ class Exporter:
     Parameters
     ----------
     folder
-        Where the parts go.
+        The folder that parts are written to.
     options
         What is exported.
     store
-        Where the snapshots are.
+        The store of the snapshots.
     catalogue
         Answers the model's catalogue as it is now, with the items added since; raises CatalogueError.
     attributes

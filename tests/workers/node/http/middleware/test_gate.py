@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from omdml.workers.configuration.loading import load
-from omdml.workers.node.http.limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
+from omdml.workers.node.http.connection_limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
 from omdml.workers.node.http.middleware import gate
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused

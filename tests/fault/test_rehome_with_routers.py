@@ -1,0 +1,103 @@
+"""Partitions are added and models move onto them, while routers run, senders begin again at once, and workers are
+killed: every event is learned once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from kafka import KafkaAdminClient
+
+from tests.fault.chaos import routers
+from tests.fault.chaos.servers import Servers
+from tests.fault.chaos.service import LIMIT_S, NODE, PARTITIONS, WORKERS, Service
+from tests.fault.chaos.verdict import judge, settled
+
+pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("chaos")]
+
+
+class Quiet(Service):
+    """Fewer events: each is looked up, and many are sent again."""
+
+    rate = 100
+
+
+@pytest.fixture
+def service(tmp_path):
+    with Servers() as servers:
+        valkey = servers.store("valkey")
+        with Quiet(tmp_path, servers, valkey.url, valkey.url_by_detour) as service:
+            yield service
+
+
+def command(service, *words):
+    """A command's exit code, and what it said."""
+    process = service.start_process(NODE, "omdml.workers.cli", *words)
+    return process.wait(LIMIT_S), process.said
+
+
+def kill_a_worker(service, chance):
+    """Kill a worker; its supervisor starts it again."""
+    number = chance.randrange(WORKERS)
+    service.workers[number].kill()
+    service.start(number)
+
+
+def numbers(service):
+    """What the events that were sent carry."""
+    return [str(number).encode() for number in range(service.load.sent)]
+
+
+def learning_is_missing(service):
+    """Whether the command refuses because of events that came since the workers ended."""
+    code, said = command(service, "topics", "rehome")
+    assert code == 2, said[-2000:]
+    return "events are not learned and saved yet" in " ".join(said.split())
+
+
+def start_workers(service):
+    for number in range(WORKERS):
+        service.start(number)
+
+
+def stop_workers(service):
+    for worker in service.workers:
+        assert worker.stop() == 0, worker.said[-2000:]
+
+
+def test_rehome_beside_running_routers_and_killed_workers_learns_each_event_once(service):
+    chance = random.Random(4)
+    routers.begin(service)
+    service.all_learn()
+    admin = KafkaAdminClient(bootstrap_servers=service.servers.kafka.servers)
+    admin.create_partitions({service.topic: 2 * PARTITIONS})
+    admin.close()
+    # If routers and senders go on while the workers are stopped, I expect the command to refuse, and to say why.
+    stop_workers(service)
+    assert learning_is_missing(service)
+    # If senders rest until all is learned, and a worker is killed meanwhile, I expect it to succeed beside routers.
+    start_workers(service)
+    service.load.rest()
+    kill_a_worker(service, chance)
+    assert not settled(service, numbers(service))[1]
+    stop_workers(service)
+    assert all(router.running for router in service.routers)
+    code, said = command(service, "topics", "rehome")
+    assert (code, f"models live on {2 * PARTITIONS} partitions now" in said) == (0, True), said[-2000:]
+    # If routers and senders go on before any worker does, and workers and routers are killed again and again, I expect
+    # the oracle's sums to hold, and again once everything that became a letter was sent again.
+    service.load.go_on()
+    start_workers(service)
+    for _ in range(3):
+        service.learns()
+        kill_a_worker(service, chance)
+        routers.killed(service, chance)
+    service.learns()
+    service.load.rest()
+    oracle, findings = settled(service, numbers(service))
+    assert not findings
+    assert oracle.letters, "no event came by a partition on which its model does not live"
+    code, said = command(service, "letters", "resend")
+    assert code == 0, said[-2000:]
+    verdict = judge(service)
+    assert (verdict.lost, verdict.doubled) == (0, 0)
