@@ -40,6 +40,7 @@ BENCHMARKS = (
     "filters",
     "items",
     "expand",
+    "query_side",
     "missing",
     "million",
 )

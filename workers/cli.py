@@ -27,6 +27,7 @@ from omdml.workers.commands import (
 )
 from omdml.workers.commands.nodes import experiments, searches
 from omdml.workers.commands.options import exit_code, say
+from omdml.workers.commands.vectors import export, sync
 
 
 class OutputError(OmdmlError):
@@ -116,7 +117,7 @@ def main() -> None:
         sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, sys.stderr.errors, write_through=True)
 
 
-PROCESSES = (processes.worker, processes.node, processes.route, demo.demo, demo.simulate)
+PROCESSES = (processes.worker, processes.node, processes.route, sync.sync, demo.demo, demo.simulate)
 OPERATORS = (
     backup.backup,
     backup.restore,
@@ -126,6 +127,7 @@ OPERATORS = (
     doctor.config,
     doctor.doctor,
     doctor.status,
+    export.export,
     feed.feed,
     letters.letters,
     models.models,
