@@ -32,7 +32,7 @@ def test_a_paused_worker_joins_again_and_every_event_is_learned_once(name, serve
 
 @pytest.mark.deep
 def test_paused_cut_off_and_restored_in_one_rebalance_nothing_is_lost(servers, tmp_path):
-    found = trial(FAULTS["paused-cut"], 2, 0, servers, tmp_path)
+    found = trial(FAULTS["paused-cut"], 1, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
 
 

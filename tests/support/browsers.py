@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from deploy.local.fetching import fetch
 
@@ -48,10 +48,14 @@ class Visit:
         self.context, self.wrong, self.hosts = context, [], set()
         self.page: Page = context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
-        self.page.on("console", lambda message: message.type == "error" and self.wrong.append(message.text))
+        self.page.on("console", self._note)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
         self.page.goto(url)
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.wrong.append(f"{message.text} {message.location.get('url', '')}".rstrip())
 
     def shot(self, path: str) -> None:
         """Keep what it looks like."""

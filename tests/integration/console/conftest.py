@@ -1,8 +1,7 @@
-"""One demo and one browser for all tests of this folder: each process that runs tests would start its own."""
+"""One demo and one browser for all tests of this folder, which have one group: one process runs them all."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,13 +9,6 @@ import pytest
 from tests.support.browsers import Visit, chromium
 from tests.support.consoles import SET_UP_S, SIZES, Demo
 from tests.support.processes import wait_for
-
-
-def pytest_collection_modifyitems(items):
-    """Have one process run all tests of this folder."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("console"))
 
 
 @pytest.fixture(scope="package")

@@ -8,12 +8,15 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.browsers import Visit
 from tests.support.consoles import SETTLED, mark
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening
+
+pytestmark = pytest.mark.xdist_group("console")
 
 
 def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):

@@ -12,6 +12,8 @@ from tests.support.processes import ROOT
 from tests.support.products import TEXT, described_catalogue, drawn
 from tests.support.shops import Shop, listening
 
+pytestmark = pytest.mark.xdist_group("console")
+
 PRODUCT, PICTURE = drawn()[7]
 
 

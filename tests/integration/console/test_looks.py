@@ -12,6 +12,8 @@ from tests.support.consoles import PAGES, SCREENSHOTS, SIZES, go_to, mark, searc
 from tests.support.deep import deep
 from tests.support.shops import Shop, listening
 
+pytestmark = pytest.mark.xdist_group("console")
+
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_bar_tells_what_each_distance_is_made_of(tmp_path, browser, scheme):

@@ -6,6 +6,7 @@ import json
 from contextlib import closing
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 
 from omdml.streams.files.source import FileSink
@@ -15,6 +16,8 @@ from tests.support.browsers import Visit
 from tests.support.consoles import go_to, live, mark
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening
+
+pytestmark = pytest.mark.xdist_group("console")
 
 
 def test_watch_draws_what_went_live_and_tells_it_as_a_table_too(visit):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 
 from tests.support.consoles import cards, learned, live, mark, search
+
+pytestmark = pytest.mark.xdist_group("console")
 
 
 def test_ten_marks_are_learned_and_the_order_on_the_screen_changes(demo, visit):
