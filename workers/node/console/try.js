@@ -20,7 +20,7 @@ const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: {}, shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null, explain: true, interleaved: null };
+  const state = { query: null, shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null, explain: true, interleaved: null };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
@@ -41,7 +41,7 @@ export async function tryPage(place, { model, onStep }) {
   });
   const random = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
   const searchCurl = el("button", {
-    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", fromItem() ? { parameters: wanted() } : { body: { ...wanted(), ...(state.query.picture ? { picture: "BASE64 OF THE PICTURE" } : {}) } }) },
+    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", fromItem() ? { parameters: wanted() } : { body: { ...wanted(), ...(state.query?.picture ? { picture: "BASE64 OF THE PICTURE" } : {}) } }) },
   }, "Copy as curl");
 
   place.append(el("div", { className: "try" },
@@ -62,7 +62,7 @@ export async function tryPage(place, { model, onStep }) {
   }
 
   async function search(id) {
-    if (id !== state.query.id) begin({ id });
+    if (id !== state.query?.id) begin({ id });
     shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id" }, id)));
     picker.choose(id);
     await again();
@@ -83,7 +83,7 @@ export async function tryPage(place, { model, onStep }) {
     state.query = query;
   }
 
-  const fromItem = () => state.query.id !== undefined;
+  const fromItem = () => state.query?.id !== undefined;
   const wanted = () => ({ model, k: SHOWN, ...(state.explain ? { explain: true } : {}), ...state.query });
   const ask = () => (fromItem() ? get : post)("/search", { ...wanted(), session: SESSION });
 
@@ -220,7 +220,7 @@ export async function tryPage(place, { model, onStep }) {
   }, FOLLOW_MS);
   results.addEventListener("pointerleave", () => follow.ask());
   const forget = onStep((step) => {
-    if (step.model !== model || step.serial === state.serial) return;
+    if (step.model !== model || !state.query || step.serial === state.serial) return;
     newest = step;
     follow.ask(state.sentAt !== null);
   });
