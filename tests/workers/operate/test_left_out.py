@@ -148,7 +148,7 @@ def test_what_a_reset_took_away_does_not_come_back_by_forgetting(tmp_path):
     assert before.version == 12
     ran = omdml(shop, "forget", "shop", "--user", "ben")
     assert ran.exit_code == 1
-    assert "would bring back what came before" in " ".join(ran.output.split())
+    assert "would restore what came before" in " ".join(ran.output.split())
     assert shop.store.peek("shop").state == before.state
     assert omdml(shop, "forget", "shop", "--user", "ben", "--accept-gap").exit_code == 0
     assert shop.store.peek("shop").version == 20 + 8

@@ -103,7 +103,7 @@ def search(
     if not items and features is None and texts is None and picture is None:
         raise click.UsageError("what is asked for is missing: give the ID of an item, --features, --text or --picture")
     query = None if not items else items[0] if len(items) == 1 else list(items)
-    picture_bytes = picture.read_bytes() if picture else None
+    picture_bytes = read_picture(picture) if picture else None
     with connected(node, token, model) as client:
         answer = client.search(query, features=features, text=texts, picture=picture_bytes, filter=filter_, **options)
     if as_json:
@@ -181,3 +181,14 @@ def moved(item: Moved) -> tuple[str, object, object, str]:
     else:
         how = f"up {item.rose}" if item.rose > 0 else f"down {-item.rose}"
     return item.id, item.before or "-", item.after or "-", how
+
+
+def read_picture(path: Path) -> bytes:
+    """The bytes of a picture that a node would accept; raises BadParameter if the file cannot be one."""
+    from omdml.streams.bounded_files import read_regular
+    from omdml.streams.describers.pictures import MAX_SENT_BYTES
+
+    try:
+        return read_regular(path, MAX_SENT_BYTES)
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--picture") from error
