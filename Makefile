@@ -29,6 +29,7 @@ test-deep: test ## all of them, with many more examples of each property, and th
 test-lowest: export NUMBA_CACHE_DIR := $(CURDIR)/.venv-lowest/kernels
 test-lowest: ## flat tests on the lowest versions that pyproject.toml allows
 	@deploy/local/setup.sh lowest
+	@.venv-lowest/bin/python -m tests.support.kernels
 	.venv-lowest/bin/python -m pytest -n auto --maxprocesses 16 --dist worksteal omdml tests/omdml tests/streams tests/workers
 
 lint: .venv/.dev

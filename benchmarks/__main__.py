@@ -40,8 +40,10 @@ BENCHMARKS = (
     "filters",
     "items",
     "expand",
+    "query_side",
     "missing",
     "million",
+    "history",
 )
 
 

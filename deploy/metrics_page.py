@@ -19,6 +19,7 @@ from omdml.workers.learning.measures import SINGLE
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.node.http.app import create_app
 from omdml.workers.node.node import RetrievalNode
+from omdml.workers.operate.sync.metrics import SyncMetrics
 from omdml.workers.router.metrics import RouterMetrics
 from omdml.workers.telemetry.registry import new_registry
 from omdml.workers.telemetry.single_models import SingleModels
@@ -28,8 +29,9 @@ from omdml.workers.telemetry.webhook import Webhook
 PAGE = Path(__file__).with_name("METRICS.md")
 HEAD = """# Metrics
 
-Workers serve these at `worker.bind`, routers at `--bind`, nodes at `node.bind`: `GET /metrics`. `python -m
-deploy.metrics_page` writes this page from the code, but for its last column; a test holds both against each other.
+Workers serve these at `worker.bind`, routers and `omdml sync` at `--bind`, nodes at `node.bind`: `GET /metrics`.
+`python -m deploy.metrics_page` writes this page from the code, but for its last column; a test holds both against each
+other.
 
 Series with known labels are there at 0 from the start, so `rate()` and `increase()` see the first event, and
 `absent()` means that nobody tells. The label `model` is a name or pattern of the configuration, at most
@@ -48,6 +50,7 @@ SECTIONS = {
     "http": "HTTP of nodes",
     "store": "The store, as workers and nodes see it",
     "route": "Routers",
+    "sync": "omdml sync",
     "": "Every process",
 }
 # The page names at most so many values of a label.
@@ -95,6 +98,8 @@ def registries() -> Iterator[CollectorRegistry]:
     yield bytes_registry
     RouterMetrics(routers := CollectorRegistry())
     yield routers
+    SyncMetrics(syncs := CollectorRegistry())
+    yield syncs
     node = RetrievalNode(MemoryStore(), no_catalogue, [])
     create_app(node)
     yield node.metrics.registry

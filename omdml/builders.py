@@ -1,4 +1,4 @@
-"""Builders of comparisons: from labels, result pages, ordered attributes, taxonomies and versions (MATHS 7)."""
+"""Build comparisons from labels, result pages, ordered attributes, taxonomies and versions (MATHS 7)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 class Quadruplets(NamedTuple):
-    """What learners of quadruplets take: ``learn_many(rows, features, margin=margin)``."""
+    """Arguments for learners of quadruplets: ``learn_many(rows, features, margin=margin)``."""
 
     # Near pair and far pair.
     rows: Array  # (T, 4)
@@ -21,20 +21,20 @@ class Quadruplets(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """What learners of pairs take: ``learn_many(rows, features, similar=similar, task=...)``."""
+    """Arguments for learners of pairs: ``learn_many(rows, features, similar=similar, task=...)``."""
 
     rows: Array  # (T, 2)
     similar: Array  # (T,) of bool
 
 
 def from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Array:
-    """Random triplets (count, 3): a query, an item of its label, an item of another (OMDML 5.2).
+    """Random triplets (count, 3): a query, an item of the same label, an item of another label (OMDML 5.2).
 
     Parameters
     ----------
     labels : (n,)
     among
-        Rows to draw from; all by default. Every label there needs two items, and there must be two labels.
+        Rows to draw from; all by default. They need at least two labels, and two items of each label.
 
     Examples
     --------
@@ -42,19 +42,19 @@ def from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike | Non
     [[3, 2, 1], [2, 3, 0]]
     """
     tree, draw = _labelled(labels, among), np.random.default_rng(seed)
-    at = draw.integers(0, len(tree.order), count)
-    return tree.order[np.stack([at, tree.partner(at, 1, draw), tree.partner(at, 0, draw)], axis=1)]
+    query = draw.integers(0, len(tree.order), count)
+    return tree.order[np.stack([query, tree.partner(query, 1, draw), tree.partner(query, 0, draw)], axis=1)]
 
 
 def pairs_from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Pairs:
-    """Random pairs, half of one label and half of two (CP-mtML 4), in random order; an odd one is of two.
+    """Random pairs in random order, half of them of the same label (CP-mtML 4); an odd last pair has two labels.
 
     Parameters
     ----------
     labels : (n,)
-        Of one task: pairs of several tasks are drawn one task at a time.
+        Labels of one task. Draw pairs of several tasks one task at a time.
     among
-        Rows to draw from; all by default. Every label there needs two items, and there must be two labels.
+        Rows to draw from; all by default. They need at least two labels, and two items of each label.
 
     Examples
     --------
@@ -64,22 +64,22 @@ def pairs_from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike
     """
     tree, draw = _labelled(labels, among), np.random.default_rng(seed)
     similar = draw.permutation(np.arange(count) < count // 2)
-    at = draw.integers(0, len(tree.order), count)
-    other = np.where(similar, tree.partner(at, 1, draw), tree.partner(at, 0, draw))
-    return Pairs(tree.order[np.stack([at, other], axis=1)], similar)
+    item = draw.integers(0, len(tree.order), count)
+    other = np.where(similar, tree.partner(item, 1, draw), tree.partner(item, 0, draw))
+    return Pairs(tree.order[np.stack([item, other], axis=1)], similar)
 
 
 def from_taxonomy(paths: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Array:
-    """Random triplets (count, 3) of a query and two items of which one is nearer kin (LAW 2.5.1).
+    """Random triplets (count, 3) of a query and two items, the first of which is more closely related (LAW 2.5.1).
 
-    With parents and classes as paths: an item of the same class is closer than one of a sibling class, and one of a
-    sibling class closer than one of a cousin. Queries and degrees of kinship are drawn evenly among those that have
-    both kinds of items.
+    With a parent node and a class in each path, an item of the same class is closer than an item of a sibling class,
+    and that is closer than an item of any other class. Queries and degrees of relationship are drawn uniformly among
+    those for which both items exist.
 
     Parameters
     ----------
     paths : (n, K)
-        Each item's way down the taxonomy, from the most general node to its class.
+        Each item's path in the taxonomy, from the most general node down to its class.
     among
         Rows to draw from; all by default.
 
@@ -89,13 +89,14 @@ def from_taxonomy(paths: ArrayLike, count: int, seed: int, among: ArrayLike | No
     [[0, 1, 2], [0, 1, 2]]
     """
     tree, draw = _Tree.of(np.asarray(paths), among), np.random.default_rng(seed)
-    kin = tree.size[:-1] - tree.size[1:]  # (K + 1, n) items that share this many nodes exactly
-    depth, at = np.nonzero((kin[1:] > 0) & (kin[:-1] > 0))
-    if len(at) == 0:
+    # (K + 1, n): how many items share exactly this many nodes with each item.
+    related = tree.size[:-1] - tree.size[1:]
+    depth, item = np.nonzero((related[1:] > 0) & (related[:-1] > 0))
+    if len(item) == 0:
         raise FeedbackError("no item has nearer and further kin: give paths of several nodes that items share")
-    chosen = draw.integers(0, len(at), count)
-    depth, at = depth[chosen], at[chosen]
-    return tree.order[np.stack([at, tree.partner(at, depth + 1, draw), tree.partner(at, depth, draw)], axis=1)]
+    chosen = draw.integers(0, len(item), count)
+    depth, item = depth[chosen], item[chosen]
+    return tree.order[np.stack([item, tree.partner(item, depth + 1, draw), tree.partner(item, depth, draw)], axis=1)]
 
 
 def from_pages(
@@ -103,20 +104,20 @@ def from_pages(
 ) -> Array:
     """Triplets (T, 3) from result pages: all relevant items against irrelevant ones (RANK 5).
 
-    Of a page's irrelevant items, a share are the *critical* ones, those ranked highest, and the rest are drawn from
-    below them (the paper has half and half ahead of critical ones alone; on digits both were level). Where a page has
-    fewer than ``count``, it gives all it has.
+    A share of the irrelevant items are the *critical* ones, which are ranked highest. The others are drawn from below
+    them. (In the paper half and half is better than critical items alone; on digits both were equal.) A page with fewer
+    than ``count`` irrelevant items gives all of them.
 
     Parameters
     ----------
     queries : (Q,)
     pages : (Q, n)
-        Items as they were ranked for each query; the query itself is passed over.
+        Items in the order of their ranks for each query. The query itself is ignored.
     relevant : (Q, n) of bool
     count
-        Irrelevant items taken of a page.
+        Irrelevant items to take from a page.
     critical
-        Share of them that are critical, in [0, 1].
+        Share of critical items among them, in [0, 1].
 
     Examples
     --------
@@ -136,7 +137,7 @@ def from_pages(
 
 
 def from_ordered_pairs(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Quadruplets:
-    """Random pairs ``e < f`` of an attribute, as comparisons of (f, e) with the zero pair (e, e) (LAW 2.4).
+    """Random pairs of items with attribute ``e < f``, as comparisons of (f, e) with the zero pair (e, e) (LAW 2.4).
 
     Parameters
     ----------
@@ -150,13 +151,13 @@ def from_ordered_pairs(levels: ArrayLike, count: int, seed: int, among: ArrayLik
     >>> from_ordered_pairs([10, 20, 30], 2, seed=0).rows.tolist()
     [[1, 1, 2, 1], [0, 0, 2, 0]]
     """
-    drawn, draw = _Levels.of(levels, among, 2), np.random.default_rng(seed)
-    e, f = drawn.rising(count, 2, draw)
+    ordered, draw = _Levels.of(levels, among, 2), np.random.default_rng(seed)
+    e, f = ordered.rising(count, 2, draw)
     return Quadruplets(np.stack([e, e, f, e], axis=1), np.ones(count))
 
 
 def from_order(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Quadruplets:
-    """Random ``e < f < g < h`` of an attribute: (g, f) closer than (h, e), by 1 (LAW 2.4.1).
+    """Random items with attribute ``e < f < g < h``: (g, f) is closer than (h, e), by 1 (LAW 2.4.1).
 
     Parameters
     ----------
@@ -170,20 +171,20 @@ def from_order(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None
     >>> from_order([10, 20, 30, 40], 1, seed=0).rows.tolist()
     [[2, 1, 3, 0]]
     """
-    drawn, draw = _Levels.of(levels, among, 4), np.random.default_rng(seed)
-    e, f, g, h = drawn.rising(count, 4, draw)
+    ordered, draw = _Levels.of(levels, among, 4), np.random.default_rng(seed)
+    e, f, g, h = ordered.rising(count, 4, draw)
     return Quadruplets(np.stack([g, f, h, e], axis=1), np.ones(count))
 
 
 def from_ties(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Quadruplets:
-    """Random ``e < f ~ g < h`` of an attribute: (f, g) and (g, f) closer than (h, e), by 1 (LAW Eq. 2.13).
+    """Random items with attribute ``e < f ~ g < h``: (f, g) and (g, f) are closer than (h, e), by 1 (LAW Eq. 2.13).
 
     Parameters
     ----------
     levels : (n,)
-        How much of the attribute each item has; between the least and the most there must be two items alike.
+        How much of the attribute each item has. Some value between the lowest and the highest must occur twice.
     count
-        How many are drawn: each gives two comparisons, one after the other.
+        Number of draws. Each gives two comparisons, one after the other.
     among
         Rows to draw from; all by default.
 
@@ -192,15 +193,18 @@ def from_ties(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None 
     >>> from_ties([10, 20, 20, 30], 1, seed=0).rows.tolist()
     [[2, 1, 3, 0], [1, 2, 3, 0]]
     """
-    drawn, draw = _Levels.of(levels, among, 3), np.random.default_rng(seed)
-    tied = 1 + np.flatnonzero(drawn.size[1:-1] > 1)
+    ordered, draw = _Levels.of(levels, among, 3), np.random.default_rng(seed)
+    tied = 1 + np.flatnonzero(ordered.size[1:-1] > 1)
     if len(tied) == 0:
         raise FeedbackError("no level between the lowest and the highest has two items: none are alike")
     middle = draw.choice(tied, count)
-    e, h = drawn.item(draw.integers(0, middle), draw), drawn.item(draw.integers(middle + 1, len(drawn.size)), draw)
-    place = draw.integers(0, drawn.size[middle])
-    other = (place + draw.integers(1, drawn.size[middle])) % drawn.size[middle]
-    f, g = drawn.order[drawn.begin[middle] + place], drawn.order[drawn.begin[middle] + other]
+    e, h = (
+        ordered.item(draw.integers(0, middle), draw),
+        ordered.item(draw.integers(middle + 1, len(ordered.size)), draw),
+    )
+    place = draw.integers(0, ordered.size[middle])
+    other = (place + draw.integers(1, ordered.size[middle])) % ordered.size[middle]
+    f, g = ordered.order[ordered.begin[middle] + place], ordered.order[ordered.begin[middle] + other]
     rows = np.stack([f, g, h, e, g, f, h, e], axis=1).reshape(-1, 4)
     return Quadruplets(rows, np.ones(len(rows)))
 
@@ -213,9 +217,9 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
     Parameters
     ----------
     versions : (n,)
-        Rows of the versions in the order of time, at least three.
+        Row numbers of the versions in temporal order, at least three.
     period
-        Versions after which a change is taken for granted, > 1.
+        Number of versions after which a change is certain, > 1.
 
     Examples
     --------
@@ -239,7 +243,7 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
 
 
 class _Tree(NamedTuple):
-    """Items in the order of their paths, so that those below one node lie side by side."""
+    """Items in the order of their paths, so that all items below a node lie side by side."""
 
     # Row numbers.
     order: Array  # (n,)
@@ -264,11 +268,12 @@ class _Tree(NamedTuple):
             size.append(np.repeat(count, count))
         return cls(rows[sequence], np.stack([*begin, place]), np.stack([*size, np.ones_like(place)]))
 
-    def partner(self, at: Array, shared: int | Array, draw: np.random.Generator) -> Array:
-        """Places of random items that share exactly this many nodes with the items at these places."""
-        begin, size = self.begin[shared, at], self.size[shared, at]
-        inner, taken = self.begin[np.add(shared, 1), at], self.size[np.add(shared, 1), at]
-        return begin + (inner + taken - begin + draw.integers(0, size - taken)) % size
+    def partner(self, places: Array, shared: int | Array, draw: np.random.Generator) -> Array:
+        """Places of random items that share exactly ``shared`` nodes with the items at these places."""
+        begin, size = self.begin[shared, places], self.size[shared, places]
+        # Items below the next node share more nodes, so they are skipped.
+        inner, skipped = self.begin[np.add(shared, 1), places], self.size[np.add(shared, 1), places]
+        return begin + (inner + skipped - begin + draw.integers(0, size - skipped)) % size
 
 
 def _labelled(labels: ArrayLike, among: ArrayLike | None) -> _Tree:
@@ -300,10 +305,10 @@ class _Levels(NamedTuple):
         return cls(order, begin, size)
 
     def item(self, level: Array, draw: np.random.Generator) -> Array:
-        """Rows of a random item of each of these levels."""
+        """The row of a random item of each of these levels."""
         return self.order[self.begin[level] + draw.integers(0, self.size[level])]
 
     def rising(self, count: int, steps: int, draw: np.random.Generator) -> list[Array]:
-        """Rows (count,) of items of the lowest, the next, ... of so many random levels."""
+        """Rows (count,) of items of ``steps`` random levels, from the lowest to the highest."""
         loose = np.sort(draw.integers(0, len(self.size) - steps + 1, (count, steps)), axis=1)
         return [self.item(loose[:, step] + step, draw) for step in range(steps)]

@@ -1,4 +1,4 @@
-"""Turns feedback into comparisons: which pair should be closer than which other pair (MATHS 1)."""
+"""Turn feedback into comparisons: which pair should be closer than which other pair (MATHS 1)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 
 class Judgement(NamedTuple):
-    """What a learner of sets learns from: row numbers of a query's elements, and of each judged set's elements."""
+    """An event for learners of sets: row numbers of the query's elements, and of the elements of each judged set."""
 
     query: Array
     relevant: tuple[Array, ...]
@@ -47,25 +47,26 @@ Conversion = Callable[[AnyFeedback, Collection[str]], list[str]]
 
 
 def conversion(accepts: Collection[str]) -> Conversion:
-    """The function that turns an event into item ids, one comparison after another, for learners of these kinds."""
+    """The function that turns an event into item ids, one comparison after another, for learners of these kinds.
+
+    ``accepts`` are the kinds of feedback that the learner takes.
+    """
     return next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
 
 
 def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
     """Item ids of the event's triplets, three by three: query, relevant, irrelevant.
 
-    A ranking gives every irrelevant item for its first relevant one, then for the second, and so on. A page gives what
-    :func:`preferred` says.
-
-    A similar pair becomes (left, right, left), a dissimilar one (left, left, right): an item beside itself says
-    nothing.
+    A ranking gives its first relevant item with every irrelevant one, then the second relevant item, and so on. A page
+    gives the pairs of :func:`preferred`. A similar pair becomes (left, right, left) and a dissimilar pair
+    (left, left, right), because an item paired with itself teaches nothing.
 
     Raises
     ------
     FeedbackError
-        ``not_accepted`` if the learner does not take this kind, ``too_many`` beyond 1,000 comparisons,
-        ``nothing_compared`` for a page that stands for none, ``unknown_task`` for a pair in the sense of a task, of
-        which learners of triplets have none.
+        ``not_accepted`` if the learner does not take this kind, ``too_many`` for more than 1,000 comparisons,
+        ``nothing_compared`` for a page without any comparison, ``unknown_task`` for a pair that names a task, because
+        learners of triplets have no tasks.
     """
     if "triplet" in accepts:
         if type(event) is Triplet:
@@ -87,10 +88,10 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
 
 
 def preferred(page: Page) -> list[tuple[str, str]]:
-    """Pairs of a clicked item and an item that was passed over for it, both in the page's order (MATHS 14).
+    """Pairs of a clicked item and an item that was passed over, in the order of the page (MATHS 14).
 
     An item was passed over if it was not clicked and stands above the clicked one, or in the lower half of the page.
-    The query itself is no result, so it is left out if it was shown. The list is empty if nothing was passed over.
+    The query itself is not a result, so it is ignored if it was shown. The list is empty if nothing was passed over.
 
     Examples
     --------
@@ -117,9 +118,9 @@ def in_order(page: Page) -> Sequence[str]:
 
 
 def quadruplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
-    """Item ids four by four: near pair, far pair; a triplet is (query, relevant), (query, irrelevant).
+    """Item ids of the event's quadruplets, four by four: near pair, then far pair.
 
-    Raises as :func:`triplets` does.
+    A triplet is (query, relevant) and (query, irrelevant). Raises the errors of :func:`triplets`.
     """
     if type(event) is Quadruplet:
         return [*event.near, *event.far]
@@ -129,28 +130,28 @@ def quadruplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
 
 
 def pairs(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
-    """The two items of a pair; raises FeedbackError ``not_accepted`` for anything else."""
+    """The two item ids of a pair; raises FeedbackError ``not_accepted`` for other kinds of feedback."""
     if type(event) is Pair:
         return [event.left, event.right]
     raise not_accepted(event, accepts)
 
 
 def judged(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
-    """Ids that a judgement of sets names: the query's elements, relevant sets, irrelevant sets.
+    """Ids in a judgement of sets: the query's elements, the relevant sets, the irrelevant sets.
 
     Raises
     ------
     FeedbackError
-        ``not_accepted`` for anything else, ``too_many`` beyond 1,000 ids.
+        ``not_accepted`` for other kinds of feedback, ``too_many`` for more than 1,000 ids.
     """
     if type(event) is SetJudgement:
-        named = [*event.query, *event.relevant, *event.irrelevant]
-        check_count(event, len(named), "ids")
-        return named
+        ids = [*event.query, *event.relevant, *event.irrelevant]
+        check_count(event, len(ids), "ids")
+        return ids
     raise not_accepted(event, accepts)
 
 
-# Learners of quadruplets learn triplets as quadruplets, too.
+# In this order, because learners of quadruplets learn triplets as quadruplets, too.
 CONVERSIONS: dict[str, Conversion] = {
     "quadruplet": quadruplets,
     "triplet": triplets,
@@ -160,7 +161,7 @@ CONVERSIONS: dict[str, Conversion] = {
 
 
 def check_count(event: AnyFeedback, count: int, what: str) -> None:
-    """Refuse an event that stands for more comparisons than the limit."""
+    """Refuse an event with more comparisons than the limit."""
     if count > MAX_COMPARISONS:
         message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"
         raise FeedbackError(message, reason="too_many")
@@ -181,5 +182,5 @@ def not_accepted(event: AnyFeedback, accepts: Collection[str]) -> FeedbackError:
 
 
 def kind_of(event: AnyFeedback) -> str:
-    """The value of the field ``type`` that an event has as JSON."""
+    """The field ``type`` of the event in JSON."""
     return str(event.__struct_config__.tag)

@@ -1,8 +1,8 @@
-"""Coordinates of items that are not linear in their features: a kernel map, made from a catalogue before any click.
+"""A kernel map: coordinates of items that are not linear in their features, made from a catalogue before any click.
 
-Beside its features, each modality gets Nystroem coordinates under a Gaussian kernel (Williams and Seeger, *Using the
-Nystroem Method to Speed Up Kernel Machines*, NIPS 2000); all of them are reduced to their principal coordinates (MATHS
-13). Learners take the result as one modality.
+In addition to its features, each modality gets Nystroem coordinates under a Gaussian kernel (Williams and Seeger,
+*Using the Nystroem Method to Speed Up Kernel Machines*, NIPS 2000); all of them are reduced to their principal
+coordinates (MATHS 13). Learners take the result as one modality.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from omdml.metrics.base import check_features
 from omdml.snapshot import UNLIKE, digest, pack, unpack
 
 Array = NDArray[Any]
-# What the coordinates are called in configurations, files and fields.
+# Name of these coordinates in configurations, files and fields.
 MAPPED = "mapped"
 LANDMARKS = 200
-# How many coordinates a map makes at most.
+# The most coordinates of a map.
 COORDINATES = 512
-# How many rows a map is made from at most.
+# The most rows that a map is made from.
 SAMPLE = 2048
-# Of features and kernel coordinates in the sample; two rows are taken even if they have more.
+# The most numbers in the sample, features and kernel coordinates together. It has two rows even if these have more.
 SAMPLE_NUMBERS = 1 << 24
-# Share of the largest eigenvalue below which a direction is rounding, and is left out.
+# A direction with less than this share of the largest eigenvalue is rounding, and is left out.
 LEAST = 1e-10
-# How many rows, and numbers, are mapped at a time at most.
+# The most rows, and the most numbers, that are mapped at a time.
 CHUNK_ROWS, CHUNK_NUMBERS = 512, 1 << 22
 
 
 class Part(NamedTuple):
-    """What one modality of D numbers adds to d coordinates, by way of L landmarks; float64."""
+    """What a modality of D numbers adds to the d coordinates, with L landmarks; float64."""
 
     mean: Array  # (D,)
     # Landmarks less the mean.
@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 
 class CoordinateMap:
-    """From the features of items to their coordinates; immutable.
+    """Maps the features of items to coordinates; immutable.
 
     With z the features of a modality less their mean, and k their similarities to its landmarks ``l``,
 
@@ -68,7 +68,7 @@ class CoordinateMap:
 
     def __init__(self, parts: Mapping[str, Part], offset: Array) -> None:
         self._parts, self._offset = dict(parts), offset
-        # every query would read the landmarks twice without these
+        # Computed once, because otherwise every query would read the landmarks twice.
         self._squares = {name: _squares(part.landmarks) for name, part in self._parts.items()}
         self.dims = {name: len(part.mean) for name, part in self._parts.items()}
         self.dim = len(offset)
@@ -84,26 +84,26 @@ class CoordinateMap:
         sample: int = SAMPLE,
         seed: int = 0,
     ) -> CoordinateMap:
-        """The map of a catalogue: the same items give the same bytes, on one numeric platform.
+        """Make the map of a catalogue. On one numeric platform, the same items give the same bytes.
 
-        Takes a few seconds and up to 1 GB of memory, whatever the catalogue's size.
+        This takes a few seconds and up to 1 GB of memory, whatever the catalogue's size.
 
         Parameters
         ----------
         features
             Matrices (n, D) a modality, at least one row; may be memory-mapped.
         landmarks
-            Rows of the sample that items are compared with, at least 1; all of it if it has fewer.
+            Number of rows of the sample that items are compared with, at least 1; all rows if there are fewer.
         coordinates
-            At most so many, at least 1. There are fewer if the sample spans fewer directions, and a single one of
+            The most coordinates, at least 1. There are fewer if the sample spans fewer directions, and a single one of
             zeros if all items are alike.
         sample
-            Rows drawn with ``seed``, at least 1; fewer if these hold more than 16 million numbers.
+            Number of rows drawn with ``seed``, at least 1; fewer if these have more than 16 million numbers.
 
         Raises
         ------
         ParameterError
-            No landmarks, no coordinates or no sample asked for.
+            ``landmarks``, ``coordinates`` or ``sample`` is below 1.
         StartError
             No items, or a value in the sample that is not finite or above 1e140.
         """
@@ -130,9 +130,9 @@ class CoordinateMap:
     def apply(self, features: Mapping[str, Array]) -> NDArray[np.float32]:
         """Coordinates (n, d) of items with ``features`` (n, D) a modality, float32, computed in float64.
 
-        What float32 cannot hold becomes infinite. Rows computed together may differ from the same ones computed alone
-        by float64's rounding, which float32 hardly ever shows. Raises FeedbackError if a modality is missing or has
-        another dimension.
+        Numbers that float32 cannot hold become infinite. Rows that are computed together may differ from the same rows
+        computed alone by rounding in float64, which is hardly ever visible in float32. Raises FeedbackError if a
+        modality is missing or has another dimension.
         """
         count = check_features(features, self.dims)
         made = np.empty((count, self.dim), np.float32)
@@ -148,16 +148,16 @@ class CoordinateMap:
 
     @property
     def digest(self) -> str:
-        """Sha256 of all its numbers."""
+        """Sha256 of all numbers of the map."""
         return digest(dict(self._tensors()))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes."""
+        """Bytes of memory of its arrays."""
         return sum(array.nbytes for _, array in self._tensors())
 
     def to_bytes(self) -> bytes:
-        """Safetensors, float64: ``<modality>/mean`` and so on, and ``offset``."""
+        """Write safetensors, float64: ``offset``, and the arrays of each modality as ``<modality>/mean`` and so on."""
         return pack(dict(self._tensors()), {"map": {"modalities": list(self._parts)}}, MAP)
 
     @classmethod
@@ -215,11 +215,11 @@ def _begin(x: Array, chosen: Array) -> tuple[_Begun, list[Array]]:
         width = 1.0
     k = np.exp(-squares / width)
     values, vectors = eigh(k[chosen])
-    kept = values > LEAST * values[-1]
-    whitening = _with_fixed_signs(vectors[:, kept]) / np.sqrt(values[kept])
+    varying = values > LEAST * values[-1]
+    whitening = _with_fixed_signs(vectors[:, varying]) / np.sqrt(values[varying])
     centre = k.mean(axis=0)
     coordinates = (k - centre) @ whitening
-    # kernel coordinates are at most of length 1
+    # Kernel coordinates have a length of at most 1.
     scale, other = _unit_variance(z, size), _unit_variance(coordinates, 1.0)
     return _Begun(mean, landmarks, width, scale, whitening * other, centre), [z * scale, coordinates * other]
 
@@ -243,36 +243,37 @@ def _unit_variance(columns: Array, size: float) -> float:
 def _principal(columns: Array, most: int) -> Array:
     """The principal directions (D, d) of centred columns (m, D), ``most`` at most, by falling variance.
 
-    Found in the smaller of the two Gram matrices. Their last digits make a catalogue's generation, so starts have
-    functions of their own.
+    They are computed from the smaller of the two Gram matrices. The generation of a catalogue depends on their last
+    digits, so this function is not shared with the starts of learners, which may change.
     """
     rows, width = columns.shape
     gram = columns.T @ columns if width <= rows else columns @ columns.T
     low = max(0, len(gram) - most)
     values, vectors = eigh(gram, subset_by_index=[low, len(gram) - 1])
-    kept = values > LEAST * values[-1]
-    # if all items are alike, any direction will do: what it is applied to is zero
-    if not kept.any():
+    varying = values > LEAST * values[-1]
+    # If all items are alike, any direction will do, because it is multiplied by zeros.
+    if not varying.any():
         return np.eye(width, 1)
-    values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
+    values, vectors = values[varying][::-1], vectors[:, varying][:, ::-1]
     basis = vectors if width <= rows else columns.T @ vectors / np.sqrt(values)
     return np.ascontiguousarray(_with_fixed_signs(basis))
 
 
 def _with_fixed_signs(directions: Array) -> Array:
-    """The columns, each turned so that its largest entry is positive: LAPACK's signs depend on the processor."""
+    """The columns, with signs such that the largest entry of each is positive: LAPACK's depend on the processor."""
     largest = directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])]
     return directions * np.sign(largest)
 
 
 def _folded(begun: Mapping[str, _Begun], basis: Array) -> tuple[dict[str, Part], Array]:
-    """Modalities with their part of the basis, to be applied to features and similarities as they are."""
+    """Multiply the basis into the modalities, so that it applies to features and similarities directly."""
     parts, row, offset = {}, 0, np.zeros(basis.shape[1])
-    for name, one in begun.items():
-        middle, end = row + len(one.mean), row + len(one.mean) + one.whitening.shape[1]
-        kernel = one.whitening @ basis[middle:end]
-        linear = np.ascontiguousarray(one.scale * basis[row:middle])
-        parts[name] = Part(one.mean, one.landmarks, np.array([one.width]), linear, kernel)
-        offset = offset + one.centre @ kernel
+    for name, modality in begun.items():
+        middle = row + len(modality.mean)
+        end = middle + modality.whitening.shape[1]
+        kernel = modality.whitening @ basis[middle:end]
+        linear = np.ascontiguousarray(modality.scale * basis[row:middle])
+        parts[name] = Part(modality.mean, modality.landmarks, np.array([modality.width]), linear, kernel)
+        offset = offset + modality.centre @ kernel
         row = end
     return parts, offset

@@ -36,7 +36,7 @@ class FeedbackError(OmdmlError):
 
 
 class NotStarted(OmdmlError):
-    """A learner was asked for what it only has after its start (its first call, or ``init`` given as arrays)."""
+    """A learner was asked for something that it has only after its start (its first call, or ``init`` as arrays)."""
 
     reason = "not_started"
 
@@ -49,7 +49,7 @@ class StartError(OmdmlError):
     message
         What is wrong, where, got, expected, what to do.
     rows
-        How many would be enough, if there were too few.
+        How many rows would be enough, if there were too few.
     """
 
     reason = "start"
@@ -60,32 +60,32 @@ class StartError(OmdmlError):
 
 
 class ParameterError(OmdmlError, ValueError):
-    """A hyperparameter out of its range."""
+    """A hyperparameter or argument that is out of range, or of the wrong kind."""
 
     reason = "parameter"
 
 
 class CorruptError(OmdmlError):
-    """Bytes that are not what they say: a damaged checkpoint, snapshot or state."""
+    """Damaged bytes: a checkpoint, snapshot or state that is not what its metadata says."""
 
     reason = "corrupt"
     needs_operator = True
 
 
 class FormatError(CorruptError):
-    """Whole bytes of a format that this release does not read: never damaged, never to be replaced."""
+    """Undamaged bytes in a format that this release cannot read. They must never be replaced."""
 
     reason = "format"
 
 
 class MeasureError(OmdmlError, ValueError):
-    """A measure was asked of something it cannot judge, such as embeddings that are not finite."""
+    """A measure cannot judge its input, such as embeddings that are not finite."""
 
     reason = "measure"
 
 
 class ConfigurationError(OmdmlError):
-    """A configuration that cannot be used; says which key, what was got, what is expected."""
+    """A configuration that cannot be used. The message names the key, the value and what is expected."""
 
     reason = "configuration"
 
@@ -103,26 +103,26 @@ class StoreError(OmdmlError):
 
 
 class NotKept(StoreError):
-    """A version that no snapshot is kept of."""
+    """The store keeps no snapshot of this version."""
 
     reason = "not_kept"
 
 
 class StoreLost(StoreError):
-    """The store forgot what the log says it knew: a commit without a mark, an owner without an epoch."""
+    """The store lost something that it must have had: a commit has no mark, or an owner has no epoch."""
 
     reason = "store_lost"
     needs_operator = True
 
 
 class Fenced(StoreError):
-    """Another worker owns this model now: nothing was written."""
+    """Another worker owns this model now. Nothing was written."""
 
     reason = "fenced"
 
 
 class StoreRefused(StoreError):
-    """A store that does not let us in, or not that far: waiting does not help, an operator must correct something."""
+    """The store rejects our credentials or lacks a permission. Waiting does not help: an operator must correct it."""
 
     needs_operator = True
 
@@ -134,19 +134,19 @@ class SourceError(OmdmlError):
 
 
 class SourceRefused(SourceError):
-    """A feedback log that does not let us in, or not that far: waiting does not help."""
+    """The feedback log rejects our credentials or lacks a permission. Waiting does not help."""
 
     needs_operator = True
 
 
 class ClientFailed(SourceRefused):
-    """Clients of a feedback log failed again and again in this process: waiting does not help, a new process may."""
+    """Clients of a feedback log failed again and again in this process. Waiting does not help, but a restart may."""
 
     needs_operator = False
 
 
 class GapError(SourceError):
-    """The log no longer holds the events at a position: going on there would lose some silently.
+    """The log no longer holds the events at a position. Going on would silently lose events.
 
     Parameters
     ----------
@@ -155,13 +155,13 @@ class GapError(SourceError):
     partition
         (topic id, number) of the partition that stopped, if the log has partitions.
     position
-        The offset that the log no longer holds; None if it belongs to another log.
+        The offset that the log no longer holds; None if the offset belongs to another log.
     available
-        First offset that the log holds now, and its end.
+        The first offset that the log holds now, and its end.
     resume
-        Where going on without what is missing begins; None if only the log's beginning will do.
+        The offset at which to go on without the missing events; None if only the beginning of the log is possible.
     cut
-        The log lost its end: what it holds from ``resume`` on is not what was read there before.
+        Whether the log lost its end, so that what it holds from ``resume`` on differs from what was read before.
     """
 
     reason = "gap"

@@ -18,12 +18,12 @@ HIGHEST_GRADE = 1_000
 
 
 def average_precision(relevance: ArrayLike) -> Array:
-    """Of ranked lists: mean over the relevant places of the precision there.
+    """Average precision of ranked lists: the mean of the precision at each relevant place.
 
     Parameters
     ----------
     relevance : (..., n)
-        True if the item at that rank is relevant. A list without any scores 0.
+        True if the item at that rank is relevant. A list without a relevant item has 0.
 
     Examples
     --------
@@ -31,15 +31,15 @@ def average_precision(relevance: ArrayLike) -> Array:
     0.8333333333333333
     """
     hits = np.asarray(relevance, bool)
-    found = np.cumsum(hits, axis=-1)
-    precision = np.where(hits, found / np.arange(1, hits.shape[-1] + 1), 0.0)
+    hits_so_far = np.cumsum(hits, axis=-1)
+    precision = np.where(hits, hits_so_far / np.arange(1, hits.shape[-1] + 1), 0.0)
     return precision.sum(axis=-1) / np.maximum(hits.sum(axis=-1), 1)
 
 
 def rank_by_distance(embedded: ArrayLike, queries: ArrayLike) -> Array:
     """Rows in the order of their distance to each query row, the query itself left out: (q, n - 1).
 
-    Raises MeasureError without a query, and where embeddings are not finite: sorted NaN distances can put the right
+    Raises MeasureError if there is no query, or if embeddings are not finite: sorting NaN distances can put the right
     answer first.
     """
     vectors = np.asarray(embedded, np.float64)
@@ -63,7 +63,7 @@ def rank_by_distance(embedded: ArrayLike, queries: ArrayLike) -> Array:
 
 
 def mean_average_precision(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike) -> float:
-    """MAP of query rows against all other rows, those of the same label relevant (OMDML 5.2)."""
+    """Mean average precision of query rows against all other rows; rows of the same label are relevant (OMDML 5.2)."""
     labels = np.asarray(labels)
     ranked = rank_by_distance(embedded, queries)
     return float(average_precision(labels[ranked] == labels[np.asarray(queries)][:, None]).mean())
@@ -78,12 +78,12 @@ def precision_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: 
 
 
 def one_call_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> float:
-    """1-call@K: share of queries with one of their label among the k nearest (CP-mtML 4)."""
+    """1-call@K: share of queries with an item of their label among the k nearest (CP-mtML 4)."""
     return float(cumulative_match(embedded, labels, queries, k)[-1])
 
 
 def cumulative_match(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> Array:
-    """CMC curve (k,): share of queries with one of their label among the 1, 2, ..., k nearest (RANK 6)."""
+    """CMC curve (k,): share of queries with an item of their label among the 1, 2, ..., k nearest (RANK 6)."""
     check_places(k)
     labels = np.asarray(labels)
     ranked = rank_by_distance(embedded, queries)[:, :k]
@@ -92,13 +92,13 @@ def cumulative_match(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike,
 
 
 def check_places(k: int) -> None:
-    """Refuse to look at no place of a ranked list."""
+    """Raise MeasureError unless k is at least 1."""
     if k < 1:
         raise MeasureError(f"k={k!r}: expected a number of places of at least 1")
 
 
 def ndcg(relevance: ArrayLike, k: int) -> Array:
-    """Of ranked lists: discounted gain of the first k places, as a share of the best order's (SETNET Eq. 3).
+    """nDCG of ranked lists: discounted gain of the first k places, divided by that of the best order (SETNET Eq. 3).
 
     The gain of grade rel is ``2^rel - 1``, the discount of place p ``log2(p + 1)``.
 
@@ -152,24 +152,24 @@ class Prequential(msgspec.Struct):
     recent: list[int] = []
 
     def __post_init__(self) -> None:
-        """Raise ValueError for counts that no comparisons lead to."""
-        kept = min(-(-self.count // 100), 11)
-        if not (len(self.recent) == kept and 0 <= self.mistakes <= self.count and set(self.recent) <= set(range(101))):
+        """Raise ValueError for impossible counts."""
+        size = min(-(-self.count // 100), 11)
+        if not (len(self.recent) == size and 0 <= self.mistakes <= self.count and set(self.recent) <= set(range(101))):
             raise ValueError(f"{self.mistakes} mistakes of {self.count}, by hundred {self.recent[:12]}")
 
     def add(self, scores: Array) -> None:
-        """Take in f of comparisons, f > 0 being a mistake."""
+        """Count comparisons by their scores f (n,); f > 0 is a mistake."""
         wrong = scores > 0
-        at = 0
-        while at < len(wrong):
+        start = 0
+        while start < len(wrong):
             if self.count % 100 == 0:
                 self.recent = [*self.recent[-10:], 0]
-            part = wrong[at : at + 100 - self.count % 100]
-            found = int(part.sum())
-            self.recent[-1] += found
-            self.mistakes += found
+            part = wrong[start : start + 100 - self.count % 100]
+            mistakes = int(part.sum())
+            self.recent[-1] += mistakes
+            self.mistakes += mistakes
             self.count += len(part)
-            at += len(part)
+            start += len(part)
 
     @property
     def mistake_rate(self) -> float:

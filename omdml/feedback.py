@@ -1,7 +1,8 @@
-"""Feedback as it travels: a closed union of frozen types, decoded once, at the edge.
+"""Feedback events as they are sent: a closed union of frozen types, decoded once, when they enter a process.
 
-JSON by default, MessagePack if the record's header ``content-type`` says so. Whatever cannot be decoded raises
-FeedbackError with a reason code (letter_reasons.py lists them); the caller makes a dead letter of it.
+Events are JSON, or MessagePack if the record's header ``content-type`` says so. If an event cannot be decoded,
+``decode`` raises FeedbackError with a reason code (see letter_reasons.py), and the caller makes a dead letter of the
+event.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec import Meta
 
 from omdml.errors import FeedbackError
 
-# The most bytes of one event, inline vectors included.
+# The most bytes of an event, inline vectors included.
 MAX_EVENT_BYTES = 1 << 20
 # The most comparisons that one event may stand for.
 MAX_COMPARISONS = 1000
@@ -32,13 +33,13 @@ Vectors = dict[str, dict[str, list[float]]]
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
-    """What every event has.
+    """The fields that all kinds of events have.
 
-    ``at`` is event time in seconds since the epoch. ``features`` may bring vectors inline: item id to modality to
-    numbers, in the units the catalogue was built from. ``id`` is the sender's own name for the event: whoever sends
-    the event again repeats its id, and the model learns the event once. ``user`` says whose click it is, or of which
-    session: learners never see it, ``max_share_a_user`` limits it, and ``omdml forget`` takes out what they learned of
-    it.
+    ``at`` is the time of the event in seconds since the epoch. ``features`` may contain vectors: item id to modality to
+    numbers, in the units that the catalogue was built from. ``id`` is the sender's own id of the event: a sender that
+    repeats an event repeats its id, so that the model learns the event once. ``user`` identifies the person or session
+    that clicked. Learners never see it. ``max_share_a_user`` limits its share of the events, and ``omdml forget``
+    removes what was learned from it.
     """
 
     model: Id
@@ -57,7 +58,7 @@ class Triplet(Feedback, frozen=True, kw_only=True, tag="triplet", gc=False):
 
 
 class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
-    """Every one of ``relevant`` should be closer to ``query`` than every one of ``irrelevant`` is."""
+    """Every item of ``relevant`` should be closer to ``query`` than every item of ``irrelevant``."""
 
     query: Id
     relevant: Items
@@ -67,8 +68,8 @@ class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
 class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
     """The items ``shown`` for ``query``, in the order in which people see them, and which of them were ``clicked``.
 
-    ``positions`` are the ranks of the shown items, one each, if they are not in that order.
-    :func:`omdml.comparisons.preferred` says what a page stands for.
+    If ``shown`` is not in that order, ``positions`` has the rank of each shown item.
+    :func:`omdml.comparisons.preferred` turns a page into comparisons.
     """
 
     query: Id
@@ -77,7 +78,7 @@ class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
     positions: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=MAX_SHOWN)] | None = None
 
 
-# The task of a pair that names none.
+# The task of a pair that names no task.
 ONLY_TASK = "default"
 
 
@@ -93,7 +94,8 @@ class Pair(Feedback, frozen=True, kw_only=True, tag="pair", gc=False):
 class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False):
     """The two of ``near`` should be closer to each other than the two of ``far`` are, by ``margin``.
 
-    Distances of random pairs are about 1: one event of margin 100 turned a full matrix that had learned 1,000.
+    The margin is limited because distances of random pairs are about 1: one event with margin 100 undid what a full
+    matrix had learned from 1,000 events.
     """
 
     near: tuple[Id, Id]
@@ -120,7 +122,7 @@ LISTS: dict[type, tuple[str, ...]] = {
 class TooLarge(bytes):
     """Stands for an event that is too large to be read; its bytes are a sentence that says how large.
 
-    A type of its own and no agreed text: whoever reads a log makes it, and nothing that a sender writes becomes one.
+    This is a type and not a special text, so that only a reader of a log can create it, and never a sender.
     """
 
     __slots__ = ()
@@ -133,7 +135,7 @@ _packer = msgspec.msgpack.Encoder()
 
 
 def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedback:
-    """One event.
+    """Decode the bytes of one event.
 
     Raises
     ------
@@ -166,7 +168,7 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
             raise FeedbackError(f"event: list `{field}` is empty, name at least one item", reason="empty_list")
     if isinstance(event, Page):
         _check_page(event)
-    # MessagePack carries NaN and infinity; JSON cannot
+    # MessagePack can encode NaN and infinity; JSON cannot.
     if event.at is not None and not math.isfinite(event.at):
         raise FeedbackError(f"event: `at` is {event.at}, expected seconds since the epoch", reason="not_finite")
     if isinstance(event, Quadruplet) and not math.isfinite(event.margin):
@@ -175,7 +177,7 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
 
 
 def _check_page(page: Page) -> None:
-    """Refuse a page that nobody can have seen."""
+    """Refuse a page that no user can have seen."""
     shown = set(page.shown)
     if len(shown) < len(page.shown):
         twice = next(item for item, count in Counter(page.shown).items() if count > 1)
@@ -194,5 +196,5 @@ def _check_page(page: Page) -> None:
 
 
 def encode(event: AnyFeedback, content_type: str = "application/json") -> bytes:
-    """The inverse of :func:`decode`."""
+    """Encode an event; the inverse of :func:`decode`."""
     return (_packer if content_type == MESSAGEPACK else _encoder).encode(event)

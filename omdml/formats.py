@@ -1,8 +1,8 @@
-"""The number of each format that outlives a process, written and checked here alone.
+"""The number of each format of stored data. Numbers are written and checked only here.
 
-A number rises when what is written changes so that another release would misread it: a key that is new, gone or means
-something else. ``tests/formats`` keeps a sample of every number there was, and fails if what is written has another
-structure than the sample of its number.
+A number rises if a change would make another release misread the data: a key that is new, removed, or has another
+meaning. ``tests/formats`` has a sample of every number so far, and fails if the structure of newly written data differs
+from the sample of its number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Format(NamedTuple):
     oldest: int = 1
 
     def check(self, number: object, where: str, error: type[OmdmlError] = FormatError) -> None:
-        """Raise ``error``, saying who wrote it, unless this omdml reads this number.
+        """Raise ``error``, with the release that wrote the data, unless this omdml can read this number.
 
         Examples
         --------
@@ -55,7 +55,7 @@ CATALOGUE = Format("catalogue", 4)
 REDIS_CATALOGUE = Format("catalogue in Redis", 4)
 # The map of a catalogue.
 MAP = Format("coordinate map", 1)
-# What describes pictures and texts in a catalogue.
+# The describers of pictures and texts in a catalogue.
 DESCRIBER = Format("describer", 1)
 # The layout of a folder store, its marks and its history entries. Number 2 notes which checkpoint was saved last.
 FOLDER_STORE = Format("folder store", 2)

@@ -15,15 +15,15 @@ from omdml.errors import StartError
 
 Array = NDArray[Any]
 STARTS = ("pca", "wpca", "gaussian", "identity")
-# How many rows, and pairs of rows, a start looks at.
+# The most rows, and pairs of rows, that a start looks at.
 SAMPLE = 10_000
-# Up to so many dimensions the covariance is decomposed whole.
+# Up to this many dimensions, the whole covariance is decomposed.
 DENSE = 2_000
-# The squares of larger numbers have no finite sum.
+# The largest number that a start accepts: sums of squares of larger numbers may overflow.
 LARGEST = 1e140
-# The largest variance of all coordinates together: 2**53 pairs of items still have a finite sum.
+# The largest total variance of all coordinates: the sum over 2**53 pairs of items is still finite.
 MOST_VARIANCE = 1e288
-# Squares below this share of the numbers' own are rounding, not variance.
+# A variance below this share of the mean square is rounding.
 NOISE = 1e-20
 
 
@@ -67,10 +67,10 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
 
 def check_sample(sample: Array, rows: Array, name: str) -> None:
     """Raise StartError for a value that is not finite or above 1e140; ``rows`` are the sample's row numbers."""
-    # This is false for NaN too.
+    # Also false for NaN.
     sound = np.abs(sample) <= LARGEST
     if not sound.all():
-        row, column = (int(at[0]) for at in np.nonzero(~sound))
+        row, column = (int(indices[0]) for indices in np.nonzero(~sound))
         raise StartError(
             f"row {rows[row]} of modality {name!r} holds values that are not finite, or too large for a start: "
             f"{sample[row, column]} in column {column}, expected at most {LARGEST:g}: repair or scale it"
@@ -92,9 +92,9 @@ def _rows(sample: Array, rank: int, init: str, draw: np.random.Generator, name: 
     values, vectors = principal(sample, rank)
     if init == "pca":
         return vectors
-    # a direction without variance would be divided by zero: it stays out
-    kept = values > max(1e-12 * values[0], NOISE * float((sample**2).mean()))
-    return vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None]
+    # A direction without variance is left out: it would be divided by zero.
+    varying = values > max(1e-12 * values[0], NOISE * float((sample**2).mean()))
+    return vectors * np.where(varying, 1 / np.sqrt(np.where(varying, values, 1.0)), 0.0)[:, None]
 
 
 def principal(sample: Array, rank: int) -> tuple[Array, Array]:
@@ -143,20 +143,20 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
     sample, mean, noise = _centred_sample(features, seed)
     with one_blas_thread():
         variances, basis = _principal_axes(sample, min(rank, len(mean)))
-    kept = max(1, int((variances > max(1e-9 * variances[0], noise)).sum()))
-    return {"mean": mean, "basis": basis[:kept], "deviations": np.sqrt(variances[:kept])}
+    size = max(1, int((variances > max(1e-9 * variances[0], noise)).sum()))
+    return {"mean": mean, "basis": basis[:size], "deviations": np.sqrt(variances[:size])}
 
 
 def coordinates_start(features: Mapping[str, Array], rank: int, seed: int) -> dict[str, Array]:
-    """The same of features that are principal coordinates already: the first ``rank`` of them, as they are.
+    """The start of DCA from features that are principal coordinates already: the first ``rank`` of them.
 
     ``basis`` is (0, D), which stands for the identity, unless there are more than ``rank``.
     """
     sample, mean, _ = _centred_sample(features, seed)
     D = len(mean)
-    kept = min(rank, D)
-    basis = np.eye(kept if kept < D else 0, D)
-    return {"mean": mean, "basis": basis, "deviations": np.sqrt((sample[:, :kept] ** 2).mean(axis=0))}
+    size = min(rank, D)
+    basis = np.eye(size if size < D else 0, D)
+    return {"mean": mean, "basis": basis, "deviations": np.sqrt((sample[:, :size] ** 2).mean(axis=0))}
 
 
 def check_axes(basis: Array, deviations: Array) -> None:
@@ -172,17 +172,17 @@ def check_axes(basis: Array, deviations: Array) -> None:
 
 
 def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Array, float]:
-    """A sample of all modalities side by side (n, D), less its mean; the mean, and a variance that is rounding."""
+    """A sample (n, D) of all modalities side by side minus its mean, the mean (D,), and a variance that is rounding."""
     count, width = len(next(iter(features.values()))), sum(matrix.shape[1] for matrix in features.values())
     most = min(count, SAMPLE if width <= DENSE else DENSE)
     rows = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
     sample = np.empty((most, width))
-    at = 0
+    start = 0
     for name, matrix in features.items():
         part = np.asarray(matrix[rows], np.float64)
         check_sample(part, rows, name)
-        sample[:, at : at + matrix.shape[1]] = part
-        at += matrix.shape[1]
+        sample[:, start : start + matrix.shape[1]] = part
+        start += matrix.shape[1]
     mean = sample.mean(axis=0)
     noise = NOISE * float((sample**2).mean())
     sample -= mean
@@ -192,8 +192,8 @@ def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Ar
 def _principal_axes(centred: Array, rank: int) -> tuple[Array, Array]:
     """Variances (r,), falling, and directions (r, d) of centred rows, by the smaller of their two Gram matrices.
 
-    A direction's largest entry is positive. :func:`principal` is for few directions of many rows instead, and searches
-    for them if there are very many dimensions.
+    The largest entry of each direction is positive. :func:`principal` is for few directions of many rows, and uses an
+    iterative method if there are very many dimensions.
     """
     count, width = centred.shape
     if width <= count:
@@ -211,7 +211,7 @@ def _principal_axes(centred: Array, rank: int) -> tuple[Array, Array]:
 
 
 def _spread(matrix: Array, sample: Array, left: Array, right: Array) -> float:
-    """Mean squared distance, under ``matrix``, of random pairs of items."""
+    """Mean squared distance, under ``matrix``, of these pairs of items of the sample."""
     projected = sample @ matrix.T
     difference = projected[left] - projected[right]
     return float(np.einsum("ij,ij->", difference, difference)) / len(left)

@@ -7,7 +7,7 @@ message of its own, which says what was got and what to do.
 from __future__ import annotations
 
 REASONS = {
-    "not_json": "the payload is not JSON (or not MessagePack, where its header says so)",
+    "not_json": "the payload is not JSON (or not MessagePack, if its header says so)",
     "invalid": "a field is missing, of the wrong type or out of range",
     "oversize": "the event is larger than the limit",
     "empty_list": "a list that must name items is empty",

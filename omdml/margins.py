@@ -1,8 +1,8 @@
-"""How clearly a metric gets comparisons right, independent of its scale. Two metrics are compared by this (MATHS 1).
+"""How clearly a metric orders comparisons correctly, whatever its scale: the way to compare two metrics (MATHS 1).
 
-A mistake rate says little from a few hundred comparisons. Paired margins say much: on mfeat, with 30 % of the
-clicks inverted, 128 comparisons show the damage of the first 1,000 at ten standard errors, where mistakes differ by
-one.
+A few hundred comparisons are too few for a mistake rate, but enough for paired margins. On mfeat, with 30 % of the
+clicks inverted, 128 comparisons show the damage of the first 1,000 clicks at ten standard errors. The numbers of
+mistakes differ by one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Array = NDArray[Any]
 
 
 def margins(metric: Metric, rows: Array, features: Mapping[str, Array], task: str | None = None) -> Array:
-    """Margins (n,) of comparisons: ``(D(far) - D(near)) / (D(far) + D(near))``, in [-1, 1]; above 0 is right.
+    """Margins (n,) of comparisons: ``(D(far) - D(near)) / (D(far) + D(near))``, in [-1, 1]; above 0 is correct.
 
-    A metric without distances has scores S instead: ``(S(near) - S(far)) / (|S(near)| + |S(far)|)``.
+    For a metric that has scores S instead of distances: ``(S(near) - S(far)) / (|S(near)| + |S(far)|)``.
 
     Parameters
     ----------
     rows : (n, 4) or (n, 3)
         Row numbers of the near and of the far pair, or of query, relevant, irrelevant.
     features
-        Matrices (rows, d_i) a modality; only touched rows are read.
+        One matrix (rows, d_i) for each modality; only the rows that are named are read.
     task
         The task, if the metric has several.
 
@@ -44,22 +44,23 @@ def margins(metric: Metric, rows: Array, features: Mapping[str, Array], task: st
 
 
 def margins_of_sets(metric: SetMetric, judgements: Sequence[Judgement], features: Mapping[str, Array]) -> Array:
-    """Of judgements (n,): half of how much nearer in angle relevant sets are to the query than irrelevant ones, by the
-    means of ``v_q . v_set``, in [-1, 1]; 0 if one kind is missing.
+    """Margins (n,) of judgements, in [-1, 1]: half the difference of the mean ``v_q . v_set`` of relevant and
+    irrelevant sets.
 
-    Not of the scores: their sigmoid saturates, and its slope is learned.
+    0 if a judgement has no relevant or no irrelevant sets. The margins do not use the scores, whose sigmoid saturates
+    and has a learned slope.
     """
-    each = [[query, *relevant, *irrelevant] for query, relevant, irrelevant in judgements]
-    vectors = metric.embed_sets(features, [one for sets in each for one in sets]) if each else np.empty((0, 0))
-    found, at = np.zeros(len(each)), 0
+    groups = [[query, *relevant, *irrelevant] for query, relevant, irrelevant in judgements]
+    vectors = metric.embed_sets(features, [rows for sets in groups for rows in sets]) if groups else np.empty((0, 0))
+    values, start = np.zeros(len(groups)), 0
     for index, (_, relevant, irrelevant) in enumerate(judgements):
-        nearness = vectors[at + 1 : at + len(each[index])] @ vectors[at]
-        at += len(each[index])
+        nearness = vectors[start + 1 : start + len(groups[index])] @ vectors[start]
+        start += len(groups[index])
         if relevant and irrelevant:
-            found[index] = (nearness[: len(relevant)].mean() - nearness[len(relevant) :].mean()) / 2
-    return found
+            values[index] = (nearness[: len(relevant)].mean() - nearness[len(relevant) :].mean()) / 2
+    return values
 
 
 def ratio(part: Any, whole: Any) -> Any:
-    """``part / whole``, and 0 if the whole is 0."""
+    """``part / whole``, or 0 if ``whole`` is 0."""
     return np.divide(part, whole, out=np.zeros_like(np.asarray(whole, np.float64)), where=np.asarray(whole) != 0)

@@ -17,13 +17,13 @@ from omdml.errors import FeedbackError, StartError
 from omdml.initial import NOISE, principal
 
 Array = NDArray[Any]
-# Most elements that a start looks at; their residual blocks are K times as long as they are.
+# The most elements that a start looks at: their residual blocks are K times as long as the elements.
 SAMPLE = 2_000
 # Rounds of k-means.
 ROUNDS = 30
-# Median ratio of the two largest assignments at the start.
+# Ratio of the two largest assignments at the start, in the median.
 RATIO = 2.0
-# Most numbers of residual blocks in memory at a time.
+# The most numbers of residual blocks in memory at a time.
 AT_ONCE = 1 << 22
 
 
@@ -43,7 +43,7 @@ def residual_blocks(elements: Array, A: Array, bias: Array, c: Array) -> Array:
 
 
 def netvlad(elements: Array, sets: Sequence[Array], A: Array, bias: Array, c: Array) -> Array:
-    """Sums of the residual blocks of each set's elements, of unit length: (n, K D)."""
+    """The sum of the residual blocks of each set's elements, scaled to unit length: (n, K D)."""
     return unit(np.add.reduceat(residual_blocks(elements[np.concatenate(sets)], A, bias, c), begins(sets)))
 
 
@@ -58,18 +58,18 @@ def begins(sets: Sequence[Array]) -> Array:
 
 def parts(sets: Sequence[Array], width: int) -> Iterator[slice]:
     """Runs of sets whose residual blocks, ``width`` numbers for each element, fit into memory together."""
-    first = held = 0
+    first = count = 0
     for place, rows in enumerate(sets):
-        if held and (held + len(rows)) * width > AT_ONCE:
+        if count and (count + len(rows)) * width > AT_ONCE:
             yield slice(first, place)
-            first, held = place, 0
-        held += len(rows)
-    if held:
+            first, count = place, 0
+        count += len(rows)
+    if count:
         yield slice(first, len(sets))
 
 
 def netvlad_start(sample: Mapping[str, Array], clusters: int, rank: int, seed: int) -> dict[str, Array]:
-    """A, bias, c, P, p0 and scale of a sample of elements (n, d_i) a modality, float64, more than ``rank`` of them.
+    """A, bias, c, P, p0 and scale from a sample of elements (n, d_i) of each modality, float64, n above ``rank``.
 
     Modalities are scaled to equal spread; clusters are those of :func:`soft_clusters`, reduction that of
     :func:`reduction`. Raises StartError if there are too few elements, or too few different ones.
@@ -94,7 +94,7 @@ def soft_clusters(elements: Array, clusters: int, seed: int) -> tuple[Array, Arr
     ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that ``s_k ~ exp(-alpha |x - c_k|^2)``, alpha such that
     the two largest assignments have the ratio 2 in the median.
     """
-    # Imported late: only the start of a set metric needs them, and every process would pay for them as it starts.
+    # Imported here, because only the start of a set metric needs them, and they would slow down every process.
     from scipy.cluster.vq import kmeans2
     from scipy.spatial.distance import cdist
 
@@ -113,14 +113,14 @@ def reduction(blocks: Array, rank: int) -> tuple[Array, Array]:
     ``P V + p0`` has mean 0, equal variances and mean square 1.
     """
     values, rows = principal(blocks, rank)
-    # A direction without variance would be divided by zero, so it stays out.
-    kept = values > max(1e-12 * values[0], NOISE)
-    P = rows * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0) * kept.sum()), 0.0)[:, None]
+    # A direction without variance is left out: it would be divided by zero.
+    varying = values > max(1e-12 * values[0], NOISE)
+    P = rows * np.where(varying, 1 / np.sqrt(np.where(varying, values, 1.0) * varying.sum()), 0.0)[:, None]
     return P, -P @ blocks.mean(axis=0)
 
 
 def spread_out(sample: Array, clusters: int, draw: np.random.Generator) -> Array:
-    """Elements to begin k-means with, each drawn in proportion to its squared distance to those before (k-means++)."""
+    """Initial centres for k-means, each drawn in proportion to its squared distance from earlier ones (k-means++)."""
     chosen = [int(draw.integers(len(sample)))]
     nearest = np.full(len(sample), np.inf)
     for _ in range(clusters - 1):
@@ -132,9 +132,9 @@ def spread_out(sample: Array, clusters: int, draw: np.random.Generator) -> Array
 
 
 def unit_scales(sample: Mapping[str, Array], seed: int) -> Array:
-    """(m,) factors at which random elements, all modalities side by side, have mean squared distance 1, in equal parts.
+    """Factors (m,) that give random elements a mean squared distance of 1, to which all modalities contribute equally.
 
-    A modality of elements that are all alike keeps its units.
+    A modality in which all elements are alike gets the factor 1.
     """
     draw = np.random.default_rng(seed)
     count = len(next(iter(sample.values())))
@@ -151,25 +151,30 @@ class Whitening(NamedTuple):
     matrix: Array
 
     def __call__(self, vectors: Array) -> Array:
-        """Whitened, and of unit length: (n, r)."""
+        """The vectors (n, d), whitened and scaled to unit length: (n, r)."""
         return unit((vectors - self.mean) @ self.matrix.T)
 
 
 def fit_whitening(sample: ArrayLike, rank: int) -> Whitening:
-    """What makes a sample (n, d) uncorrelated, of variance 1 in its ``rank`` largest directions; raises StartError."""
+    """The whitening that makes a sample (n, d) uncorrelated, with variance 1 along its ``rank`` largest directions.
+
+    Raises StartError if there are not more vectors than ``rank``.
+    """
     vectors = np.asarray(sample, np.float64)
     if len(vectors) <= rank:
         raise StartError(f"whitening of rank {rank} needs more than {rank} vectors, got {len(vectors)}: lower the rank")
     with one_blas_thread():
         values, rows = principal(vectors, rank)
-    kept = values > max(1e-12 * values[0], NOISE * float((vectors**2).mean()))
-    return Whitening(
-        vectors.mean(axis=0), rows * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None]
-    )
+    varying = values > max(1e-12 * values[0], NOISE * float((vectors**2).mean()))
+    factors = np.where(varying, 1 / np.sqrt(np.where(varying, values, 1.0)), 0.0)
+    return Whitening(vectors.mean(axis=0), rows * factors[:, None])
 
 
 def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
-    """The same from moments of ``count`` vectors: the covariance is drawn to its mean variance, by r / (r + count)."""
+    """The whitening for moments of ``count`` vectors, after shrinking the covariance to its mean variance.
+
+    The share of the mean variance is ``r / (r + count)``.
+    """
     size = len(mean)
     variance = float(np.trace(covariance)) / size
     if not variance > 0:
@@ -183,7 +188,7 @@ def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
 
 
 def mean_pooling(elements: ArrayLike, sets: Sequence[Array], whitening: Whitening | None = None) -> Array:
-    """Means of unit elements, of unit length: (n, d); whitened elements where ``whitening`` is given (SETNET 5.1).
+    """Means of unit (or whitened) elements of each set, scaled to unit length: (n, d) (SETNET 5.1).
 
     Examples
     --------
@@ -199,15 +204,15 @@ def mean_pooling(elements: ArrayLike, sets: Sequence[Array], whitening: Whitenin
 def generalised_mean(
     elements: ArrayLike, sets: Sequence[Array], power: ArrayLike = 3.0, whitening: Whitening | None = None
 ) -> Array:
-    """``((1/n) sum_k |x_k|^p)^(1/p)``, p a number or one a dimension (d,) > 0; of unit length (SETNET 5.2).
+    """``((1/n) sum_k |x_k|^p)^(1/p)``, scaled to unit length; p > 0 is a number or (d,) (SETNET 5.2).
 
-    The paper starts p at 3 and learns 1.3 to 1.5. Whitening, of what comes without, is last: means are of numbers that
-    are not negative.
+    The paper starts p at 3 and learns 1.3 to 1.5. Whitening comes last, because the means need numbers that are not
+    negative; fit it to the results without whitening.
     """
     vectors, p, first = np.abs(np.asarray(elements, np.float64))[np.concatenate(sets)], np.asarray(power), begins(sets)
     vectors = unit(vectors)
     sizes = np.array([len(rows) for rows in sets])
-    # Powers are taken of shares of the largest, because high powers of small numbers would underflow.
+    # Powers of shares of the largest number, because high powers of small numbers would underflow.
     top = np.maximum.reduceat(vectors, first)
     shares = vectors / np.repeat(np.where(top > 0, top, 1.0), sizes, axis=0)
     means = unit(top * (np.add.reduceat(shares**p, first) / sizes[:, None]) ** (1 / p))

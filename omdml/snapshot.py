@@ -1,4 +1,4 @@
-"""What leaves the process: a Checkpoint to resume learning from, and a Snapshot to serve queries with.
+"""The files that a model is stored in: a Checkpoint to resume learning, and a Snapshot to serve queries.
 
 Both are safetensors files with one metadata key that holds JSON. The JSON has a sha256 of the tensors and one of
 itself, because safetensors has no checksum and would let a damaged value pass. Nothing is pickled, so clients in any
@@ -26,7 +26,7 @@ Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
 # The fields of a checkpoint that hold bytes.
 BYTES = ("state", "reference")
-# The errors of reading JSON that does not have our fields.
+# Errors that can occur if JSON does not have the expected fields.
 UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
@@ -52,8 +52,8 @@ def unpack(data: bytes, kind: Format = STATE) -> tuple[Tensors, dict[str, Any]]:
     Raises
     ------
     CorruptError
-        Not safetensors, no metadata of ours, a checksum that differs, a floating value not finite; FormatError: written
-        by another release.
+        The bytes are not safetensors, have no omdml metadata, a different checksum, or a floating value that is not
+        finite. FormatError, a subclass: another release wrote them, and this one cannot read them.
     """
     what = kind.what
     if not isinstance(data, bytes | bytearray | memoryview):
@@ -86,7 +86,7 @@ def digest(tensors: Mapping[str, NDArray[Any]]) -> str:
 
 
 def metric_to_bytes(metric: Metric) -> bytes:
-    """A metric alone, as safetensors."""
+    """Write a metric alone as safetensors."""
     tensors, description = metric.to_tensors()
     return pack(tensors, {"metric": {"kind": metric.kind, **description}})
 
@@ -101,11 +101,11 @@ def metric_from_bytes(data: bytes) -> Metric:
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that resumes the learning of one model, in one atomic object.
+    """Everything that is needed to resume the learning of one model, in one object that is written atomically.
 
-    ``home`` is the partition (topic id, number) that the model's events lie in, ``next`` the offset after the last
-    event taken from it, learned or dead-lettered. ``state`` is the learner's own ``to_bytes()``, open block included;
-    ``reference`` the metric that its candidates are compared with (:func:`metric_to_bytes`).
+    ``home`` is the partition (topic id, number) with the model's events. ``next`` is the offset after the last event
+    that was taken from it, whether learned or made a dead letter. ``state`` is the learner's ``to_bytes()``, open block
+    included. ``reference`` is the metric that the guard compares candidates with (:func:`metric_to_bytes`).
     """
 
     model: str
@@ -121,7 +121,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     reference: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """Safetensors: state and reference as tensors of bytes, the rest as metadata."""
+        """Write safetensors: state and reference as tensors of bytes, everything else as metadata."""
         metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name not in BYTES}
         tensors = {name: np.frombuffer(getattr(self, name), np.uint8) for name in BYTES}
         return pack(tensors, {"checkpoint": metadata}, CHECKPOINT)
@@ -131,14 +131,14 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         """The checkpoint in these bytes; raises CorruptError."""
         tensors, metadata = unpack(data, CHECKPOINT)
         try:
-            found = {name: tensors[name].tobytes() for name in BYTES if name in tensors}
-            return msgspec.convert({**metadata["checkpoint"], **found}, cls)
+            parts = {name: tensors[name].tobytes() for name in BYTES if name in tensors}
+            return msgspec.convert({**metadata["checkpoint"], **parts}, cls)
         except (msgspec.ValidationError, *UNLIKE) as error:
             raise CorruptError(f"checkpoint: not of this kind ({error})") from error
 
 
 class Trail(msgspec.Struct, frozen=True, array_like=True):
-    """The times of the events that one publication was the first to hold, in seconds since the epoch.
+    """Times of the events that a publication was the first to contain, in seconds since the epoch.
 
     ``version`` is the publication's. ``oldest`` is the event time of the oldest of these ``events``; ``taken`` and
     ``learned`` say when a worker took the first of them and had learned it. ``trace`` is the trace context (W3C) of the
@@ -153,7 +153,7 @@ class Trail(msgspec.Struct, frozen=True, array_like=True):
     trace: str = ""
 
     def with_later(self, later: Trail) -> Trail:
-        """One trail for the events of both."""
+        """A single trail for the events of this one and of a later one."""
         return Trail(
             later.version,
             self.events + later.events,
@@ -168,8 +168,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable metric with its provenance: what a node serves.
 
     ``event_time`` is the time of the newest event learned, and ``oldest_event_time`` that of the oldest event which no
-    earlier publication held; both in seconds since the epoch, or None if the events had no time. ``trails`` has the
-    times of the events of this publication and of some before it, oldest first. With these a node that skipped a
+    earlier publication contained; both in seconds since the epoch, or None if the events had no time. ``trails`` has
+    the times of the events of this publication and of some before it, oldest first. With these a node that skipped a
     publication can measure the freshness of its events, too.
     """
 
@@ -184,7 +184,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     trails: tuple[Trail, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Safetensors: ``<modality>/W`` and ``weights``, the rest as metadata."""
+        """Write safetensors: the metric's tensors, everything else as metadata."""
         metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "metric"}
         tensors, description = self.metric.to_tensors()
         described = {"snapshot": metadata, "metric": {"kind": self.metric.kind, **description}}
@@ -192,7 +192,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Sha256 of the metric's tensors and the catalogue's generation: the same, whenever it is published."""
+        """Sha256 of the metric's tensors and the catalogue's generation. It does not depend on when it is published."""
         return hashlib.sha256(f"{digest(self.metric.to_tensors()[0])} {self.generation}".encode()).hexdigest()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The one way to open a file that somebody else named: it must be a regular one, and may hold so many bytes.
+"""The only way to open a file whose path comes from outside: it must be a regular file of bounded size.
 
 A named pipe would wait for a writer, ``/dev/zero`` never ends, and a sparse file claims a terabyte for nothing. All of
 them are refused before a byte is read.
@@ -30,12 +30,12 @@ LINE_CHARACTERS = 16 << 20
 
 
 class Unfit(OSError):
-    """A file that is no regular one, or has more bytes than what it should hold."""
+    """A file that is not a regular file, or is larger than allowed."""
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
     """A descriptor of a regular file; raises Unfit, or OSError as ``os.open`` does."""
-    # without O_NONBLOCK, opening a pipe waits for its other end; regular files do not know the flag
+    # Without O_NONBLOCK, opening a pipe would wait for its other end. Regular files ignore the flag.
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o644)
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
@@ -45,7 +45,7 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def opened(path: str | Path, mode: str = "rb", **how: Any) -> IO[Any]:
-    """A regular file as ``open`` gives it, with the same further arguments."""
+    """Open a regular file, with the further arguments of ``open``."""
     return open(path, mode, **how, opener=open_regular)
 
 
@@ -53,7 +53,7 @@ def read_regular(path: str | Path, limit: int) -> bytes:
     """All of a regular file; raises Unfit if it has more than ``limit`` bytes, before they are read."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        # a read asks for all the memory at once: what is there, and more only if the file grew meanwhile
+        # A read allocates all its memory at once. So ask for the known size first, and for more if the file grew.
         data: bytes = file.read(size + 1) if size <= limit else b""
         if len(data) > size:
             data += file.read(limit - size)

@@ -1,4 +1,4 @@
-"""What must be on the disk, and who may write it: files that are whole or not there, names that last, locks.
+"""Durable files and locks.
 
 A file is whole or not there, whenever the machine stops: it is written aside, synced, and then given its name.
 """
@@ -77,7 +77,7 @@ def locked(descriptor: int) -> Iterator[None]:
 
 
 def take_lock(descriptor: int, kind: int = fcntl.LOCK_EX, for_s: float = 0.0) -> bool:
-    """Take the lock of an open file, trying for so long; False if somebody else holds it."""
+    """Try to take the lock of an open file until the timeout; False if another process holds it."""
     until = time.monotonic() + for_s
     while True:
         try:

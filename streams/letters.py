@@ -66,7 +66,7 @@ class Letter(_Common, frozen=True, kw_only=True):
     reason
         A code out of :data:`omdml.letter_reasons.REASONS`; ``error`` is the message beside it.
     partition, offset
-        Where the event lies in its log; what makes two letters the same.
+        The event's partition and offset. Two letters with the same position are the same letter.
     model
         The model the event was for; None if that is not known.
     at
@@ -190,7 +190,7 @@ class DeadLetters:
         self.add_many([(record, error, model)])
 
     def add_many(self, refused: Iterable[tuple[Record, FeedbackError, str | None]]) -> int:
-        """Send letters about the first of these records, as many as a piece holds; answers how many.
+        """Send letters about the first of these records, as many as a piece holds; returns how many.
 
         Raises SourceError if the sink can take no more for now: then send the same again.
         """

@@ -132,7 +132,7 @@ class Group:
         return {partition for partition, owner in self.owners.items() if owner is member}
 
     def free(self, member: MemorySource) -> set[Partition]:
-        """What of a member's share nobody owns."""
+        """The partitions of a member's share that have no owner."""
         return self.share(member) - self.owners.keys()
 
     def release(self, partitions: Iterable[Partition]) -> None:
@@ -219,7 +219,7 @@ class MemorySource:
         return self.log.end(partition)
 
     def close(self) -> None:
-        """Hand back what is owned, and leave the group."""
+        """Give up all partitions, and leave the group."""
         try:
             if self._listener is not None and self._positions:
                 self._listener.revoked(list(self._positions))

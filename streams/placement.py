@@ -19,7 +19,7 @@ from omdml.streams.partitioners import PARTITIONERS
 
 
 class PlacementChanged(StoreRefused):
-    """The models of a log were placed otherwise while a process was at work that knows only the earlier record."""
+    """The placement of a log's models changed while this process worked with the earlier one."""
 
     needs_operator = False
 
@@ -99,7 +99,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Placement(partitioner, (first, *reached))
 
     def cut(self, partition: int, offset: int) -> Placement:
-        """The placement once the log lost what it held from this offset on: what comes there now is new."""
+        """The placement after the log lost everything from this offset on: events that come there are new."""
         steps = [
             Step(
                 step.count,

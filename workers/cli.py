@@ -25,8 +25,10 @@ from omdml.workers.commands import (
     snapshots,
     topics,
 )
+from omdml.workers.commands.history import archive, bootstrap
 from omdml.workers.commands.nodes import experiments, searches
 from omdml.workers.commands.options import exit_code, say
+from omdml.workers.commands.vectors import export, sync
 
 
 class OutputError(OmdmlError):
@@ -116,8 +118,10 @@ def main() -> None:
         sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, sys.stderr.errors, write_through=True)
 
 
-PROCESSES = (processes.worker, processes.node, processes.route, demo.demo, demo.simulate)
+PROCESSES = (processes.worker, processes.node, processes.route, sync.sync, demo.demo, demo.simulate)
 OPERATORS = (
+    archive.archive,
+    bootstrap.bootstrap,
     backup.backup,
     backup.restore,
     catalogue.catalogue,
@@ -126,6 +130,7 @@ OPERATORS = (
     doctor.config,
     doctor.doctor,
     doctor.status,
+    export.export,
     feed.feed,
     letters.letters,
     models.models,

@@ -31,7 +31,7 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.services import Services
 from omdml.workers.learning.worker import LearnerWorker
-from omdml.workers.node.live_model import embedded_view
+from omdml.workers.node.following.making_views import embedded_view
 
 Array = NDArray[Any]
 TITLE = "OMDML Table 7: 300,000 triplets over a million items"

@@ -1,4 +1,4 @@
-"""Real Kafka, Redis and Valkey on this machine, without containers and without root.
+"""Real Kafka, Redis, Valkey and PostgreSQL on this machine, without containers and without root.
 
 Importing this needs the standard library only; ``README.md`` beside this file says how to use it.
 """
@@ -6,8 +6,18 @@ Importing this needs the standard library only; ``README.md`` beside this file s
 from deploy.local.cluster import KafkaCluster
 from deploy.local.errors import ServiceError
 from deploy.local.kafka import KafkaServer
+from deploy.local.postgres import PostgresServer
 from deploy.local.redis import RedisServer, ValkeyServer
 from deploy.local.replicated import ReplicatedValkey
 from deploy.local.server import Server
 
-__all__ = ["KafkaCluster", "KafkaServer", "RedisServer", "ReplicatedValkey", "Server", "ServiceError", "ValkeyServer"]
+__all__ = [
+    "KafkaCluster",
+    "KafkaServer",
+    "PostgresServer",
+    "RedisServer",
+    "ReplicatedValkey",
+    "Server",
+    "ServiceError",
+    "ValkeyServer",
+]

@@ -7,16 +7,17 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from deploy.local import KafkaServer, RedisServer, Server, ServiceError, ValkeyServer, ports
+from deploy.local import KafkaServer, PostgresServer, RedisServer, Server, ServiceError, ValkeyServer, ports
 from deploy.local.fetching import fetch
 
 KINDS: dict[str, Callable[[int | None], Server]] = {
     "kafka": lambda port: KafkaServer(port=port),
     "redis": lambda port: RedisServer(port=port),
     "valkey": lambda port: ValkeyServer(port=port),
+    "postgres": lambda port: PostgresServer(port=port),
 }
 # Where clients look by default.
-USUAL_PORTS = {"kafka": 9092, "redis": 6379, "valkey": 6379}
+USUAL_PORTS = {"kafka": 9092, "redis": 6379, "valkey": 6379, "postgres": 5432}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     bring = commands.add_parser("fetch", help="bring what the services need into the cache, and say where it is")
     bring.add_argument("piece", nargs="?", choices=["all", "pip"], default="all")
     up = commands.add_parser("up", help="run services until Ctrl-C")
-    up.add_argument("service", nargs="*", metavar="{kafka,redis,valkey}", help="default: kafka and valkey")
+    up.add_argument("service", nargs="*", metavar="{kafka,redis,valkey,postgres}", help="default: kafka and valkey")
     for kind in KINDS:
         up.add_argument(f"--{kind}-port", type=int, metavar="PORT", help="default: the usual one, or any that is free")
     up.add_argument("--topic", help="a topic to create in kafka")
@@ -52,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 def _fetch(piece: str) -> None:
     found = {"pip": fetch.pip_wheel()} if piece == "pip" else fetch.everything()
     for name, path in found.items():
-        print(path if piece == "pip" else f"{name:<7}{path}")
+        print(path if piece == "pip" else f"{name:<9}{path}")
 
 
 def _usual_port(name: str) -> int | None:
@@ -75,10 +76,10 @@ def _up(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         for name in dict.fromkeys(chosen):
             server = stack.enter_context(KINDS[name](getattr(options, f"{name}_port") or _usual_port(name)))
-            print(f"{name:<7}{getattr(server, 'url', server.address)}", flush=True)
+            print(f"{name:<9}{getattr(server, 'url', server.address)}", flush=True)
             if options.topic and isinstance(server, KafkaServer):
                 server.create_topic(options.topic, partitions=options.partitions)
-                print(f"{'topic':<7}{options.topic}, {options.partitions} partitions", flush=True)
+                print(f"{'topic':<9}{options.topic}, {options.partitions} partitions", flush=True)
         print("Ctrl-C ends this and throws all of its data away", flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()

@@ -41,6 +41,8 @@ class Server(Started):
     """
 
     name = "server"
+    # Asks it to end in an orderly way.
+    stop_signal = signal.SIGTERM
 
     def __init__(self, *, port: int | None = None, start_limit_s: float = 60.0, stop_limit_s: float = 20.0) -> None:
         self.port = port or ports.free_port()
@@ -127,11 +129,11 @@ class Server(Started):
         return self
 
     def stop(self) -> None:
-        """End it with SIGTERM, after `stop_limit_s` with SIGKILL; port, log and data stay."""
+        """End it with its `stop_signal`, after `stop_limit_s` with SIGKILL; port, log and data stay."""
         if self._process is None:
             return
         self.resume()
-        self._process.terminate()
+        self._process.send_signal(self.stop_signal)
         try:
             self._process.wait(self.stop_limit_s)
         except subprocess.TimeoutExpired:

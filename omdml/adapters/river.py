@@ -1,4 +1,4 @@
-"""omdml in a river pipeline: labels in, comparisons through a bounded reservoir, learned coordinates out."""
+"""omdml in a river pipeline: from labelled samples to comparisons, and from these to learned coordinates."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from omdml.metrics.coupled import SHARED
 
 Array = NDArray[Any]
 MODALITY = "x"
-# From here on squares of differences begin to leave float32.
+# Features of this size or more count as missing, because squares of their differences may not fit into float32.
 HUGE = 1e15
 RATES = ("eta", "C")
+# The default rate here.
 SLOW = 0.0003
+# Learners that are refused, and why.
 UNFIT = {
     "oasis": "its similarity is bilinear, and no distance between embeddings",
     "setnet": "it learns from judged sets, which labels of single items do not make",
@@ -30,13 +32,13 @@ UNFIT = {
 }
 
 
-# It is no SupervisedTransformer, because a pipeline takes one of those for its final step.
+# This is no SupervisedTransformer, because a pipeline would take that for its final step.
 class MetricTransformer(base.Transformer):
     """A supervised transformer around any learner whose metric has an embedding of single items.
 
     These are lomdml, dca, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused.
-    A label is one task: several are refused too. DCA knows only the directions that the warm-up's samples span: give it
-    more samples than features.
+    A label is a single task, so learners with several tasks are refused, too. DCA knows only the directions that the
+    samples of the warm-up span, so give it more samples than features.
 
     Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
     uniform sample of each class. Dimensions come from the first ``warm_up`` samples, and so does the learner's start,
@@ -58,15 +60,15 @@ class MetricTransformer(base.Transformer):
         remember samples, like ``KNNClassifier``, hold old embeddings while the metric moves: a slow rate keeps them
         comparable.
     comparisons
-        In which each sample is compared, >= 1.
+        Number of comparisons of each sample, >= 1.
     capacity
-        Samples kept of each class, >= 1.
+        The most samples to keep of each class, >= 1.
     classes
-        Kept at a time, >= 2; the one not seen for longest makes room for a new one.
+        The most classes to keep, >= 2. The class that was not seen for longest makes room for a new one.
     warm_up
-        Samples that the start is made from at least, >= 2.
+        The least number of samples to start from, >= 2.
     seed
-        Of the reservoir, and of what is drawn from it.
+        Seed of the reservoir, and of draws from it.
 
     Examples
     --------
@@ -103,7 +105,7 @@ class MetricTransformer(base.Transformer):
         self._enough = warm_up
         self._early: list[tuple[dict[Hashable, float], Hashable]] = []
         self._names: list[Hashable] = []
-        self._reservoir: dict[Hashable, Kept] = {}
+        self._reservoirs: dict[Hashable, Reservoir] = {}
         self._learner: Learner | None = None
         self._metric: Metric | None = None
 
@@ -137,9 +139,9 @@ class MetricTransformer(base.Transformer):
     def learn_one(self, x: Mapping[Hashable, Any], y: Hashable | None = None) -> None:
         """Compare a sample of class ``y`` (None: unknown, not learned from) with earlier ones.
 
-        Raises FeedbackError for a feature that is no number; ParameterError if hyperparameters do not fit the
-        number of features that the warm-up had, StartError if its features are too large to start from: the
-        warm-up then begins anew.
+        Raises FeedbackError for a feature that is not a number. At the end of the warm-up, raises ParameterError if
+        hyperparameters do not fit the number of features, and StartError if features are too large to start from; the
+        warm-up then starts again.
         """
         if y is None:
             return
@@ -160,9 +162,9 @@ class MetricTransformer(base.Transformer):
         return dict(enumerate(embedded.tolist()))
 
     def _start(self) -> None:
-        """Take the warm-up's features for the dimensions, begin from them, and learn its samples.
+        """Start the learner from the samples of the warm-up, and learn them.
 
-        Where the learner's start needs more samples, the warm-up goes on.
+        If the learner's start needs more samples, the warm-up continues.
         """
         self._names = sorted({name for sample, _ in self._early for name in sample}, key=repr)
         rows = np.stack([self._row(sample) for sample, _ in self._early])
@@ -188,47 +190,47 @@ class MetricTransformer(base.Transformer):
         return np.array([sample.get(name, 0.0) for name in self._names])
 
     def _take(self, row: Array, y: Hashable) -> None:
-        """Learn from a sample (d,), and keep it in the reservoir."""
-        others = [kept for label, kept in self._reservoir.items() if label != y]
-        if others and y in self._reservoir:
-            self._compare(row, self._reservoir[y], others)
-        kept = self._reservoir.pop(y, Kept(0, []))
-        self._reservoir[y] = kept.with_item(row, self.capacity, self._draw)
-        if len(self._reservoir) > self.classes:
-            del self._reservoir[next(iter(self._reservoir))]
+        """Learn from a sample (d,) of class ``y``, and put it into the class's reservoir."""
+        others = [reservoir for label, reservoir in self._reservoirs.items() if label != y]
+        if others and y in self._reservoirs:
+            self._compare(row, self._reservoirs[y], others)
+        reservoir = self._reservoirs.pop(y, Reservoir(0, []))
+        self._reservoirs[y] = reservoir.with_item(row, self.capacity, self._draw)
+        if len(self._reservoirs) > self.classes:
+            del self._reservoirs[next(iter(self._reservoirs))]
 
-    def _compare(self, row: Array, same: Kept, others: list[Kept]) -> None:
-        """Learn ``comparisons`` of this sample with one of its class and one of another."""
+    def _compare(self, row: Array, same: Reservoir, others: list[Reservoir]) -> None:
+        """Learn ``comparisons`` comparisons of this sample with items of its class and of other classes."""
         assert self._learner is not None
-        near = [same.one(self._draw) for _ in range(self.comparisons)]
-        far = [others[self._draw.integers(len(others))].one(self._draw) for _ in near]
+        near = [same.random_item(self._draw) for _ in range(self.comparisons)]
+        far = [others[self._draw.integers(len(others))].random_item(self._draw) for _ in near]
         features = {MODALITY: np.stack([row, *near, *far])}
-        at = np.arange(1, len(near) + 1)
+        index = np.arange(1, len(near) + 1)
         if "triplet" not in self._learner.accepts:
-            pairs = np.stack([np.zeros(2 * len(near), int), np.concatenate([at, at + len(near)])], axis=1)
+            pairs = np.stack([np.zeros(2 * len(near), int), np.concatenate([index, index + len(near)])], axis=1)
             self._learner.learn_many(pairs, features, similar=np.arange(len(pairs)) < len(near))
         else:
-            self._learner.learn_many(np.stack([np.zeros_like(at), at, at + len(near)], axis=1), features)
+            self._learner.learn_many(np.stack([np.zeros_like(index), index, index + len(near)], axis=1), features)
 
 
-class Kept(NamedTuple):
-    """What is remembered of a class: how many samples were seen, and a uniform sample of them."""
+class Reservoir(NamedTuple):
+    """A uniform sample of the samples of a class, and how many samples were seen."""
 
     seen: int
     items: list[Array]
 
-    def one(self, draw: np.random.Generator) -> Array:
-        """Any of the items."""
+    def random_item(self, draw: np.random.Generator) -> Array:
+        """A random item (d,)."""
         return self.items[draw.integers(len(self.items))]
 
-    def with_item(self, item: Array, capacity: int, draw: np.random.Generator) -> Kept:
-        """With one more seen, which stays with the chance that all others had."""
+    def with_item(self, item: Array, capacity: int, draw: np.random.Generator) -> Reservoir:
+        """The reservoir after one more item, which is kept with the same chance as each earlier one."""
         if len(self.items) < capacity:
-            return Kept(self.seen + 1, [*self.items, item])
-        at = int(draw.integers(self.seen + 1))
-        if at < capacity:
-            self.items[at] = item
-        return Kept(self.seen + 1, self.items)
+            return Reservoir(self.seen + 1, [*self.items, item])
+        place = int(draw.integers(self.seen + 1))
+        if place < capacity:
+            self.items[place] = item
+        return Reservoir(self.seen + 1, self.items)
 
 
 def fixed_size(parameters: Mapping[str, Any]) -> int:
@@ -237,21 +239,19 @@ def fixed_size(parameters: Mapping[str, Any]) -> int:
     if isinstance(init, Mapping) and init:
         shape = np.asarray(init.get(SHARED, next(iter(init.values()))), object).shape
         return shape[-1] if shape else 1
-    given = groups.get(MODALITY, 1) if isinstance(groups, Mapping) else 1
-    return max(1, given) if whole(given) else np.size(given)
+    group = groups.get(MODALITY, 1) if isinstance(groups, Mapping) else 1
+    return max(1, group) if whole(group) else np.size(group)
 
 
 def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
-    """The features that are there, finite and small enough to be squared; raises FeedbackError for one that is no
-    number.
-    """
-    found = {}
+    """The features that are present, finite and below 1e15; raises FeedbackError for a feature that is not a number."""
+    features = {}
     for name, value in x.items():
         try:
             number = math.nan if value is None else float(value)
         except (TypeError, ValueError):
             raise FeedbackError(f"feature {name!r} is {value!r}, expected a number: encode it first") from None
-        # This is false for NaN too.
+        # Also false for NaN.
         if abs(number) < HUGE:
-            found[name] = number
-    return found
+            features[name] = number
+    return features

@@ -1,4 +1,4 @@
-"""Batch warm starts: the optimum of a regularised problem over logged comparisons, as an ``init`` (MATHS 6)."""
+"""Starts from a log: the optimum of a regularised problem over logged comparisons, as an ``init`` (MATHS 6)."""
 
 from omdml.batch.full import fit_full
 from omdml.batch.newton import fit_vector

@@ -1,4 +1,4 @@
-"""A log of comparisons as batch solvers take it: checked once, then differences of items as matrices."""
+"""A log of comparisons for batch solvers: checked once, then turned into differences of items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omdml.metrics.base import check_features
 
 
 class Contrasts(NamedTuple):
-    """Differences of the near and of the far pair of T comparisons, and the margins between them."""
+    """The differences of the near and the far pairs of T comparisons, and their margins."""
 
     # One matrix for each modality, float64.
     near: dict[str, Array]  # (T, d_i)
@@ -25,20 +25,21 @@ class Contrasts(NamedTuple):
 
     @classmethod
     def of(cls, rows: ArrayLike, features: Mapping[str, Array], margin: ArrayLike = 1.0) -> Contrasts:
-        """Of comparisons as ``learn_many`` takes them.
+        """Contrasts of comparisons in the form that ``learn_many`` takes.
 
         Parameters
         ----------
         rows : (T, 4) or (T, 3)
             Near pair and far pair; or query, relevant, irrelevant.
         features
-            Matrices (n, d_i); only touched rows are read.
+            Matrices (n, d_i); only the rows that are named are read.
         margin : scalar or (T,)
 
         Raises
         ------
         FeedbackError
-            Rows or features that do not fit, a margin or a difference whose square is not finite (``row`` says which).
+            Rows or features that do not fit; a margin, or the square of a difference, that is not finite (``row`` is
+            the index of the comparison).
         StartError
             No comparisons.
         """
@@ -55,31 +56,31 @@ class Contrasts(NamedTuple):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
         return {name: matrix.shape[1] for name, matrix in self.near.items()}
 
-    def vectors(self, of: Callable[[Array], Array], group: Array | None = None) -> Array:
-        """(T, G) what each weight adds to the far pair's distance beyond the near one's.
+    def vectors(self, transform: Callable[[Array], Array], group: Array | None = None) -> Array:
+        """Vectors (T, G): what each weight adds to the distance of the far pair, minus that of the near pair.
 
         Parameters
         ----------
-        of
-            What a weight multiplies in a distance: ``np.square`` of a difference, or ``np.positive``, itself.
+        transform
+            What a weight multiplies in a distance: ``np.square`` of a difference, or ``np.positive``, the difference.
         group : (sum d_i,)
-            Number of the weight of each coordinate; None: its own.
+            Number of the weight of each coordinate; None: each has a weight of its own.
         """
-        parts = [of(self.far[name]) - of(self.near[name]) for name in self.near]
+        parts = [transform(self.far[name]) - transform(self.near[name]) for name in self.near]
         return folded(np.concatenate(parts, axis=1), group)
 
     def split(self, weights: Array, group: Array | None = None) -> dict[str, Array]:
-        """Weights (G,) as (d_i,) a modality: an ``init``."""
+        """Weights (G,) as vectors (d_i,) by modality: an ``init``."""
         flat = weights if group is None else weights[group]
         ends = np.cumsum(list(self.dims.values()))[:-1]
         return dict(zip(self.near, np.split(flat, ends), strict=True))
 
 
 def difference(matrix: Array, left: Array, right: Array) -> Array:
-    """Of rows, (T, d) float64."""
+    """Differences (T, d), float64, of pairs of rows of a matrix."""
     return np.asarray(matrix[left], np.float64) - np.asarray(matrix[right], np.float64)
 
 
@@ -94,7 +95,7 @@ def folded(coordinates: Array, group: Array | None) -> Array:
 
 
 def check_finite(differences: list[Array]) -> None:
-    """Refuse differences whose squares are not finite, naming the first comparison."""
+    """Raise FeedbackError for the first comparison with a difference whose square is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = sum(np.einsum("ij,ij->i", matrix, matrix) for matrix in differences)
     bad = np.flatnonzero(~np.isfinite(norms))

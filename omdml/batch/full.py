@@ -1,12 +1,12 @@
-"""Full matrices from a log: the problems of LAW Algorithms 1 and 2, brought to their optimum.
+"""Full matrices from a log: the problems of LAW Algorithms 1 and 2, solved to their optimum.
 
-Departure: the thesis steps ``M <- PSD(M - eta G)`` along a subgradient G at the old M. Here G is that of the new M,
-which the dual problem finds, one weight in [0, 1] a comparison. So a step may be as long as one likes,
-few suffice where ``lam > 0``, and the gap between the two problems says when to end. The thesis' active set stays:
-only comparisons that were violated once take part, and a check of all of them ends the search. The Fantope's F is
-found anew after each step, as in Algorithm 2; each such step lowers the objective. Measured on 2,000 triplets of
-mfeat (64 dimensions, ``lam`` 2): 145 iterations to a share of 1e-7 above the optimum, where the thesis' with the
-best of eight rates is at 3e-4, and at 2e-5 after ten times as many.
+Departure: the thesis steps ``M <- PSD(M - eta G)`` along a subgradient G at the old M. Here G is the subgradient at the
+new M, which the dual problem finds, with one weight in [0, 1] for each comparison. So a step may have any length, few
+steps suffice if ``lam > 0``, and the gap between the two problems says when to stop. As in the thesis, only comparisons
+that were violated at least once take part (the active set), and a check of all comparisons ends the search. The
+Fantope's F is computed again after each step, as in Algorithm 2; each such step lowers the objective. Measured on 2,000
+triplets of mfeat (64 dimensions, ``lam`` 2): 145 iterations to a share of 1e-7 above the optimum, where the thesis'
+with the best of eight rates is at 3e-4, and at 2e-5 after ten times as many.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from omdml.learners.shared.checks import expect, number, whole
 
 # The most rounds of the outer loop.
 ROUNDS = 200
-# By how much the step grows from one round to the next.
+# Factor by which the step grows from one round to the next.
 LONGER = 4.0
 # The most iterations of one round.
 ITERATIONS = 20_000
-# The most that the step may grow by from one iteration to the next.
+# Factor on the curvature, by which the step may grow from one iteration to the next.
 RELAX = 0.9
 ROUNDING = 1e-9
 
@@ -58,16 +58,16 @@ def fit_full(
     rows : (T, 4) or (T, 3)
         Row numbers of near pair and far pair; or of query, relevant, irrelevant.
     features
-        Matrices (n, d_i) a modality.
+        One matrix (n, d_i) for each modality.
     margin : scalar or (T,)
     lam, trace, mu
-        Weights of at least 0; ``lam + trace`` above 0, or nothing would keep M from growing.
+        Weights of at least 0. ``lam + trace`` must be above 0, or M could grow without limit.
     k
-        Eigenvalues of each matrix that ``mu`` presses down, at least 1 if mu is above 0; all of a matrix that has
-        no more, which makes R_k its trace. Without effect if mu is 0.
+        Number of eigenvalues of each matrix that ``mu`` presses down, at least 1 if mu is above 0. If a matrix has no
+        more than k, R_k is its trace. Without effect if mu is 0.
     tol
         How far above the optimum the objective may be, as a share of it. With ``mu > 0`` the problem is not convex: M
-        is then the best there is next to its own F.
+        is then optimal for its own F.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def fit_full(
     Raises
     ------
     FeedbackError, StartError
-        As :meth:`Contrasts.of` does.
+        See :meth:`Contrasts.of`.
     ParameterError
         A weight or k out of range.
     """
@@ -97,35 +97,35 @@ class Step(NamedTuple):
 
     weight: float
     pull: list[Array]
-    # This makes the objective one of squares, so it is never below 0.
+    # A constant that completes the square, so that the objective is never below 0.
     rest: float
 
 
 class Problem:
-    """The problem of :func:`fit_full`, in terms of the differences and of one dual weight a comparison."""
+    """The problem of :func:`fit_full`, in terms of differences and of one dual weight for each comparison."""
 
     def __init__(self, contrasts: Contrasts, lam: float, trace: float, mu: float, k: int) -> None:
         self.near, self.far = list(contrasts.near.values()), list(contrasts.far.values())
         self.margin, self.dims = contrasts.margin, list(contrasts.dims.values())
         self.lam, self.trace, self.mu, self.k = lam, trace, mu, k
 
-    def losses(self, M: Sequence[Array], of: Array | slice = slice(None)) -> Array:
-        """``margin_q - v_q(M)`` of some comparisons."""
-        total = self.margin[of].copy()
+    def losses(self, M: Sequence[Array], chosen: Array | slice = slice(None)) -> Array:
+        """``margin_q - v_q(M)`` of the chosen comparisons."""
+        total = self.margin[chosen].copy()
         for matrix, near, far in zip(M, self.near, self.far, strict=True):
-            for sign, rows in ((1.0, near[of]), (-1.0, far[of])):
+            for sign, rows in ((1.0, near[chosen]), (-1.0, far[chosen])):
                 total += sign * np.einsum("ij,ij->i", rows @ matrix, rows)
         return total
 
-    def pulled(self, alpha: Array, of: Array | slice = slice(None)) -> list[Array]:
-        """``sum_q alpha_q (b_q b_q' - a_q a_q')`` over some comparisons, a matrix a modality."""
-        held = alpha > 0
-        weights, pairs = alpha[held][:, None], zip(self.near, self.far, strict=True)
-        sides = [(near[of][held], far[of][held]) for near, far in pairs]
+    def pulled(self, alpha: Array, chosen: Array | slice = slice(None)) -> list[Array]:
+        """``sum_q alpha_q (b_q b_q' - a_q a_q')`` over the chosen comparisons: one matrix for each modality."""
+        positive = alpha > 0
+        weights, pairs = alpha[positive][:, None], zip(self.near, self.far, strict=True)
+        sides = [(near[chosen][positive], far[chosen][positive]) for near, far in pairs]
         return [far.T @ (weights * far) - near.T @ (weights * near) for near, far in sides]
 
     def regulariser(self, M: Sequence[Array]) -> float:
-        """Everything but the losses."""
+        """The objective at M without the losses."""
         total = 0.0
         for matrix in M:
             total += self.lam / 2 * float((matrix**2).sum()) + self.trace * float(np.trace(matrix))
@@ -134,11 +134,11 @@ class Problem:
         return total
 
     def objective(self, M: Sequence[Array]) -> float:
-        """What is minimised."""
+        """The objective at M, which is minimised."""
         return self.regulariser(M) + float(np.maximum(self.losses(M), 0.0).sum())
 
     def bound(self, alpha: Array) -> float:
-        """A value that a convex objective cannot go below: its dual at alpha, which is shrunk until it is feasible."""
+        """A lower bound of a convex objective: its dual at alpha, which is scaled down until it is feasible."""
         if self.lam:
             whole = Step(self.lam, [-self.trace * np.eye(size) for size in self.dims], 0.0)
             return float(alpha @ self.margin) - half_square(whole, primal(whole, self.pulled(alpha)))
@@ -151,10 +151,10 @@ class Problem:
         return vectors @ vectors.T
 
     def step(self, M: Sequence[Array], near: float) -> Step:
-        """The convex problem that stands for the whole one at M, drawn to M by ``near``."""
+        """The convex problem that replaces the whole one at M, with a weight ``near`` that draws it towards M."""
         pull = [near * matrix - self.trace * np.eye(len(matrix)) for matrix in M]
         if self.mu:
-            pull = [one - self.mu * self.fantope(matrix) for one, matrix in zip(pull, M, strict=True)]
+            pull = [part - self.mu * self.fantope(matrix) for part, matrix in zip(pull, M, strict=True)]
         return Step(self.lam + near, pull, near / 2 * sum(float((matrix**2).sum()) for matrix in M))
 
 
@@ -179,36 +179,36 @@ def solve(problem: Problem, tol: float) -> list[Array]:
 
 
 def start_weight(problem: Problem) -> float:
-    """How strongly the first step is held: such that it moves M by about what satisfies one comparison."""
+    """The weight ``near`` of the first step, with which it moves M about as far as one comparison needs."""
     sides = [*problem.near, *problem.far]
     return float(sum((np.einsum("ij,ij->i", side, side) ** 2).sum() for side in sides)) or 1.0
 
 
 def resolve(problem: Problem, step: Step, alpha: Array, tol: float) -> tuple[list[Array], Array]:
-    """The optimum of one round, and its dual weights (T,), from those of the round before."""
+    """The optimum of a round and its dual weights (T,), starting from the weights of the round before."""
     alpha = alpha.copy()
-    taking = alpha > 0
+    taking_part = alpha > 0
     while True:
-        active = np.flatnonzero(taking)
+        active = np.flatnonzero(taking_part)
         if active.size:
             alpha[active] = box_solution(problem, step, alpha[active], active, tol / 2)
         M = primal(step, problem.pulled(alpha[active], active))
         losses = problem.losses(M)
-        late = (losses > 0) & ~taking
-        if losses[late].sum() <= tol / 2 * value_of(step, M, losses):
+        missing = (losses > 0) & ~taking_part
+        if losses[missing].sum() <= tol / 2 * value_of(step, M, losses):
             return M, alpha
-        taking |= late
+        taking_part |= missing
 
 
 def primal(step: Step, pulled: Sequence[Array]) -> list[Array]:
-    """M that dual weights stand for: ``PSD(pull + pulled) / weight``."""
-    return [positive((one + other) / step.weight) for one, other in zip(step.pull, pulled, strict=True)]
+    """M for given dual weights: ``PSD(pull + pulled) / weight``."""
+    return [positive((pull + more) / step.weight) for pull, more in zip(step.pull, pulled, strict=True)]
 
 
 def value_of(step: Step, M: Sequence[Array], losses: Array) -> float:
-    """The objective of a round."""
-    held = sum(float((one * matrix).sum()) for one, matrix in zip(step.pull, M, strict=True))
-    return half_square(step, M) - held + step.rest + float(np.maximum(losses, 0.0).sum())
+    """The objective of a round at M."""
+    linear = sum(float((pull * matrix).sum()) for pull, matrix in zip(step.pull, M, strict=True))
+    return half_square(step, M) - linear + step.rest + float(np.maximum(losses, 0.0).sum())
 
 
 def half_square(step: Step, M: Sequence[Array]) -> float:
@@ -219,9 +219,9 @@ def half_square(step: Step, M: Sequence[Array]) -> float:
 def box_solution(problem: Problem, step: Step, begin: Array, active: Array, tol: float) -> Array:
     """Dual weights (A,) in [0, 1] of the active comparisons, with a gap of at most ``tol`` of the objective.
 
-    Accelerated projected gradients (Beck and Teboulle 2009), begun again if they turn (O'Donoghue and Candes 2015).
-    The step follows the curvature that gradients show: values of the objective, on which line searches rely, are too
-    coarse for the gap, which is of the order of their root (L-BFGS-B stops at 1e-7 to 1e-9, and takes longer).
+    Accelerated projected gradients (Beck and Teboulle 2009), with a restart if they turn back (O'Donoghue and Candes
+    2015). The step length follows the curvature that the gradients show. Line searches compare values of the objective,
+    whose rounding limits the gap to about its square root: L-BFGS-B stops at 1e-7 to 1e-9, and takes longer.
     """
     alpha, before, momentum = begin, begin, 1.0
     rise, gap = dual(problem, step, alpha, active)
@@ -236,7 +236,7 @@ def box_solution(problem: Problem, step: Step, begin: Array, active: Array, tol:
         ahead = np.clip(new + (momentum - 1) / grown * (new - before), 0.0, 1.0)
         further, nearer = dual(problem, step, ahead, active)
         seen = curvature_between(ahead - alpha, rise - further)
-        # The step was too long, so a shorter one is taken.
+        # The step was too long: try a shorter one.
         if seen > (1 + ROUNDING) * curvature:
             curvature = min(seen, 2 * curvature)
             continue
@@ -247,7 +247,7 @@ def box_solution(problem: Problem, step: Step, begin: Array, active: Array, tol:
 
 
 def dual(problem: Problem, step: Step, alpha: Array, active: Array) -> tuple[Array, float]:
-    """Gradient (A,) of the dual objective, and the gap to the objective as a share of that."""
+    """Gradient (A,) of the dual objective, and the gap to the objective as a share of the objective."""
     M = primal(step, problem.pulled(alpha, active))
     losses = problem.losses(M, active)
     bound = float(alpha @ problem.margin[active]) - half_square(step, M) + step.rest
@@ -264,6 +264,6 @@ def curvature_between(moved: Array, bent: Array) -> float:
 def positive(matrix: Array) -> Array:
     """The nearest positive semi-definite matrix (LAW A.3)."""
     values, vectors = np.linalg.eigh(matrix)
-    kept = values > 0
-    root = vectors[:, kept] * np.sqrt(values[kept])
+    above = values > 0
+    root = vectors[:, above] * np.sqrt(values[above])
     return root @ root.T

@@ -1,4 +1,4 @@
-"""Vectors from a log: Newton steps on the Huber loss (LAW Algorithm 4, Appendix B), brought to the optimum."""
+"""Vectors from a log: Newton steps on the Huber loss (LAW Algorithm 4, Appendix B), solved to the optimum."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from omdml.blas import one_blas_thread
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import expect, number
 
+# The most Newton steps, and the most halvings of one.
 ROUNDS = 500
 HALVINGS = 60
-# The share of the promised descent that a step must bring.
+# The share of the predicted descent that a step must achieve.
 ARMIJO = 1e-4
-# Weights closer to 0 than this share of the largest may be held there.
+# Weights below this share of the largest may be held at 0.
 NEAR = 1e-3
 
 
@@ -33,35 +34,36 @@ def fit_vector(
     group: Array | None = None,
     tol: float = 1e-9,
 ) -> dict[str, Array]:
-    """One weight a coordinate that minimises a regularised Huber loss over a whole log (Law 2015, Eq. 2.10 and B.2).
+    """Weights of coordinates that minimises a regularised Huber loss over a whole log (Law 2015, Eq. 2.10 and B.2).
 
         min over w of  lam/2 |w|^2 + sum_q L(w . v_q),    w >= 0 unless ``signed``
 
-    a and b being the differences of the near and the far pair of comparison q, ``v_q = b o b - a o a``; or ``b - a``
-    where ``signed``. ``lam`` is ``1 / C_Q``; pairs with a threshold have no part, so its b stays out. L bends over a
-    width of 2h: with ``u = margin + h - t``, or ``margin - t`` if the margin is 0 or less (Eq. B.3 and B.4),
+    a and b being the differences of the near and the far pair of comparison q, ``v_q = b o b - a o a``, or ``b - a`` if
+    ``signed``. ``lam`` is ``1 / C_Q``. There are no pairs with a threshold, so the thesis' b is left out. L bends over
+    a width of 2h: with ``u = margin + h - t``, or ``margin - t`` if the margin is 0 or less (Eq. B.3 and B.4),
 
         L(t) = 0 for u <= 0,    u^2 / 4h up to u = 2h,    u - h beyond.
 
-    Departures: the thesis takes whole Newton steps and cuts what they make negative. Here steps are halved until the
-    objective falls (Armijo), and for ``w >= 0`` weights at 0 that want to go below are held there while Newton steps
-    move the others (two-metric projection, Bertsekas 1982). The gap to the dual problem says when to end.
+    Departures: the thesis takes whole Newton steps and sets negative weights to 0. Here steps are halved until the
+    objective falls (Armijo). For ``w >= 0``, weights at 0 whose gradient points below 0 are held there, while Newton
+    steps move the others (two-metric projection, Bertsekas 1982). The gap to the dual problem says when to stop.
 
     Parameters
     ----------
     rows : (T, 4) or (T, 3)
         Row numbers of near pair and far pair; or of query, relevant, irrelevant.
     features
-        Matrices (n, d_i) a modality.
+        One matrix (n, d_i) for each modality.
     margin : scalar or (T,)
     lam
         Weight of the regulariser, > 0.
     signed
-        Whether D is linear in the difference, and w free of sign.
+        Whether D is linear in the difference, and w may have any sign.
     h
         Half the width of the bend, > 0; the thesis: 0.05.
     group : (sum d_i,)
-        Number of the weight that each coordinate shares, from 0 on; None: its own. w counts a shared weight once.
+        Number of the weight that each coordinate shares, from 0 on; None: each has a weight of its own. w holds a
+        shared weight once.
     tol
         How far above the optimum the objective may be, as a share of it.
 
@@ -72,7 +74,7 @@ def fit_vector(
     Raises
     ------
     FeedbackError, StartError
-        As :meth:`Contrasts.of` does.
+        See :meth:`Contrasts.of`.
     ParameterError
         A number out of range.
     """
@@ -85,8 +87,8 @@ def fit_vector(
         return contrasts.split(solve(Huber(vectors, centre, float(lam), float(h)), not signed, tol), group)
 
 
-class At(NamedTuple):
-    """The problem at one w."""
+class Point(NamedTuple):
+    """Value and gradient of the problem at one w."""
 
     w: Array
     value: float
@@ -104,58 +106,58 @@ class Huber(NamedTuple):
     lam: float
     h: float
 
-    def at(self, w: Array) -> At:
-        """Value and gradient."""
+    def evaluate(self, w: Array) -> Point:
+        """Value and gradient at w (G,)."""
         u = self.centre + self.h - self.vectors @ w
         slope = np.clip(u / (2 * self.h), 0.0, 1.0)
         loss = slope * u - self.h * slope**2
         value = self.lam / 2 * float(w @ w) + float(loss.sum())
-        return At(w, value, slope, self.lam * w - self.vectors.T @ slope)
+        return Point(w, value, slope, self.lam * w - self.vectors.T @ slope)
 
-    def gap(self, at: At, positive: bool) -> float:
-        """How far the value can at most be above the optimum, by the dual problem."""
-        w = self.vectors.T @ at.slope / self.lam
+    def gap(self, point: Point, positive: bool) -> float:
+        """An upper bound of how far the value is above the optimum, by the dual problem."""
+        w = self.vectors.T @ point.slope / self.lam
         w = np.maximum(w, 0.0) if positive else w
-        raised = float(at.slope @ (self.centre + self.h)) - self.h * float(at.slope @ at.slope)
-        return at.value - (raised - self.lam / 2 * float(w @ w))
+        raised = float(point.slope @ (self.centre + self.h)) - self.h * float(point.slope @ point.slope)
+        return point.value - (raised - self.lam / 2 * float(w @ w))
 
-    def step(self, at: At, free: Array) -> Array:
+    def step(self, point: Point, free: Array) -> Array:
         """Newton's direction in the free weights, the gradient's in the others."""
-        bent = self.vectors[(at.slope > 0) & (at.slope < 1)]
+        bent = self.vectors[(point.slope > 0) & (point.slope < 1)]
         inside = bent[:, free]
         hessian = inside.T @ inside / (2 * self.h)
         hessian[np.diag_indices_from(hessian)] += self.lam
         curvature = self.lam + np.einsum("ij,ij->j", bent, bent) / (2 * self.h)
-        direction = -at.gradient / curvature
-        direction[free] = -cho_solve(cho_factor(hessian, lower=True), at.gradient[free])
+        direction = -point.gradient / curvature
+        direction[free] = -cho_solve(cho_factor(hessian, lower=True), point.gradient[free])
         return direction
 
 
 def solve(problem: Huber, positive: bool, tol: float) -> Array:
     """w (G,) at the optimum."""
-    at = problem.at(np.zeros(problem.vectors.shape[1]))
+    point = problem.evaluate(np.zeros(problem.vectors.shape[1]))
     for _ in range(ROUNDS):
-        if problem.gap(at, positive) <= tol * at.value:
-            return at.w
-        held = positive & (at.w <= NEAR * at.w.max()) & (at.gradient > 0)
-        further = searched(problem, at, ~held, positive)
+        if problem.gap(point, positive) <= tol * point.value:
+            return point.w
+        fixed = positive & (point.w <= NEAR * point.w.max()) & (point.gradient > 0)
+        further = line_search(problem, point, ~fixed, positive)
         if further is None:
             break
-        at = further
-    share = problem.gap(at, positive) / at.value
+        point = further
+    share = problem.gap(point, positive) / point.value
     if share > tol:
         warnings.warn(f"rounding ends the search {share:.3g} above the optimum, {tol:.3g} was asked for", stacklevel=3)
-    return at.w
+    return point.w
 
 
-def searched(problem: Huber, at: At, free: Array, positive: bool) -> At | None:
-    """The first halving of the step whose descent is good enough; None if rounding hides any."""
-    direction = problem.step(at, free)
+def line_search(problem: Huber, point: Point, free: Array, positive: bool) -> Point | None:
+    """The first halving of the step that descends far enough; None if rounding hides any descent."""
+    direction = problem.step(point, free)
     for halving in range(HALVINGS):
-        w = at.w + 0.5**halving * direction
-        further = problem.at(np.maximum(w, 0.0) if positive else w)
-        promised = -(0.5**halving) * float(at.gradient[free] @ direction[free])
-        promised += float(at.gradient[~free] @ (at.w - further.w)[~free])
-        if at.value - further.value >= ARMIJO * promised and further.value < at.value:
+        w = point.w + 0.5**halving * direction
+        further = problem.evaluate(np.maximum(w, 0.0) if positive else w)
+        promised = -(0.5**halving) * float(point.gradient[free] @ direction[free])
+        promised += float(point.gradient[~free] @ (point.w - further.w)[~free])
+        if point.value - further.value >= ARMIJO * promised and further.value < point.value:
             return further
     return None

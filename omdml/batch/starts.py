@@ -1,4 +1,4 @@
-"""The batch start that belongs to a learner: which problem, in which units, how strongly regularised."""
+"""The batch start of a learner: which problem to solve, in which units, and how strongly regularised."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from omdml.learners import OMDML, Diagonal, Learner, Qwise, Signed
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.full_matrices import FullMatrixLearner
 
-# lam of full matrices, a comparison.
+# lam of full matrices, per comparison.
 FROBENIUS = 1e-3
-# lam of vectors is at least this, a comparison.
+# The least lam of vectors, per comparison.
 LEAST = 1e-6
 # The tolerance for full matrices. With a smaller one mAP no longer moves.
 TOLERANCE = 1e-4
@@ -29,22 +29,23 @@ Solver = Callable[[Any, Array, Mapping[str, Array], ArrayLike], dict[str, Array]
 def batch_start(
     learner: Learner, rows: ArrayLike, features: Mapping[str, Array], margin: ArrayLike = 1.0
 ) -> dict[str, Array]:
-    """What a learner of these settings should begin from, given a log: its ``init``.
+    """The ``init`` from which a learner with these settings should start, computed from a log.
 
-    Each modality is brought to unit spread over the log's pairs first, so that neither the regulariser nor the margins
-    depend on the features' units, and the result is brought back. The learner's own regularisers (``lam``, ``mu``,
+    Each modality is scaled to unit spread over the log's pairs first, so that neither the regulariser nor the margins
+    depend on the units of the features. The result is scaled back. The learner's own regularisers (``lam``, ``mu``,
     ``trace``), which act at single comparisons, are multiplied by the number of comparisons. Qwise: :func:`fit_full`;
     OMDML: the same, each modality alone, because each has its own loss; Diagonal: :func:`fit_ranked` with ``variance``,
     :func:`fit_vector` with ``frobenius``; Signed: :func:`fit_vector`.
 
-    Full matrices take ``lam = 0.001`` a comparison beside. Measured with 3,000 triplets, mAP at 0.0001, 0.001, 0.01 and
-    0.1: mfeat 0.938, 0.939, 0.930, 0.900 (one pass of Qwise: 0.928); leaves100 0.888, 0.889, 0.868, 0.839 (0.882).
-    With its default ``lam``, Diagonal reaches 0.896 on mfeat (variance; one pass: 0.846) and 0.902 (frobenius).
+    Full matrices get ``lam = 0.001`` per comparison in addition. Measured with 3,000 triplets, mAP at 0.0001, 0.001,
+    0.01 and 0.1: mfeat 0.938, 0.939, 0.930, 0.900 (one pass of Qwise: 0.928); leaves100 0.888, 0.889, 0.868, 0.839
+    (0.882). With its default ``lam``, Diagonal reaches 0.896 on mfeat (variance; one pass: 0.846) and 0.902
+    (frobenius).
 
     Parameters
     ----------
     learner
-        Its class and hyperparameters; it is not changed.
+        Its class and hyperparameters are used. It is not changed.
     rows : (T, 4) or (T, 3)
         Row numbers of near pair and far pair; or of query, relevant, irrelevant.
     features
@@ -54,7 +55,7 @@ def batch_start(
     Raises
     ------
     FeedbackError, StartError
-        As :meth:`Contrasts.of` does; a learner that has no batch form.
+        See :meth:`Contrasts.of`; StartError also if the learner has no batch form.
     """
     check_batch_form(type(learner))
     ordered = {name: features[name] for name in learner.dims}
@@ -62,9 +63,9 @@ def batch_start(
     spread = {name: mean_square(contrasts.near[name], contrasts.far[name]) for name in ordered}
     touched, renumbered = np.unique(np.asarray(rows), return_inverse=True)
     scaled = {name: np.asarray(x[touched], np.float64) / np.sqrt(spread[name]) for name, x in ordered.items()}
-    found = SOLVERS[type(learner)](learner, renumbered.reshape(np.shape(rows)), scaled, margin)
+    start = SOLVERS[type(learner)](learner, renumbered.reshape(np.shape(rows)), scaled, margin)
     power = 0.5 if isinstance(learner, Signed) else 1.0
-    return {name: array / spread[name] ** power for name, array in found.items()}
+    return {name: array / spread[name] ** power for name, array in start.items()}
 
 
 def check_batch_form(learner: type[Learner]) -> None:

@@ -1,4 +1,4 @@
-"""A client of nodes over HTTP, for programs that search and send feedback. It needs neither numpy nor numba.
+"""A client of nodes over HTTP, for programs that search and send feedback. It does not import numpy or numba.
 
 >>> from omdml.client import Client
 >>> with Client("http://localhost:8080", model="shop") as shop:  # doctest: +SKIP

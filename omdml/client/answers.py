@@ -1,4 +1,4 @@
-"""What a node answers. Fields that a newer node adds are passed over."""
+"""The answers of a node. Unknown fields, which a newer node may send, are ignored."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One item of an answer.
+    """An item of an answer.
 
-    ``distance`` is the squared learned one (minus the score if the metric has no embedding). ``attributes`` are those
-    that ``fields`` asked for, as far as the item has them. ``parts`` add up to the distance, if ``explain`` asked for
-    them: one a modality, expert or matrix of the metric.
+    ``distance`` is the squared learned distance, or minus the score if the metric has no embedding. ``attributes`` are
+    those that ``fields`` asked for, if the item has them. With ``explain``, ``parts`` add up to the distance: one for
+    each modality, expert or matrix of the metric.
     """
 
     id: str
@@ -22,7 +22,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Interleaved(msgspec.Struct, frozen=True):
-    """Two rankings made an answer, for an experiment: the model's own, and that of ``against`` at its version."""
+    """An experiment that made an answer from two rankings: the model's own, and that of ``against`` at its version."""
 
     experiment: str
     search: str
@@ -31,9 +31,10 @@ class Interleaved(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Searches that an experiment interleaved since a time in seconds since the epoch, and who won those with clicks.
+    """Searches of an experiment, and the results of those with clicks.
 
-    ``failed`` were answered by the model alone. ``clicks`` are those on items of the first and of the second ranking.
+    ``since`` is in seconds since the epoch. ``failed`` counts searches that the model answered alone. ``clicks`` counts
+    clicks on items of the first and of the second ranking.
     """
 
     since: float
@@ -46,10 +47,10 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """What came of an experiment on one node: ``better`` is ``first``, ``second``, or None if nothing is sure.
+    """The result of an experiment on one node: ``better`` is ``first``, ``second``, or None if nothing is certain.
 
-    The first ranking is the model's own. Of the searches that either ranking won, the second one won the ``share``,
-    which lies between ``low`` and ``high``.
+    The first ranking is the model's own. The second ranking won the ``share`` of the searches that either ranking won;
+    the true share lies between ``low`` and ``high``.
     """
 
     name: str
@@ -65,22 +66,22 @@ class Experiment(msgspec.Struct, frozen=True):
 
 
 class Experiments(msgspec.Struct, frozen=True):
-    """The experiments of a node."""
+    """The answer of ``GET /experiments``: the experiments of the node."""
 
     experiments: list[Experiment]
 
 
 class Clicked(msgspec.Struct, frozen=True):
-    """How many clicks were news."""
+    """The answer of ``POST /clicks``: how many clicks had not been counted before."""
 
     counted: int
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The items closest to a query, closest first, and the version that says so.
+    """The items closest to a query, closest first, and the version of the model that ranked them.
 
     Before a model's first event its ``parent`` may answer, at ``parent_version``; its own version is 0 then.
-    ``interleaved`` says that the answer is part of an experiment: send its clicks to it with ``Client.clicked``.
+    If the answer is part of an experiment, ``interleaved`` describes it: report clicks with ``Client.clicked``.
     """
 
     model: str
@@ -94,7 +95,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """The items closest to each of several queries."""
+    """The items closest to each of several queries, all under one version."""
 
     model: str
     version: int
@@ -106,14 +107,14 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """The answer of one version."""
+    """The answer of one version to a query."""
 
     version: int
     items: list[Item]
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """An item of either answer: its ranks, from 1, and by how many it rose; None if it is not among the first 1,000."""
+    """An item of either answer: its ranks, from 1, and how far it rose; None if it is not among the first 1,000."""
 
     id: str
     before: int | None
@@ -122,7 +123,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Two versions' answers to one item, and the items whose rank is another."""
+    """The answers of two versions to the same query, and the items whose ranks differ."""
 
     model: str
     id: str
@@ -132,10 +133,10 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What became of changes of items.
+    """The result of changes of items.
 
-    ``position`` counts the changes that the catalogue has seen by then. ``put``, ``attributes`` and ``deleted`` count
-    changes; ``unknown`` are ids to delete that were not there.
+    ``position`` is the number of changes that the catalogue has had. ``put``, ``attributes`` and ``deleted`` count
+    changes; ``unknown`` are ids to delete that did not exist.
     """
 
     model: str
@@ -146,13 +147,13 @@ class Changed(msgspec.Struct, frozen=True):
     unknown: list[str]
 
     def then(self, later: Changed) -> Changed:
-        """These changes and later ones."""
+        """The combined result of these changes and of later ones."""
         counts = self.put + later.put, self.attributes + later.attributes, self.deleted + later.deleted
         return Changed(later.model, later.position, *counts, [*self.unknown, *later.unknown])
 
 
 class Freshness(msgspec.Struct, frozen=True):
-    """Seconds from a click to answers that know it, of a node's last swaps: at most a thousand."""
+    """Seconds from a click to answers that include it, over the node's last swaps, a thousand at most."""
 
     p50_s: float
     p99_s: float
@@ -160,9 +161,9 @@ class Freshness(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """What a node answers a model's searches with. If it is not ``ready`` yet, the other fields say nothing.
+    """The version that answers searches of a model. If the node is not ``ready``, the other fields mean nothing.
 
-    ``live_since`` is the node's clock, in seconds since the epoch. ``parent`` is the model that answers in its place.
+    ``live_since`` is by the node's clock, in seconds since the epoch. ``parent`` is the model that answers instead.
     """
 
     model: str
@@ -180,7 +181,7 @@ class Live(msgspec.Struct, frozen=True):
 
 
 class Pointer(msgspec.Struct, frozen=True):
-    """Which version answers from now on. A pinned one stays until it is unpinned, whatever is learned."""
+    """The version that answers from now on. A pinned version stays until it is unpinned, whatever is learned."""
 
     model: str
     version: int
@@ -189,7 +190,7 @@ class Pointer(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of a model's history: ``what`` happened to a version, ``at`` seconds since the epoch, why, and by whom."""
+    """A line of a model's history: what happened to a version, why, by whom, and ``at`` what time (epoch seconds)."""
 
     at: float
     what: str

@@ -1,4 +1,4 @@
-"""What a program asks of a node."""
+"""The client: one method for each request that a program sends to a node."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from omdml.errors import ParameterError
 from omdml.feedback import ONLY_TASK, AnyFeedback, Page, Pair, Ranking, Triplet, encode
 
 T = TypeVar("T")
-# A modality to its numbers: a list, or an array of numpy.
+# Numbers by modality: lists, or numpy arrays.
 Vectors = Mapping[str, Iterable[float]]
-# Changes and bytes of one request: the node takes more, but whoever waits wants an answer in time.
+# The most changes and bytes of one request. The node accepts more, but would take long to answer.
 BATCH, BATCH_BYTES = 1000, 4 << 20
 
 
 class Options(TypedDict, total=False):
-    """What a search may ask for beside its query.
+    """Options of a search.
 
     Parameters
     ----------
     offset
-        How many items to pass over, for the pages after the first.
+        Number of items to skip, for the pages after the first.
     exclude
-        Ids that are never answered.
+        Ids that must not be in the answer.
     filter, fields
-        Which items may be answered, and which of their attributes come with them (deploy/SEARCH.md).
+        Which items may be in the answer, and which of their attributes to return (deploy/SEARCH.md).
     expand
-        How many of the nearest items a second search starts from too; 0 for one search. By default as the node says.
+        Number of nearest items from which a second search starts; 0 for a single search. The node has the default.
     explain
-        Whether each item tells the ``parts`` of its distance.
+        Whether to return the ``parts`` of each item's distance.
     task
-        In whose sense, if the model has tasks.
+        The task that defines similarity, if the model has tasks.
     version
-        A kept version that answers instead of the live one, to compare before and after.
+        An older version that should answer instead of the live one, to compare before and after.
     min_version
-        The version that has to answer, at least. The client asks for it until ``retry_s`` are over, then it raises
+        The least version that may answer. The client retries for ``retry_s`` seconds, then it raises
         :class:`~omdml.client.errors.Behind`.
     session
-        Whose search this is, for experiments: all searches of a session are part of one, or none is.
+        Id of the user's session, for experiments: either all searches of a session are part of one, or none.
     model
-        Instead of the client's.
+        Name of the model, instead of the client's.
     """
 
     offset: int
@@ -77,33 +77,33 @@ class Options(TypedDict, total=False):
 
 
 class Client:
-    """Asks one node, or a balancer before several. Any number of threads may use one client.
+    """A client of one node, or of a load balancer in front of several. Any number of threads may share a client.
 
-    Each attempt ends in ``timeout_s``. What failed for a moment (no connection, an answer 503) is tried again with
-    growing pauses, or after what the node's ``Retry-After`` says, until ``retry_s`` are over. That never teaches twice:
-    each event gets an ``id``.
+    Each attempt ends after ``timeout_s`` seconds at the latest. Temporary failures (no connection, an answer 503) are
+    retried with growing pauses, or after the node's ``Retry-After``, until ``retry_s`` seconds are over. Retries never
+    teach an event twice, because each event gets an ``id``.
 
     Parameters
     ----------
     url
-        ``http://localhost:8080`` or ``https://host``, and perhaps a path that a proxy puts before the node's own.
+        ``http://localhost:8080`` or ``https://host``, with a path if a proxy serves the node below one.
     token
-        The node's, if it has one: for feedback and for moves.
+        Token of the node, if it needs one.
     model
-        Which model is meant if a call names none.
+        Name of the model for calls that name none.
     timeout_s
         Seconds for each attempt.
     retry_s
-        Seconds after which no further attempt begins; 0 for one attempt.
+        Seconds after which no further attempt begins; 0 for a single attempt.
     tls
-        For https: what to trust; by default what the system trusts.
+        For https: which certificates to trust; by default those that the system trusts.
 
     Raises
     ------
     ParameterError
-        A URL that is none; a call that names no model if the client has none, and the node needs one.
+        ``url`` is not a URL; or neither the call nor the client names a model, and the request needs one.
     ClientError
-        From every call: :class:`~omdml.client.errors.Unreachable`, or a :class:`~omdml.client.errors.Refused`.
+        From every call: :class:`~omdml.client.errors.Unreachable` or :class:`~omdml.client.errors.Refused`.
     """
 
     def __init__(
@@ -136,41 +136,41 @@ class Client:
         query
             An id, or a list of them; None with ``features`` alone.
         features
-            Raw vectors of some or all modalities, one each. Beside ids they ask for the mean of the items and of these.
+            Raw vectors of some or all modalities. Together with ids: the mean of the items and of these vectors.
         text
-            Words, by the text column of the catalogue that they are looked up in (deploy/PICTURES.md).
+            Words by the text column of the catalogue in which they are looked up (deploy/PICTURES.md).
         picture
             The bytes of a JPEG, PNG, WebP or GIF file, at most 6 MiB.
         options
-            :class:`Options`.
+            See :class:`Options`.
         """
-        return self._search(Answer, k, options, asking(query, features, text, picture))
+        return self._search(Answer, k, options, query_body(query, features, text, picture))
 
     def search_each(
         self, queries: Sequence[str | Sequence[str] | Vectors], k: int = 10, **options: Unpack[Options]
     ) -> list[Answer]:
         """The answers to several queries, at most 100, in their order and all under one version.
 
-        Each is an id, a list of ids, or raw vectors, a modality each.
+        Each query is an id, a list of ids, or raw vectors by modality.
         """
-        each = [asking(None, one) if isinstance(one, Mapping) else asking(one) for one in queries]
-        found = self._search(Answers, k, options, {"queries": each})
-        told = found.model, found.version, found.serial, found.took_s
-        return [Answer(*told, items, found.parent, found.parent_version) for items in found.answers]
+        bodies = [query_body(None, query) if isinstance(query, Mapping) else query_body(query) for query in queries]
+        reply = self._search(Answers, k, options, {"queries": bodies})
+        shared = reply.model, reply.version, reply.serial, reply.took_s
+        return [Answer(*shared, items, reply.parent, reply.parent_version) for items in reply.answers]
 
     def _search(self, kind: type[T], k: int, options: Options, query: Mapping[str, Any]) -> T:
-        asked: dict[str, Any] = {"model": self.model, **options, "k": k, **query}
-        given = {name: value for name, value in asked.items() if value is not None}
-        return self._requests.post("/search", kind, given)
+        fields: dict[str, Any] = {"model": self.model, **options, "k": k, **query}
+        body = {name: value for name, value in fields.items() if value is not None}
+        return self._requests.post("/search", kind, body)
 
     def compare(
         self, item: str, before: int, after: int | None = None, k: int = 10, *, model: str | None = None
     ) -> Comparison:
-        """What moved in the answer to an item between a kept version and another one, or the live one."""
-        asked: dict[str, str | int] = {"id": item, "before": before, "k": k}
+        """The differences between the answers of two versions to an item; ``after`` is the live one by default."""
+        parameters: dict[str, str | int] = {"id": item, "before": before, "k": k}
         if after is not None:
-            asked["after"] = after
-        return self._requests.get(f"{self._path(model)}/compare", Comparison, **asked)
+            parameters["after"] = after
+        return self._requests.get(f"{self._path(model)}/compare", Comparison, **parameters)
 
     def put_item(
         self,
@@ -180,9 +180,9 @@ class Client:
         *,
         model: str | None = None,
     ) -> Changed:
-        """Put an item, in the place of one of this id, with raw vectors of all modalities; or give it other attributes.
+        """Add or replace an item with raw vectors, or give an existing item other attributes.
 
-        The node answers when that is durable, and it answers searches with it.
+        The node answers when the change is durable and visible in its own searches.
         """
         change: dict[str, Any] = {"id": item}
         if features is not None:
@@ -192,15 +192,15 @@ class Client:
         return self.change_items([change], model=model)
 
     def delete_item(self, item: str, *, model: str | None = None) -> Changed:
-        """Delete an item: the node does not answer it any more. One that is not there is told as ``unknown``."""
+        """Delete an item, so that it is in no answer any more. An id that does not exist is returned in ``unknown``."""
         return self.change_items([{"id": item, "delete": True}], model=model)
 
     def change_items(self, changes: Iterable[Mapping[str, Any]], *, model: str | None = None) -> Changed:
-        """Make any number of changes, each ``{"id": ..., "features": ..., "attributes": ...}`` or ``{"id": ...,
-        "delete": True}``, in their order; what became of all of them.
+        """Make any number of changes in order, and return their combined result.
 
-        They go in requests of at most 1,000 changes, each of which is made whole or not at all. To make changes again
-        does no harm, so after an error the same ones may be sent again from their beginning.
+        Each change is ``{"id": ..., "features": ..., "attributes": ...}`` or ``{"id": ..., "delete": True}``. They are
+        sent in requests of at most 1,000 changes, and each request is carried out completely or not at all. Repeating
+        changes does no harm, so after an error all of them may be sent again.
         """
         name = model or self.model
         path = f"/items?{urlencode({'model': name})}" if name else "/items"
@@ -211,10 +211,10 @@ class Client:
         return total
 
     def feedback(self, *events: AnyFeedback) -> int:
-        """Send up to 10,000 events, all or none; answers how many were taken when they are durable.
+        """Send up to 10,000 events, all or none, and return their number once they are durable.
 
-        An event without an ``id`` gets one. Whoever catches an error and sends the same events again gives them ids
-        of their own, so that a model learns each once.
+        An event without an ``id`` gets one. If you catch an error and send the same events again, give them ids
+        yourself, so that a model learns each event once.
         """
         lines = [encode(event if event.id else msgspec.structs.replace(event, id=_new_id())) for event in events]
         if not lines:
@@ -222,9 +222,10 @@ class Client:
         return self._requests.send("POST", "/feedback", Accepted, b"\n".join(lines), content_type=JSON_LINES).accepted
 
     def clicked(self, answer: Answer, *items: str) -> int:
-        """Count clicks on items of an answer for its experiment; 0 if it is part of none. This teaches nothing.
+        """Count clicks on items of an answer for its experiment, and return how many were counted. Nothing is learned.
 
-        Send it to the node that gave the answer. Raises NotFound if that node remembers it no more.
+        The result is 0 if the answer is not part of an experiment. Send clicks to the node that gave the answer. Raises
+        NotFound if that node no longer remembers it.
         """
         if answer.interleaved is None or not items:
             return 0
@@ -232,13 +233,13 @@ class Client:
         return self._requests.post("/clicks", Clicked, body).counted
 
     def experiments(self) -> list[Experiment]:
-        """What came of the experiments of this node."""
+        """The results of the experiments of this node."""
         return self._requests.get("/experiments", Experiments).experiments
 
     def triplet(
         self, query: str, relevant: str, irrelevant: str, *, user: str | None = None, model: str | None = None
     ) -> int:
-        """``relevant`` is more like ``query`` than ``irrelevant`` is. ``user`` says whose click it is."""
+        """Send a triplet: ``relevant`` is more like ``query`` than ``irrelevant`` is. ``user`` says who clicked."""
         name = self._named(model)
         return self.feedback(Triplet(model=name, user=user, query=query, relevant=relevant, irrelevant=irrelevant))
 
@@ -251,7 +252,7 @@ class Client:
         user: str | None = None,
         model: str | None = None,
     ) -> int:
-        """Each of ``relevant`` is more like ``query`` than each of ``irrelevant`` is."""
+        """Send a ranking: each item of ``relevant`` is more like ``query`` than each item of ``irrelevant``."""
         name, near, far = self._named(model), tuple(relevant), tuple(irrelevant)
         return self.feedback(Ranking(model=name, user=user, query=query, relevant=near, irrelevant=far))
 
@@ -265,10 +266,10 @@ class Client:
         user: str | None = None,
         model: str | None = None,
     ) -> int:
-        """A page of results: what was ``shown``, from the top, and what was ``clicked``.
+        """Send a page of results: the items that were ``shown``, from the top, and those that were ``clicked``.
 
-        ``positions`` are the ranks of the shown items, one each, if they are not in that order. Pages without a click,
-        or on which everything was clicked, say nothing and are refused.
+        If ``shown`` is not in that order, ``positions`` has the rank of each shown item. Pages without a click, and
+        pages on which everything was clicked, say nothing and are refused.
         """
         page = Page(
             model=self._named(model),
@@ -290,31 +291,31 @@ class Client:
         user: str | None = None,
         model: str | None = None,
     ) -> int:
-        """``left`` and ``right`` are similar, or not, in the sense of a task if the model has tasks."""
+        """Send a pair: ``left`` and ``right`` are similar or not, in the sense of ``task`` if the model has tasks."""
         name = self._named(model)
         return self.feedback(Pair(model=name, user=user, left=left, right=right, similar=similar, task=task))
 
     def models(self, since: float = 0.0) -> list[Live]:
-        """What the node answers with, model by model; freshness is that of what went live after ``since``."""
+        """The live version of each model. Freshness covers versions that went live after ``since`` (epoch seconds)."""
         return self._requests.get("/models", Models, since=repr(since)).models
 
     def history(self, model: str | None = None, *, last: int = 100) -> list[Line]:
-        """The newest moves of what answers, oldest first."""
+        """The newest lines of the model's history, oldest first."""
         return self._requests.get(f"{self._path(model)}/history", History, last=last).lines
 
     def rollback(self, version: int | None = None, *, reason: str = "", model: str | None = None) -> Pointer:
-        """Have an older version answer, by default the one before, and keep it so until :meth:`unpin`.
+        """Make an older version live, by default the one before, and pin it until :meth:`unpin`.
 
-        The history tells the ``reason``.
+        ``reason`` is recorded in the history.
         """
         return self._move("rollback", model, version, reason)
 
     def pin(self, version: int | None = None, *, reason: str = "", model: str | None = None) -> Pointer:
-        """Have this version answer, by default the live one, whatever is learned, until :meth:`unpin`."""
+        """Make this version live, by default the current one, whatever is learned, until :meth:`unpin`."""
         return self._move("pin", model, version, reason)
 
     def unpin(self, *, reason: str = "", model: str | None = None) -> Pointer:
-        """Have the newest version answer again, and follow what is learned."""
+        """Make the newest version live again, and follow what is learned."""
         return self._move("unpin", model, None, reason)
 
     def close(self) -> None:
@@ -333,7 +334,7 @@ class Client:
         content: dict[str, Any] = {"reason": reason} if reason else {}
         if version is not None:
             content["version"] = version
-        # A second rollback to "the one before" would go back once more.
+        # Repeating a rollback to "the one before" would go back one more version.
         repeatable = verb != "rollback" or version is not None
         return self._requests.post(f"{self._path(model)}/{verb}", Pointer, content, repeatable=repeatable)
 
@@ -347,27 +348,27 @@ class Client:
         return name
 
 
-def asking(
+def query_body(
     query: str | Sequence[str] | None,
     features: Vectors | None = None,
     text: Mapping[str, str] | None = None,
     picture: bytes | None = None,
 ) -> dict[str, Any]:
-    """A query as the node takes it."""
-    asked: dict[str, Any] = {}
+    """The fields of a query in the body of a request."""
+    body: dict[str, Any] = {}
     if query is not None:
-        asked |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
+        body |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
     if features is not None:
-        asked["features"] = numbers(features)
+        body["features"] = numbers(features)
     if text is not None:
-        asked["text"] = dict(text)
+        body["text"] = dict(text)
     if picture is not None:
-        asked["picture"] = base64.b64encode(picture).decode()
-    return asked
+        body["picture"] = base64.b64encode(picture).decode()
+    return body
 
 
 def numbers(features: Vectors) -> dict[str, list[float]]:
-    """Vectors as lists."""
+    """Vectors as lists of floats."""
     return {name: [float(x) for x in vector] for name, vector in features.items()}
 
 
@@ -379,7 +380,7 @@ def line(change: Mapping[str, Any]) -> bytes:
 
 
 def batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The lines of one request after the other."""
+    """Split lines into lists, one for each request."""
     batch: list[bytes] = []
     size = 0
     for line in lines:

@@ -1,6 +1,6 @@
 """Connections to one node that stay open between requests, shared by any number of threads.
 
-They are the standard library's: a shop that only searches installs and imports nothing for it.
+They use the standard library, so that a shop that only searches needs no further package.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 from omdml.errors import ParameterError
 
-# Connections kept for later. More than that may be open at once; they are closed after their request.
-KEPT = 32
+# Idle connections to keep. More may be open at the same time; they are closed after their request.
+MAX_IDLE = 32
 READ_BYTES = 1 << 16
 
 
 class Response(NamedTuple):
-    """An answer, read whole. The names of ``headers`` are in lower case."""
+    """A complete answer. Names of ``headers`` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -30,15 +30,15 @@ class Response(NamedTuple):
 
 
 class NotSent(OSError):
-    """No connection came about, so the node knows nothing of the request."""
+    """No connection could be opened, so the node has not seen the request."""
 
 
 class Broken(OSError):
-    """The connection broke, or an answer took too long: the node may have done what was asked."""
+    """The connection broke, or the answer took too long. The node may have carried out the request."""
 
 
 class Connections:
-    """Connections to one node.
+    """Connections to one node, for any number of threads.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Connections:
     Raises
     ------
     ParameterError
-        The URL is none.
+        ``url`` is not a URL of this form.
     """
 
     def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
@@ -58,9 +58,9 @@ class Connections:
             parts = urlsplit(url)
             self._host, self._port, self._path = parts.hostname or "", parts.port, parts.path.rstrip("/")
         except ValueError as error:
-            raise _no_url(url) from error
+            raise _not_a_url(url) from error
         if parts.scheme not in ("http", "https") or not self._host or parts.query or parts.fragment or parts.username:
-            raise _no_url(url)
+            raise _not_a_url(url)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         # Appending to a list and popping from it are atomic, so threads need no lock for it.
         self._idle: list[http.client.HTTPConnection] = []
@@ -71,13 +71,13 @@ class Connections:
     ) -> Response:
         """Send a request and read its answer, within about ``wait_s`` seconds.
 
-        A kept connection may have been closed by the node just now. ``fresh`` takes a new one, on which nothing is lost
-        for that reason. Raises NotSent and Broken.
+        The node may have closed an idle connection at any time. With ``fresh`` a new connection is opened, which avoids
+        that. Raises NotSent and Broken.
         """
         until = time.monotonic() + wait_s
-        connection = None if fresh else self._kept()
+        connection = None if fresh else self._idle_connection()
         if connection is None:
-            connection = self._opened(wait_s)
+            connection = self._open(wait_s)
         done = False
         try:
             _limit(connection, until)
@@ -89,43 +89,43 @@ class Connections:
                 parts.append(part)
                 if connection.sock is not None:
                     _limit(connection, until)
-            # Until then Python 3.11 takes the answer for one that is still being read.
+            # Without this read at the end, Python 3.11 believes that the answer is still being read.
             answer.read()
             done = not answer.will_close
             return Response(answer.status, {name.lower(): text for name, text in answer.getheaders()}, b"".join(parts))
         except (OSError, http.client.HTTPException) as error:
-            raise Broken(_said(error)) from error
+            raise Broken(_text_of(error)) from error
         finally:
-            if done and len(self._idle) < KEPT:
+            if done and len(self._idle) < MAX_IDLE:
                 self._idle.append(connection)
             else:
-                # An answer that is left half read would be taken for the next one's.
+                # The rest of a half-read answer would be taken for the next answer.
                 connection.close()
 
     def close(self) -> None:
-        """Close what nobody uses just now."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
 
-    def _kept(self) -> http.client.HTTPConnection | None:
-        """A connection that the node has not closed."""
+    def _idle_connection(self) -> http.client.HTTPConnection | None:
+        """An idle connection that the node has not closed, or None."""
         if self._process != os.getpid():
-            # This process was forked: its parent goes on with those connections.
+            # This process was forked, and its parent still uses these connections.
             self._process, self._idle = os.getpid(), []
         while True:
             try:
                 connection = self._idle.pop()
             except IndexError:
                 return None
-            # Nothing is to be read from a live one between two requests; from a closed one its end is.
-            waiting = select.poll()
+            # Between requests there is nothing to read from an open connection. From a closed one, its end can be read.
+            poll = select.poll()
             if connection.sock is not None:
-                waiting.register(connection.sock, select.POLLIN)
-                if not waiting.poll(0):
+                poll.register(connection.sock, select.POLLIN)
+                if not poll.poll(0):
                     return connection
             connection.close()
 
-    def _opened(self, wait_s: float) -> http.client.HTTPConnection:
+    def _open(self, wait_s: float) -> http.client.HTTPConnection:
         connection: http.client.HTTPConnection
         if self._tls:
             connection = http.client.HTTPSConnection(self._host, self._port, timeout=wait_s, context=self._tls)
@@ -135,21 +135,21 @@ class Connections:
             connection.connect()
         except (OSError, UnicodeError) as error:
             connection.close()
-            raise NotSent(_said(error)) from error
+            raise NotSent(_text_of(error)) from error
         return connection
 
 
 def _limit(connection: http.client.HTTPConnection, until: float) -> None:
-    """Have the next step of a connection end in time."""
+    """Limit the next operation on a connection to the remaining time; raises TimeoutError if there is none."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("the answer took too long")
     connection.sock.settimeout(left)
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _no_url(url: str) -> ParameterError:
+def _not_a_url(url: str) -> ParameterError:
     return ParameterError(f"node {url!r}: expected a URL such as http://localhost:8080 or https://host/path")

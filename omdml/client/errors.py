@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a node."""
+"""Errors of the client."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from omdml.errors import OmdmlError
 
 
 class ClientError(OmdmlError):
-    """Base of what a client raises.
+    """Base of the errors that a client raises.
 
     Parameters
     ----------
     message
         What happened, where, and what to do.
     reason
-        The node's code, which never changes; the client's own if no node answered.
+        A short code that never changes: the node's, or the client's own if no node answered.
     request_id
-        The id under which the node's log tells of the request.
+        The id of the request in the node's log.
     """
 
     def __init__(self, message: str, reason: str, request_id: str) -> None:
@@ -28,21 +28,21 @@ class ClientError(OmdmlError):
 
 
 class Unreachable(ClientError):
-    """No node answered: nobody listens there, the connection broke, or the answer took too long.
+    """No node answered: nothing listens at the URL, the connection broke, or the answer took too long.
 
-    A request that changes something may have been carried out all the same.
+    A request that changes something may still have been carried out.
     """
 
 
 class Refused(ClientError):
-    """A node answered that it does not do what was asked.
+    """A node refused a request.
 
     Parameters
     ----------
     status
-        HTTP's.
+        HTTP status of the answer.
     sentence
-        The node's own words.
+        The node's message.
     told
         The whole JSON of the answer; ``errors`` in it lists the first bad events of a request.
     """
@@ -57,34 +57,35 @@ class Refused(ClientError):
 
 
 class BadRequest(Refused):
-    """What was asked makes no sense to the node."""
+    """The request is invalid."""
 
 
 class Denied(Refused):
-    """The token is missing, or does not allow this."""
+    """The token is missing, or does not allow this request."""
 
 
 class NotFound(Refused):
-    """No such model, item or version."""
+    """There is no such model, item or version."""
 
 
 class Conflict(Refused):
-    """The version cannot be served."""
+    """The requested version cannot be served."""
 
 
 class Unavailable(Refused):
-    """The node cannot do it now, and the client has asked again for as long as it may."""
+    """The node cannot answer now. The client has retried for as long as ``retry_s`` allows."""
 
 
 class Behind(Unavailable):
-    """The node has no version as new as ``min_version`` yet; ``version`` is the one that it has."""
+    """The node does not have ``min_version`` yet; ``version`` is the one that it has."""
 
     @property
     def version(self) -> int:
-        """The live version."""
+        """The version that is live on the node."""
         return int(self.told.get("version", 0))
 
 
+# Any other status is a plain Refused.
 KINDS: dict[int, type[Refused]] = {
     400: BadRequest,
     401: Denied,
@@ -98,11 +99,11 @@ KINDS: dict[int, type[Refused]] = {
     502: Unavailable,
     503: Unavailable,
     504: Unavailable,
-}  # every other status is a Refused and no more
+}
 
 
 def refusal(url: str, status: int, told: Mapping[str, Any], request_id: str) -> Refused:
-    """The error that an answer stands for."""
+    """The error for an answer with this status and JSON."""
     reason = str(told.get("error", "unknown"))
     sentence = str(told.get("message") or told.get("detail") or f"status {status}")
     kind = Behind if reason == "behind" else KINDS.get(status, Refused)

@@ -1,4 +1,4 @@
-"""Requests to a node, sent again while that may help."""
+"""Requests to a node, with retries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from omdml.errors import ParameterError
 
 T = TypeVar("T")
 JSON, JSON_LINES = "application/json", "application/x-ndjson"
-# Answers after which the same request may succeed: the node waits for something, or has too much to do.
-AGAIN = (429, 502, 503, 504)
-# Seconds before the second attempt, at most; before each further one twice as many, up to the largest.
+# Statuses after which the same request may succeed later: the node is waiting for something, or is overloaded.
+RETRIED = (429, 502, 503, 504)
+# The longest wait before the second attempt, in seconds. It doubles with each attempt, up to the largest.
 FIRST_WAIT_S, LARGEST_WAIT_S = 0.1, 2.0
 
 
@@ -31,15 +31,15 @@ class Requests:
     Parameters
     ----------
     url
-        The node's.
+        URL of the node.
     token
-        The node's, if it has one.
+        Token of the node, if it needs one.
     timeout_s
-        Seconds for each attempt, from connecting to the answer's last byte.
+        Seconds for each attempt, from connecting to the last byte of the answer.
     retry_s
-        Seconds after which no further attempt begins. 0: one attempt.
+        Seconds after which no further attempt begins; 0 for a single attempt.
     tls
-        For https: what to trust; by default what the system trusts.
+        For https: which certificates to trust; by default those that the system trusts.
     """
 
     def __init__(self, url: str, token: str, timeout_s: float, retry_s: float, tls: ssl.SSLContext | None) -> None:
@@ -51,11 +51,11 @@ class Requests:
         self._headers = {"Accept": JSON} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def get(self, path: str, kind: type[T], **parameters: str | int) -> T:
-        """The answer of a GET."""
+        """Send a GET request, and decode its answer as ``kind``."""
         return self.send("GET", f"{path}?{urlencode(parameters)}" if parameters else path, kind)
 
     def post(self, path: str, kind: type[T], content: object, *, repeatable: bool = True) -> T:
-        """The answer of a POST of JSON."""
+        """Send a POST request with JSON, and decode its answer as ``kind``."""
         return self.send("POST", path, kind, msgspec.json.encode(content), repeatable=repeatable)
 
     def send(
@@ -68,10 +68,10 @@ class Requests:
         content_type: str = JSON,
         repeatable: bool = True,
     ) -> T:
-        """The answer of a request, as ``kind``.
+        """Send a request, and decode its answer as ``kind``.
 
-        A request that is not ``repeatable`` is sent again only if no node can have seen it. Raises Unreachable if the
-        last attempt met nobody, Refused as the node's answer says, ClientError for one that makes no sense.
+        A request that is not ``repeatable`` is retried only if no node can have seen it. Raises Unreachable if no node
+        answered the last attempt, Refused if the node refused, ClientError if the answer is not that of a node.
         """
         request_id = os.urandom(16).hex()
         headers = self._headers | {"X-Request-Id": request_id} | ({"Content-Type": content_type} if body else {})
@@ -83,7 +83,7 @@ class Requests:
                 fresh = number > 1 or not repeatable
                 response = self.connections.exchange(method, target, body, headers, self._timeout_s, fresh)
             except (NotSent, Broken) as error:
-                again = repeatable or isinstance(error, NotSent)
+                retry = repeatable or isinstance(error, NotSent)
                 failure = Unreachable(
                     f"node {self.url} did not answer {method} {target.partition('?')[0]}, tried {number} times "
                     f"({error}): is it up? (request {request_id})",
@@ -95,9 +95,9 @@ class Requests:
                 if 200 <= response.status < 300:
                     return self._read(response, kind, request_id)
                 failure = self._refusal(response, request_id)
-                again = repeatable and response.status in AGAIN
+                retry = repeatable and response.status in RETRIED
                 wait_s = max(wait_s, _retry_after(response))
-            if not again or time.monotonic() + wait_s > until:
+            if not retry or time.monotonic() + wait_s > until:
                 raise failure
             time.sleep(wait_s)
         raise AssertionError("attempts have no end of their own")
@@ -109,14 +109,14 @@ class Requests:
             raise self._odd(response, request_id, str(error)) from error
 
     def _refusal(self, response: Response, request_id: str) -> ClientError:
-        # A proxy before the node may answer pages for people.
-        told: Mapping[str, Any] = {}
+        # A proxy in front of the node may answer with an HTML page.
+        answer: Mapping[str, Any] = {}
         try:
-            told = msgspec.json.decode(response.body, type=dict[str, Any])
+            answer = msgspec.json.decode(response.body, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
-            if response.status not in AGAIN:
+            if response.status not in RETRIED:
                 return self._odd(response, request_id, "it is no JSON object")
-        return refusal(self.url, response.status, told, response.headers.get("x-request-id", request_id))
+        return refusal(self.url, response.status, answer, response.headers.get("x-request-id", request_id))
 
     def _odd(self, response: Response, request_id: str, why: str) -> ClientError:
         return ClientError(
@@ -128,6 +128,6 @@ class Requests:
 
 
 def _retry_after(response: Response) -> float:
-    """Seconds that the node asks to wait. A date instead of seconds counts as nothing: the back-off does."""
-    told = response.headers.get("retry-after", "")
-    return float(told) if told.isdecimal() else 0.0
+    """Seconds that the node asks to wait; 0 if it gives a date instead, because the back-off suffices."""
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else 0.0

@@ -1,1 +1,1 @@
-"""Engines: what learners share. State as arrays, compiled walks over comparisons, learning that is all or nothing."""
+"""Engines hold the state of learners as arrays, and learn comparisons in compiled walks, all of them or none."""

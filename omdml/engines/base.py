@@ -1,4 +1,4 @@
-"""What every engine is: state as named arrays, comparisons learned in order, all of them or none."""
+"""What all engines share: state as named arrays, and comparisons that are learned in order, all of them or none."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from omdml.errors import CorruptError, FeedbackError
 from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 
 Array = NDArray[Any]
+# Attributes that no engine changes, so that copies share them.
 NEVER_CHANGED = ("names", "rule", "shape")
-# Events between flushes. It is part of the arithmetic, so changing it changes the bytes.
+# Events of a block. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 16
 # The most events that can be counted.
 MOST = 2**53
 
 
 class Engine(ABC):
-    """Common ground of all engines.
+    """Base of all engines.
 
     Parameters
     ----------
     names
         Modalities, in the order of their tables.
     state
-        Every array that learning changes, ``counts`` (4,) among them. Kernels change them in place.
+        NamedTuple of all arrays that learning changes, ``counts`` (4,) among them. Kernels change them in place.
     """
 
-    # Fields that a block only grows, or changes when it closes.
+    # Arrays to which an open block only appends, and which it otherwise changes only when it closes.
     at_close: ClassVar[frozenset[str]] = frozenset()
+    # Rows of the open block: arrays that are saved only as far as they count.
+    grown: ClassVar[frozenset[str]] = frozenset()
     # What a user can do if numbers overflow.
     remedy: ClassVar[str] = "scale the features"
     block: int = BLOCK
@@ -44,7 +47,10 @@ class Engine(ABC):
 
     @abstractmethod
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        """Learn comparisons in order, writing f of each to ``scores``; T, or the index of the first that overflows."""
+        """Learn comparisons in order, and write f of each to ``scores``.
+
+        Returns T, or the index of the first comparison whose numbers overflow.
+        """
 
     def learn(self, rows: Array, tables: Sequence[Array], *columns: Array, known: Array | None = None) -> Array:
         """Learn comparisons in order, all of them or none.
@@ -56,30 +62,31 @@ class Engine(ABC):
         tables
             The modalities' matrices, C-contiguous, of the engine's type.
         columns
-            What else the comparisons bring: (T,) each.
+            Further values of each comparison, such as its margin or task: (T,) each.
         known : (T, w)
-            The row numbers as whoever gave them knows them, where ``tables`` have others.
+            The row numbers that the caller knows, for error messages, if ``tables`` are numbered differently.
 
         Returns
         -------
-        f of each comparison before it was learned: (T,); f > 0 is a mistake.
+        f of each comparison (T,), computed before it was learned; f > 0 is a mistake.
 
         Raises
         ------
         FeedbackError
-            A comparison whose numbers are not finite; ``row`` says which.
+            A comparison has values that are not finite, or learning it would overflow. ``row`` is its index, and the
+            state is as before the call.
         """
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
         each = self._each(rows, columns)
         scores = np.empty(len(each))
-        kept = self._keep(len(each))
+        copies = self._keep(len(each))
         done = -1
         try:
             done = self._walk(rows, addresses, columns, scores)
         finally:
-            # whatever stopped it half-way, a signal or a lack of memory too: all of them are learned, or none
+            # Whatever stopped the walk half-way, even a signal or a lack of memory: undo what it did.
             if done < len(each):
-                for part, before in kept:
+                for part, before in copies:
                     part[...] = before
         if done < len(each):
             given = each if known is None else self._each(known, columns)
@@ -87,19 +94,22 @@ class Engine(ABC):
         return scores
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """An engine in the same state that learns by itself: what generic copying makes, in a third of the time."""
+        """An independent engine in the same state. This takes a third of the time of a generic deep copy."""
         twin = type(self).__new__(type(self))
         for name, part in vars(self).items():
             setattr(twin, name, part if name in NEVER_CHANGED else copied(part, memo))
         return twin
 
     def _each(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
-        """The rows of each comparison."""
+        """The row numbers of each comparison."""
         return rows  # type: ignore[return-value]
 
     def _keep(self, events: int) -> list[tuple[Array, Array]]:
-        """What undoes this many events: parts of the state, each with a copy. Arrays that a block only grows are copied
-        only if it closes."""
+        """Parts of the state with a copy of each, from which learning this many events can be undone.
+
+        Arrays to which a block only appends are copied only if the block will close: if it does not, restoring
+        ``counts`` and ``used`` is enough to drop the appended rows.
+        """
         closes = self.state.counts[FILLED] + events >= self.block
         names = [name for name in self.state._fields if closes or name not in self.at_close]
         return with_copies(getattr(self.state, name) for name in names)
@@ -109,7 +119,7 @@ class Engine(ABC):
             for place, item in enumerate(row):
                 if not np.isfinite(table[item]).all():
                     message = f"comparison {index}: item in row {known[place]} of modality {name!r}"
-                    message += " holds values not finite; nothing was learned"
+                    message += " holds values that are not finite; nothing was learned"
                     return FeedbackError(message, reason="not_finite", row=index)
         message = f"comparison {index} (rows {known.tolist()}): learning it would overflow {tables[0].dtype}"
         return FeedbackError(f"{message}; nothing was learned: {self.remedy}", reason="diverged", row=index)
@@ -120,64 +130,82 @@ class Engine(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays it holds, scratch included."""
-        held = {id(one): one for part in vars(self).values() for one in (part if isinstance(part, tuple) else (part,))}
-        return sum(array.nbytes for array in held.values() if isinstance(array, np.ndarray))
+        """Bytes of all arrays, working space included."""
+        attributes = [value if isinstance(value, tuple) else (value,) for value in vars(self).values()]
+        arrays = {id(part): part for parts in attributes for part in parts if isinstance(part, np.ndarray)}
+        return sum(array.nbytes for array in arrays.values())
 
     def to_tensors(self) -> dict[str, Array]:
-        """The state."""
-        return {name: getattr(self.state, name) for name in self.state._fields}
+        """The state as arrays by name. Subclasses add the rows of the open block that count."""
+        return {name: getattr(self.state, name) for name in self.state._fields if name not in self.grown}
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
-        """Take on the state in these tensors; raises CorruptError if they are not of this engine's shape."""
+        """Replace the state by these tensors. Raises CorruptError if they do not fit this engine."""
         try:
             self._fill(tensors)
         except (KeyError, ValueError) as error:
             raise CorruptError(f"state does not fit the learner it names: {error}") from error
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
-        """Raises KeyError or ValueError."""
+        """Copy these tensors into the state; raises KeyError or ValueError. Subclasses add the open block's rows."""
         for name in self.state._fields:
-            fill(getattr(self.state, name), tensors[name], name)
+            if name not in self.grown:
+                fill(getattr(self.state, name), tensors[name], name)
         self._filled()
 
     def _filled(self) -> int:
-        """Events in the open block; raises ValueError for counts that no learning leads to: kernels trust them."""
+        """Number of events in the open block. Raises ValueError for impossible counts: kernels rely on them."""
         filled, version, *fewer = self.state.counts.tolist()
         if not (0 <= filled < self.block and filled <= version and min(fewer) >= 0 and max(fewer) <= version <= MOST):
             raise ValueError(f"counts are {self.state.counts.tolist()}, the first expected below {self.block}")
         return int(filled)
 
 
+class HedgeEngine(Engine):
+    """Base of engines that weigh their modalities by Hedge.
+
+    Their state has ``log_weights`` (m,) and ``losses`` (m + 1,), which :func:`omdml.kernels.hedge.discount` describes.
+    """
+
+    @property
+    def weights(self) -> Array:
+        """theta (m,): the weight of each modality, 1 in total."""
+        shares = np.exp(self.state.log_weights - self.state.log_weights.max())
+        return shares / shares.sum()
+
+    hedge_loss = property(lambda self: float(self.state.losses[-1]))
+    fewest_mistakes = property(lambda self: float(self.state.losses[:-1].min()))
+
+
 def copied(part: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy; an array that is there twice is copied once."""
+    """A deep copy. An array that occurs twice is copied once."""
     if isinstance(part, np.ndarray):
         if id(part) not in memo:
             memo[id(part)] = part.copy()
         return memo[id(part)]
     if isinstance(part, tuple):
-        each = [copied(one, memo) for one in part]
-        return type(part)(*each) if hasattr(part, "_fields") else tuple(each)
+        parts = [copied(element, memo) for element in part]
+        return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
     return copy.deepcopy(part, memo)
 
 
 def with_copies(parts: Iterable[Array]) -> list[tuple[Array, Array]]:
-    """Each of these arrays, or views, and what it holds now."""
+    """Pair each of these arrays with a copy of it."""
     return [(part, part.copy()) for part in parts]
 
 
 def fill(target: Array, source: Array, name: str) -> None:
-    """Copy, where shape and type agree; raises ValueError."""
+    """Copy ``source`` into ``target``; raises ValueError if shape or type differ."""
     if source.shape != target.shape or source.dtype != target.dtype:
         raise ValueError(f"{name} is {source.dtype} {source.shape}, expected {target.dtype} {target.shape}")
     target[...] = source
 
 
 def starts(sizes: Array) -> Array:
-    """Where each of these parts begins in one flat buffer."""
+    """The start of each part in a flat buffer that holds parts of these sizes."""
     return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
 
 
 def near_and_far(rows: Array) -> Array:
-    """Near pair and far pair (T, 4) of triplets (T, 3), or of quadruplets, which are that already."""
+    """Near pair and far pair (T, 4) of triplets (T, 3), or of quadruplets (T, 4), which are returned as they are."""
     return np.ascontiguousarray(rows[:, (0, 1, 0, 2)]) if rows.shape[1] == 3 else rows

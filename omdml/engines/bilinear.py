@@ -1,4 +1,4 @@
-"""The bilinear engine from Python's side: one free matrix a modality, in the blocked exact form (MATHS 2.1, 4)."""
+"""The engine of OASIS: one unconstrained matrix for each modality, in the blocked exact form (MATHS 2.1, 4)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 
 from omdml.engines.base import BLOCK, Array, Engine, fill, starts
 from omdml.kernels import bilinear as kernel
-
-# These arrays are saved only as far as they count.
-GROWN = ("Q", "U")
+from omdml.kernels.counts import FILLED
 
 
 class BilinearEngine(Engine):
@@ -19,12 +17,13 @@ class BilinearEngine(Engine):
     Parameters
     ----------
     start
-        The matrices to begin with, one a modality, all of one floating type. Copied.
+        The matrices to begin with, one for each modality, all of one floating type. Copied.
     C
         Largest rate of a step.
     """
 
     at_close = frozenset({"W", "Q", "U"})
+    grown = frozenset({"Q", "U"})
 
     def __init__(self, start: Mapping[str, Array], C: float) -> None:
         self.C = C
@@ -47,31 +46,29 @@ class BilinearEngine(Engine):
         return int(kernel.walk(rows, addresses, self.shape, self.state, self.C, self.work, scores))
 
     def matrices(self) -> list[Array]:
-        """W_i (d_i, d_i) as learned so far, open block included."""
+        """W_i (d_i, d_i) of all comparisons learned so far, open block included."""
         flat = self.state.W.copy()
         kernel.flush_all(self.shape, self.state, flat, self.work.minus)
         parts = np.split(flat, self.shape.w_starts[1:])
         return [part.reshape(n, n) for part, n in zip(parts, self.shape.n, strict=True)]
 
     def to_tensors(self) -> dict[str, Array]:
-        """The state: of the open block, only the rows that count."""
-        tensors = {name: array for name, array in super().to_tensors().items() if name not in GROWN}
+        """The state as arrays by name; of the open block, only the rows that count."""
+        tensors = super().to_tensors()
         for i, name in enumerate(self.names):
             tensors[f"{name}/Q"], tensors[f"{name}/U"] = self._rows(i)
         return tensors
 
     def _rows(self, i: int) -> tuple[Array, Array]:
-        used, n, at = self.state.used[i], self.shape.n[i], self.shape.x_starts[i]
-        Q, U = (flat[at : at + used * n].reshape(used, n) for flat in (self.state.Q, self.state.U))
+        used, n, start = self.state.used[i], self.shape.n[i], self.shape.x_starts[i]
+        Q, U = (flat[start : start + used * n].reshape(used, n) for flat in (self.state.Q, self.state.U))
         return Q, U
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
-        for name in self.state._fields:
-            if name not in GROWN:
-                fill(getattr(self.state, name), tensors[name], name)
-        filled, used = self._filled(), self.state.used
+        super()._fill(tensors)
+        filled, used = self.state.counts[FILLED], self.state.used
         if not 0 <= used.min() <= used.max() <= filled:
-            raise ValueError(f"used is {used.tolist()} of {filled} events, expected one an event at most")
+            raise ValueError(f"used is {used.tolist()} of {filled} events, expected one per event at most")
         for i, name in enumerate(self.names):
             for part, target in zip("QU", self._rows(i), strict=True):
                 fill(target, tensors[f"{name}/{part}"], f"{name}/{part}")

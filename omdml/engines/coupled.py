@@ -1,4 +1,4 @@
-"""The engines of coupled projections from Python's side, in the blocked exact form (MATHS 2.1, 5)."""
+"""The engines of CP-mtML, stML, utML and mtLMCA: projections of tasks, in the blocked exact form (MATHS 2.1, 5)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import numpy as np
 
 from omdml.engines.base import BLOCK, Array, Engine, fill, starts
 from omdml.kernels import coupled, lmca
-
-# These arrays are saved only as far as they count.
-GROWN = ("X", "P", "c", "task")
+from omdml.kernels.counts import FILLED
 
 
 class CoupledEngine(Engine):
-    """Parts L_m (r, d) that tasks share or have to themselves, on all modalities side by side.
+    """Parts L_m (r, d), each shared by tasks or owned by one, on all modalities side by side.
 
     Parameters
     ----------
@@ -24,12 +22,13 @@ class CoupledEngine(Engine):
     start
         (M, r, d) The parts to begin with. Copied.
     parts
-        (T, k) Numbers of each task's parts; no part stands in two columns.
+        (T, k) Numbers of each task's parts. No part may appear in two columns.
     rule
         Hyperparameters.
     """
 
-    at_close = frozenset({"L", *GROWN})
+    grown = frozenset({"X", "P", "c", "task"})
+    at_close = frozenset({"L"}) | grown
     remedy = "scale the features, or with step='ogd' take a lower eta"
 
     def __init__(self, dims: Mapping[str, int], start: Array, parts: Array, rule: coupled.Rule) -> None:
@@ -69,29 +68,26 @@ class CoupledEngine(Engine):
 
     @property
     def thresholds(self) -> Array:
-        """b: (T,)."""
+        """b (T,): the threshold of each task."""
         return self.state.b.copy()
 
     def parts(self) -> list[Array]:
-        """L_m (r, d) as learned so far, open block included."""
+        """L_m (r, d) of all pairs learned so far, open block included."""
         L = self.state.L.copy()
         coupled.flush_all(self.shape, self.state, L, self.work)
         return list(L)
 
     def to_tensors(self) -> dict[str, Array]:
-        """The state: of the open block, only the rows that count."""
+        """The state as arrays by name; of the open block, only the rows that count."""
         used = self.state.used[0]
-        tensors = super().to_tensors()
-        return {name: array[:used] if name in GROWN else array for name, array in tensors.items()}
+        return super().to_tensors() | {name: getattr(self.state, name)[:used] for name in self.grown}
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
-        for name in self.state._fields:
-            if name not in GROWN:
-                fill(getattr(self.state, name), tensors[name], name)
-        filled, used = self._filled(), self.state.used[0]
+        super()._fill(tensors)
+        filled, used = self.state.counts[FILLED], self.state.used[0]
         if not 0 <= used <= filled:
-            raise ValueError(f"{used} rows of {filled} events, expected one an event at most")
-        for name in GROWN:
+            raise ValueError(f"{used} rows of {filled} events, expected one per event at most")
+        for name in sorted(self.grown):
             fill(getattr(self.state, name)[:used], tensors[name], name)
         if not np.isin(self.state.task[:used], np.arange(len(self.shape.parts))).all():
             raise ValueError(f"rows of tasks {self.state.task[:used].tolist()}, there are {len(self.shape.parts)}")
@@ -103,7 +99,7 @@ class LmcaEngine(CoupledEngine):
     Parameters
     ----------
     dims
-        As above.
+        Dimension of each modality, in the order in which they lie side by side.
     start
         (1, r, d) L to begin with. Copied.
     R
@@ -121,5 +117,5 @@ class LmcaEngine(CoupledEngine):
         return int(lmca.walk(rows, *columns, addresses, self.shape, self.state, self.rule, self.work, scores))
 
     def parts(self) -> list[Array]:
-        """L, then R_t of each task, as learned so far, open block included."""
+        """L, then R_t of each task, of all pairs learned so far, open block included."""
         return [*super().parts(), *self.state.R.copy()]

@@ -1,4 +1,4 @@
-"""The engine of one vector of weights from Python's side (MATHS 6)."""
+"""The engine of Diagonal and Signed: one weight for each coordinate or group of coordinates (MATHS 6)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class DiagonalEngine(Engine):
     Parameters
     ----------
     start
-        The weights of every coordinate to begin with, (d_i,) a modality, all of one floating type; equal in a group.
+        The weights to begin with: (d_i,) for each modality, all of one floating type, equal within a group.
     rule
         Hyperparameters.
     group
-        (sum d_i,) Number of the weight that each coordinate has, each number up to the largest in use; None: its own.
+        (sum d_i,) Number of the weight that each coordinate shares, without gaps; None: each has a weight of its own.
     """
 
     remedy = "scale the features, or with step='ogd' take a lower eta"
@@ -29,14 +29,14 @@ class DiagonalEngine(Engine):
         self.rule, self.group = rule, group
         n = np.array([len(weights) for weights in start.values()], np.int64)
         w, v = np.concatenate(list(start.values())), np.zeros(n.sum())
-        runs = of_run = np.empty(0, np.int64)
+        run_starts = run_groups = np.empty(0, np.int64)
         folded = v
         if group is not None:
             begin = np.flatnonzero(np.diff(group, prepend=-1))
-            runs, of_run = np.append(begin, len(group)), group[begin]
+            run_starts, run_groups = np.append(begin, len(group)), group[begin]
             w = w[np.unique(group, return_index=True)[1]]
             folded = np.zeros(len(w))
-        self.shape = kernel.Shape(n, starts(n), runs, of_run)
+        self.shape = kernel.Shape(n, starts(n), run_starts, run_groups)
         self.work = kernel.Work(v, folded)
         self.state: kernel.State
         super().__init__(list(start), kernel.State(w=w, counts=np.zeros(4, np.int64)))
@@ -46,6 +46,6 @@ class DiagonalEngine(Engine):
         return int(kernel.walk(pairs, *columns, addresses, self.shape, self.state, self.rule, self.work, scores))
 
     def weights(self) -> list[Array]:
-        """w_i (d_i,): of every coordinate."""
+        """w_i (d_i,): the weight of every coordinate."""
         flat = self.state.w.copy() if self.group is None else self.state.w[self.group]
         return np.split(flat, self.shape.starts[1:])

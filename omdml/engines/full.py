@@ -1,4 +1,8 @@
-"""The full-matrix engine from Python's side: matrices kept positive semi-definite, lazily and exactly (MATHS 3)."""
+"""The engine of OMDML and Qwise: full matrices that stay positive semi-definite (MATHS 3).
+
+The compiled walk learns events until one leaves a matrix that may have a negative eigenvalue. Then Python projects that
+matrix, by the cheapest way that :mod:`omdml.engines.spectral` has, and the walk goes on.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,27 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.engines.base import BLOCK, Array, Engine, fill, near_and_far, starts
+from omdml.engines.base import BLOCK, Array, HedgeEngine, fill, near_and_far, starts
 from omdml.engines.spectral import NOISE, BlockSpectrum, add_outer, clip
 from omdml.kernels import full as kernel
 from omdml.kernels.counts import FILLED
 
-# These arrays are saved only as far as they count.
-GROWN = ("X", "c")
 
-
-class FullEngine(Engine):
+class FullEngine(HedgeEngine):
     """Matrices M_i (d_i, d_i), positive semi-definite after every update.
 
     Parameters
     ----------
     start
-        The matrices to begin with, one a modality: symmetric, positive semi-definite, of one floating type. Copied.
+        The matrices to begin with, one per modality: symmetric, positive semi-definite, of one floating type. Copied.
     rule
         Hyperparameters.
     mu, k, trace, refresh
-        Regularisers: with any of them a block holds one event, and each update takes an eigendecomposition.
+        Regularisers. With ``mu`` or ``trace`` a block holds one event, and each update takes an eigendecomposition.
     """
 
     at_close = frozenset({"M", "X", "c", "bottom"})
+    grown = frozenset({"X", "c"})
 
     def __init__(
         self, start: Mapping[str, Array], rule: kernel.Rule,
@@ -71,7 +73,7 @@ class FullEngine(Engine):
             rates=np.zeros(m),
             pending=np.zeros(m, np.bool_),
         )
-        # The spectra of this block's first matrices.
+        # What is known of the matrices before the block's first event, by modality.
         self._spectra: dict[int, BlockSpectrum] = {}
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
@@ -90,7 +92,10 @@ class FullEngine(Engine):
         return t
 
     def _learn_loaded(self, margins: Array, scores: Array) -> int:
-        """Walk over what is loaded, projecting where the walk stops for it; the number learned before an overflow."""
+        """Learn the loaded comparisons, with a projection wherever the walk asks for it.
+
+        Returns how many were learned before numbers overflowed, or their number.
+        """
         e = 0
         while e < len(margins):
             self.work.pending[:] = False
@@ -105,9 +110,9 @@ class FullEngine(Engine):
         return e
 
     def _matrix(self, i: int, flat: Array | None = None) -> Array:
-        """M_i at the block's first event, a view."""
-        n, at = self.shape.n[i], self.shape.m_starts[i]
-        return (self.state.M if flat is None else flat)[at : at + n * n].reshape(n, n)
+        """M_i before the block's first event, as a view of ``state.M`` or ``flat``."""
+        n, start = self.shape.n[i], self.shape.m_starts[i]
+        return (self.state.M if flat is None else flat)[start : start + n * n].reshape(n, n)
 
     def _spectrum(self, i: int) -> BlockSpectrum:
         if i not in self._spectra:
@@ -115,7 +120,7 @@ class FullEngine(Engine):
         return self._spectra[i]
 
     def _project(self, i: int) -> None:
-        """``M_i <- PSD(M_i)`` after a step: certified, or the one negative eigenvalue found and cut."""
+        """``M_i <- PSD(M_i)`` after a step: cut the one negative eigenvalue, unless a certificate rules it out."""
         state = self.state
         value, vector, state.hints[i] = self._spectrum(i).lowest(
             *self._rows(i), 0.0 if state.cut[i] else state.hints[i]
@@ -129,11 +134,11 @@ class FullEngine(Engine):
     def _regularise(self, i: int) -> bool:
         """``M_i <- PSD(M_i - rate (mu F + trace I + a a' - b b'))``: many eigenvalues may turn negative.
 
-        False if that overflows.
+        Returns False if that overflows.
         """
         state, M, rate = self.state, self._matrix(i), self.work.rates[i]
-        at, k = self.bottoms[i]
-        bottom = state.bottom[at : at + k * len(M)].reshape(k, len(M))
+        start, k = self.bottoms[i]
+        bottom = state.bottom[start : start + k * len(M)].reshape(k, len(M))
         if state.age[i] < 0:
             bottom[:], state.age[i] = np.linalg.eigh(M.astype(np.float64))[1].T[:k], 0
         kernel.flush_one(i, self.shape, state, M)
@@ -151,9 +156,9 @@ class FullEngine(Engine):
         return True
 
     def _close(self) -> None:
-        """End the block: flush it into M, cut away what rounding made negative, begin the next."""
+        """End the block: write it into M, cut away what rounding made negative, and begin the next one."""
         cut = np.flatnonzero(self.state.cut).tolist()
-        # After a restart they may not be there.
+        # Before the flush, because after a restart the spectra must be computed from the old M.
         bases = {i: self._spectrum(i).basis for i in cut}
         kernel.flush_all(self.shape, self.state, self.state.M)
         for i in cut:
@@ -164,40 +169,30 @@ class FullEngine(Engine):
         self.state.counts[FILLED] = 0
         self._spectra.clear()
 
-    @property
-    def weights(self) -> Array:
-        """theta: (m,)."""
-        shares = np.exp(self.state.log_weights - self.state.log_weights.max())
-        return shares / shares.sum()
-
     def matrices(self) -> list[Array]:
-        """M_i (d_i, d_i) as learned so far, open block included."""
+        """M_i (d_i, d_i) of all comparisons learned so far, open block included."""
         flat = self.state.M.copy()
         kernel.flush_all(self.shape, self.state, flat)
         return [self._matrix(i, flat) for i in range(len(self.names))]
 
     bites = property(lambda self: self.state.bites.tolist())
-    hedge_loss = property(lambda self: float(self.state.losses[-1]))
-    fewest_mistakes = property(lambda self: float(self.state.losses[:-1].min()))
 
     def to_tensors(self) -> dict[str, Array]:
-        """The state: of the open block, only the rows that count."""
-        tensors = {name: array for name, array in super().to_tensors().items() if name not in GROWN}
+        """The state as arrays by name; of the open block, only the rows that count."""
+        tensors = super().to_tensors()
         for i, name in enumerate(self.names):
             tensors[f"{name}/X"], tensors[f"{name}/c"] = self._rows(i)
         return tensors
 
     def _rows(self, i: int) -> tuple[Array, Array]:
-        used, n, at = self.state.used[i], self.shape.n[i], self.shape.x_starts[i]
-        return self.state.X[at : at + used * n].reshape(used, n), self.state.c[i, :used]
+        used, n, start = self.state.used[i], self.shape.n[i], self.shape.x_starts[i]
+        return self.state.X[start : start + used * n].reshape(used, n), self.state.c[i, :used]
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
-        for name in self.state._fields:
-            if name not in GROWN:
-                fill(getattr(self.state, name), tensors[name], name)
-        filled, used = self._filled(), self.state.used
+        super()._fill(tensors)
+        filled, used = self.state.counts[FILLED], self.state.used
         if used.min() < 0 or used.max() > 3 * filled:
-            raise ValueError(f"used is {used.tolist()} of {filled} events, expected three an event at most")
+            raise ValueError(f"used is {used.tolist()} of {filled} events, expected three per event at most")
         for i, name in enumerate(self.names):
             X, c = self._rows(i)
             fill(X, tensors[f"{name}/X"], f"{name}/X")

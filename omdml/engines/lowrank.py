@@ -1,4 +1,4 @@
-"""The low-rank engine from Python's side: matrices with Hedge weights, in the blocked exact form (MATHS 2.1)."""
+"""The engine of LOMDML: low-rank matrices with Hedge weights, in the blocked exact form (MATHS 2.1)."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from omdml.engines.base import BLOCK, Array, Engine, fill, near_and_far, starts
+from omdml.engines.base import BLOCK, Array, HedgeEngine, fill, near_and_far, starts
 from omdml.errors import CorruptError
 from omdml.kernels import lomdml as kernel
 from omdml.kernels.counts import FILLED
 
-# These arrays are saved only as far as they count.
-GROWN = ("X", "P", "c")
 
-
-class LowRankEngine(Engine):
-    """Matrices W_i (r_i, d_i) with Hedge weights, learned from comparisons at matrix-multiply speed.
+class LowRankEngine(HedgeEngine):
+    """Matrices W_i (r_i, d_i) with Hedge weights.
 
     Parameters
     ----------
     start
-        The matrices to begin with, one a modality, all of one floating type. Copied.
+        The matrices to begin with, one for each modality, all of one floating type. Copied.
     rule
         Hyperparameters.
     """
 
     at_close = frozenset({"W", "X", "P", "c", "mean_W", "mean_weights"})
+    grown = frozenset({"X", "P", "c"})
     remedy = "scale the features, or with step='ogd' take a lower eta"
 
     def __init__(self, start: Mapping[str, Array], rule: kernel.Rule) -> None:
@@ -60,20 +58,14 @@ class LowRankEngine(Engine):
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         return kernel.walk(near_and_far(rows), addresses, self.shape, self.state, self.rule, self.work, scores)
 
-    @property
-    def weights(self) -> Array:
-        """theta: (m,)."""
-        shares = np.exp(self.state.log_weights - self.state.log_weights.max())
-        return shares / shares.sum()
-
     def matrices(self) -> list[Array]:
-        """W_i (r_i, d_i) as learned so far, open block included."""
+        """W_i (r_i, d_i) of all comparisons learned so far, open block included."""
         flat = self.state.W.copy()
         kernel.flush_all(self.shape, self.state, flat)
         return self._split(flat)
 
     def means(self) -> tuple[Array, list[Array]]:
-        """Running means of the weights and of W, the open block taken in as far as it goes."""
+        """Running means of the weights (m,) and of each W_i (r_i, d_i), open block included."""
         if not self.version:
             return self.weights, self.matrices()
         block = self.state._replace(
@@ -86,21 +78,18 @@ class LowRankEngine(Engine):
 
     def _split(self, flat: Array) -> list[Array]:
         places = zip(self.shape.w_starts.tolist(), self.shape.r.tolist(), self.shape.n.tolist(), strict=True)
-        return [flat[at : at + r * n].reshape(r, n) for at, r, n in places]
-
-    hedge_loss = property(lambda self: float(self.state.losses[-1]))
-    fewest_mistakes = property(lambda self: float(self.state.losses[:-1].min()))
+        return [flat[start : start + r * n].reshape(r, n) for start, r, n in places]
 
     def to_tensors(self) -> dict[str, Array]:
-        """The state: of the open block, only the rows that count."""
-        tensors = {name: array for name, array in super().to_tensors().items() if name not in GROWN}
+        """The state as arrays by name; of the open block, only the rows that count."""
+        tensors = super().to_tensors()
         for i, name in enumerate(self.names):
             tensors |= dict(zip(_parts(name), self._rows(i), strict=True))
         return tensors
 
     @staticmethod
     def ranks(tensors: Mapping[str, Array], names: Sequence[str]) -> dict[str, int]:
-        """r_i of a state; raises CorruptError."""
+        """The rank r_i of each modality in a state; raises CorruptError if the state has none."""
         try:
             ranks = {name: tensors[_parts(name)[1]].shape[1] for name in names}
         except (KeyError, IndexError) as error:
@@ -111,18 +100,18 @@ class LowRankEngine(Engine):
 
     def _rows(self, i: int) -> tuple[Array, Array, Array]:
         used, n, r = self.state.used[i], self.shape.n[i], self.shape.r[i]
-        x_starts, p_starts = self.shape.x_starts[i], self.shape.p_starts[i]
-        X = self.state.X[x_starts : x_starts + used * n].reshape(used, n)
-        P = self.state.P[p_starts : p_starts + used * r].reshape(used, r)
+        x_start, p_start = self.shape.x_starts[i], self.shape.p_starts[i]
+        X = self.state.X[x_start : x_start + used * n].reshape(used, n)
+        P = self.state.P[p_start : p_start + used * r].reshape(used, r)
         return X, P, self.state.c[i, :used]
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
-        for name in self.state._fields:
-            if name not in GROWN:
-                fill(getattr(self.state, name), tensors[name], name)
-        filled, used = self._filled(), self.state.used
+        super()._fill(tensors)
+        filled, used = self.state.counts[FILLED], self.state.used
         if (used % 2).any() or used.min() < 0 or used.max() > 2 * filled:
-            raise ValueError(f"used is {used.tolist()} of {filled} events, expected even numbers, two an event at most")
+            raise ValueError(
+                f"used is {used.tolist()} of {filled} events, expected even numbers, two per event at most"
+            )
         for i, name in enumerate(self.names):
             for part, target in zip(_parts(name), self._rows(i), strict=True):
                 fill(target, tensors[part], part)

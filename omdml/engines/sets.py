@@ -1,4 +1,4 @@
-"""The engine of SetNet from Python's side: all parameters in one buffer, one step a judgement (MATHS 8)."""
+"""The engine of SetNet: all parameters in one buffer, one step for each judgement (MATHS 8)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from omdml.kernels.netvlad import Shape
 
 
 class SetsEngine(Engine):
-    """Assignment A, bias, centres c, reduction P, p0, and the logistic w, b.
+    """Assignment A, bias, centres c, reduction P, p0, and the logistic parameters w, b.
 
     Parameters
     ----------
     dims
         Dimension of each modality, in the order in which they lie side by side.
     start
-        These parameters by name, and ``scale`` (m,) of the modalities, all of one floating type. Copied.
+        These parameters by name, and the factors ``scale`` (m,) of the modalities, all of one floating type. Copied.
     rule
         Hyperparameters.
     whiten
-        Whether moments of the vectors of judged sets are kept.
+        Whether to keep moments of the vectors of judged sets.
     """
 
     remedy = "scale the features, or with step='ogd' take a lower eta"
@@ -38,7 +38,7 @@ class SetsEngine(Engine):
         self.shape = Shape(D, K, r, n, blocks)
         theta = np.concatenate([start[name].ravel() for name in ("A", "bias", "c", "P", "p0", "w", "b")])
         lengths = np.sqrt([kernel.square(theta[begin:end]) for begin, end in itertools.pairwise(blocks)])
-        kept = r if whiten else 0
+        size = r if whiten else 0
         self.state: kernel.State
         state = kernel.State(
             theta=theta,
@@ -48,8 +48,8 @@ class SetsEngine(Engine):
             sizes=np.array([K, r]),
             counts=np.zeros(4, np.int64),
             judged=np.zeros(1, np.int64),
-            mean=np.zeros(kept, theta.dtype),
-            second=np.zeros((kept, kept), theta.dtype),
+            mean=np.zeros(size, theta.dtype),
+            second=np.zeros((size, size), theta.dtype),
         )
         super().__init__(list(dims), state)
         self.gradient = np.zeros_like(theta)
@@ -61,16 +61,16 @@ class SetsEngine(Engine):
         )
 
     def _each(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
-        """Elements of each judgement."""
+        """Row numbers of the elements of each judgement."""
         ends, parts = columns
         return np.split(rows[:, 0], ends[parts.sum(axis=1).cumsum() - 1])[:-1]
 
     def _keep(self, events: int) -> list[tuple[Array, Array]]:
-        """Nothing for one judgement of capped steps: the walk leaves the state alone if it cannot be learned."""
+        """Nothing for one judgement with capped steps: if it cannot be learned, the walk leaves the state alone."""
         return [] if events == 1 and self.rule.exact else super()._keep(events)
 
     def parameters(self) -> dict[str, Array]:
-        """A, bias, c, P, p0, w, b and scale, as learned so far."""
+        """Copies of A, bias, c, P, p0, w, b and scale, as learned so far."""
         D, K, r = self.shape.D, self.shape.K, self.shape.r
         shapes = {"A": (K, D), "bias": (K,), "c": (K, D), "P": (r, K * D), "p0": (r,), "w": (), "b": ()}
         ends = np.cumsum([np.prod(shape, dtype=np.int64) for shape in shapes.values()])
@@ -79,13 +79,13 @@ class SetsEngine(Engine):
         return {**learned, "scale": self.state.scale.copy()}
 
     def moments(self) -> tuple[int, Array, Array]:
-        """How many judged sets the moments hold, the mean (r,) of their vectors, and their covariance (r, r)."""
+        """The number of judged sets in the moments, the mean (r,) of their vectors, and their covariance (r, r)."""
         mean = self.state.mean.astype(np.float64)
         return int(self.state.judged[0]), mean, self.state.second - np.outer(mean, mean)
 
     @staticmethod
     def sizes(tensors: Mapping[str, Array]) -> tuple[int, int]:
-        """K and r of a state; raises CorruptError."""
+        """K and r of a state; raises CorruptError if it does not say."""
         sizes = tensors.get("sizes")
         if sizes is None or sizes.shape != (2,) or sizes.dtype != np.int64 or sizes.min() < 1:
             raise CorruptError("state of sets lacks the sizes of its parameters")

@@ -1,14 +1,17 @@
-"""Staying positive semi-definite without a dense eigendecomposition an update (MATHS 3; LAW A.3).
+"""Keep matrices positive semi-definite without a dense eigendecomposition per update (MATHS 3; LAW A.3).
 
-Within a block a matrix is ``M - sum_s c_s x_s x_s'``, c = 1 or -1, and an update takes away one more term, ``y y'``,
-from something positive semi-definite. Two ways, the cheap one first:
+Within a block a matrix is ``M - sum_s c_s x_s x_s'``, with c = 1 or -1. An update subtracts one more term ``y y'`` from
+a positive semi-definite matrix, so at most one eigenvalue becomes negative. There are two ways to deal with it, and the
+cheap one is tried first:
 
-- *Certified.* With ``M - delta I = L L'`` (Cholesky) and ``v = L^-1 x``, all eigenvalues lie above delta where
-  ``I - sum_s c_s v_s v_s'`` is positive definite. One factorisation serves a block.
-- *Cut.* At most one eigenvalue turns negative. Write ``phi(z) = y' (B - z)^-1 y`` for z < 0, B being what is left
-  without y: phi rises with z, and the negative eigenvalue is where it is 1. Newton steps on 1/phi from the right
-  approach it from one side, quadratically; where phi is below 1 next to zero, there is none. In the eigenbasis of M a
-  resolvent costs a small linear system, so one eigendecomposition serves a block.
+- *Certify* that no eigenvalue is negative. With ``M - delta I = L L'`` (Cholesky) and ``v = L^-1 x``, all eigenvalues
+  lie above delta if ``I - sum_s c_s v_s v_s'`` is positive definite. One factorisation serves a whole block.
+- *Cut* the negative eigenvalue. Let B be the matrix without the last term, and ``phi(z) = y' (B - z)^-1 y`` for z < 0.
+  phi rises with z, and the negative eigenvalue is the z at which phi is 1. Newton steps on 1/phi approach it from the
+  right, quadratically. If phi is below 1 close to zero, no eigenvalue is negative. In the eigenbasis of M, a resolvent
+  costs a small linear system, so one eigendecomposition serves a whole block.
+
+Up to 160 dimensions, LAPACK computes the lowest eigenvalue of the current matrix faster than either.
 """
 
 from __future__ import annotations
@@ -21,58 +24,62 @@ from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 from scipy.linalg.lapack import dsyevr
 
 Array = NDArray[Any]
-# Up to so many dimensions LAPACK finds the lowest eigenvalue of the present matrix sooner.
+# Up to this many dimensions, LAPACK finds the lowest eigenvalue of the current matrix faster.
 DIRECT = 160
-# At most so many Newton steps. Five or six are usual.
+# The most Newton steps. Five or six are usual.
 STEPS = 60
+# Newton steps end when one is smaller than this share of the eigenvalue.
 SETTLED = 1e-14
-# Eigenvalues below this share of the largest stand apart.
+# Eigenvalues below this share of the largest are handled apart; see ``Resolvent``.
 LOW = 1e-3
 # An eigenvalue this much closer to 0 than the largest counts as 0.
 NEAR = {"float32": 1e-6, "float64": 1e-12}
-# Share of a diagonal entry below which an eigenvalue is not certified to lie.
+# A floor below this share of a diagonal entry is not worth a certificate.
 LEAST = 1e-5
+# Slightly less than 1, so that a matrix on the edge is not certified.
 SURE = 1.0 - 1e-9
-# In units of rounding. Negative eigenvalues of a block's first matrix beyond it are cut away.
+# In units of rounding: when a block ends, eigenvalues below minus this are cut away.
 NOISE = 16
 
 
 class BlockSpectrum:
-    """What is known of one matrix M (d, d) while a block of rank-one terms stands beside it.
+    """What is known about a matrix M (d, d) while a block of rank-one terms is open.
 
-    Nothing here is state: made anew from the same M and the same terms it gives the same bytes.
+    Nothing here is state: computed again from the same M and the same terms, it gives the same bytes.
     """
 
     def __init__(self, M: Array) -> None:
         self.M = M.astype(np.float64)
         self.near = NEAR[M.dtype.name]
         self.now = self.M.copy() if len(M) <= DIRECT else None
-        # How many terms ``now`` has taken in.
+        # Number of terms that ``now`` includes.
         self._taken = 0
         self._basis: tuple[Array, Array] | None = None
         self._shift: float | None = None
         self._factor: Array = self.M
         # The terms in the eigenbasis.
         self._turned: list[Array] = []
-        # The terms times the inverse of the factor.
+        # The inverse of the factor times each term.
         self._solved: list[Array] = []
 
     @property
     def basis(self) -> tuple[Array, Array]:
-        """Eigenvalues, rising, and their vectors as rows."""
+        """Eigenvalues of M, rising, and their vectors as rows."""
         if self._basis is None:
             values, vectors = np.linalg.eigh(self.M)
             self._basis = values, np.ascontiguousarray(vectors.T)
         return self._basis
 
     def lowest(self, X: Array, c: Array, hint: float) -> tuple[float, Array, float]:
-        """The lowest eigenvalue if it is negative, or else a floor that none lies below; the unit vector (d,) of a
-        negative one; and the floor to try next time.
+        """The lowest eigenvalue of M with these terms, if it is negative.
+
+        Returns three things: the negative eigenvalue, or a floor (at least 0) below which no eigenvalue lies; the unit
+        eigenvector (d,) of the negative eigenvalue; and the floor to try next time.
 
         Parameters
         ----------
         X, c : (m, d), (m,)
-            The terms, the newest last; without the newest, the matrix is positive semi-definite.
+            The terms, newest last. Without the newest one the matrix must be positive semi-definite.
         hint
             The floor to try.
         """
@@ -93,9 +100,9 @@ class BlockSpectrum:
         return (0.0 if abs(value) < self.near * np.trace(now) else value), vectors[:, 0], 0.0
 
     def _certified(self, X: Array, c: Array, hint: float) -> tuple[float, float]:
-        """A floor that no eigenvalue lies below, and what to try next time; 0 if there may be none above 0.
+        """A floor below which no eigenvalue lies, and the floor to try next time.
 
-        A hint is halved until it holds, or is too small to matter.
+        The hint is halved until it holds. The floor is 0, which certifies nothing, if the hint becomes too small.
         """
         while hint > LEAST * abs(self.M[0, 0]):
             if self._factored(hint):
@@ -118,9 +125,9 @@ class BlockSpectrum:
         return True
 
     def _negative(self, X: Array, c: Array) -> tuple[float, Array]:
-        """The negative eigenvalue that the newest of these terms left, 0 if there is none, and its unit vector."""
+        """The negative eigenvalue that the newest term caused, or 0 if there is none, and its unit eigenvector (d,)."""
         values, rows = self.basis
-        # They are turned one by one, because a row's bytes must not depend on the others.
+        # One by one, because the bytes of a row must not depend on the other rows.
         for row in X[len(self._turned) :]:
             self._turned.append(rows @ row.astype(np.float64))
         Y = np.array(self._turned[: len(X)])
@@ -130,7 +137,7 @@ class BlockSpectrum:
 
 
 def stays_above(V: Array, g: Array) -> bool:
-    """Whether ``I + sum_s g_s v_s v_s'`` is safely positive definite, by its part in the rows' own space."""
+    """Whether ``I + sum_s g_s v_s v_s'`` is safely positive definite; computed in the space that the rows span."""
     R: Array = np.asarray(np.linalg.qr(V.T, mode="r"))
     try:
         cholesky((R * g) @ R.T + SURE * np.eye(len(R)), lower=True, check_finite=False)
@@ -142,13 +149,14 @@ def stays_above(V: Array, g: Array) -> bool:
 class Resolvent:
     """``(B - z)^-1 y`` for a B that is ``diag(lam) + sum_s g_s Y_s Y_s'``, positive semi-definite.
 
-    Low eigenvalues stand apart because dividing by ``lam - z`` would lose the digits of what the terms have put there
-    since. Where there are too many to keep each, those are the zeros alone, as far as the terms reach into their space.
+    The terms may have raised eigenvalues that are close to 0 in ``lam``. Dividing by ``lam - z`` would lose all digits
+    of that, so the low eigenvalues are kept as coordinates of a small dense system. If there are too many of them, only
+    the zeros are kept apart, and only the part of their space that the terms reach.
 
     Parameters
     ----------
     lam : (d,)
-        Rising; those under ``near`` count as 0.
+        Rising. Eigenvalues below ``near`` count as 0.
     Y, g, y : (m, d), (m,), (d,)
     """
 
@@ -163,16 +171,20 @@ class Resolvent:
         self.Z, self.w = Y[:, :count] @ self.basis, y[:count] @ self.basis
         self.lam, self.Y, self.y, self.g = lam[count:], np.ascontiguousarray(Y[:, count:]), y[count:], g
 
-    def at(self, z: float) -> tuple[Array, Array]:
-        """Low and other coordinates, once refined, at z < 0; NaN if rounding makes ``B - z`` singular."""
+    def solve(self, z: float) -> tuple[Array, Array]:
+        """``(B - z)^-1 y`` at z < 0: its low coordinates and the others, refined once.
+
+        NaN if rounding makes ``B - z`` singular.
+        """
         q = len(self.low)
         inverse = 1.0 / (self.lam - z)
         scaled = self.Y * inverse
         g = self.g[:, None]
+        # In the low coordinates u, and in t = g (Z u + Y x).
         system = np.block([
             [np.diag(self.low - z), self.Z.T],
             [-g * self.Z, np.eye(len(g)) + g * (scaled @ self.Y.T)],
-        ])  # fmt: skip  # in the low coordinates u, and in t = g (Z u + Y x)
+        ])  # fmt: skip
         u, x = np.zeros(q), np.zeros(len(self.y))
         try:
             inverted = np.linalg.inv(system)
@@ -182,35 +194,35 @@ class Resolvent:
             t = self.g * (self.Z @ u + self.Y @ x)
             residual = self.y - (self.lam - z) * x - t @ self.Y
             right = np.concatenate([self.w - (self.low - z) * u - t @ self.Z, self.g * (scaled @ residual)])
-            found = inverted @ right
-            u = u + found[:q]
-            x = x + inverse * residual - found[q:] @ scaled
+            correction = inverted @ right
+            u = u + correction[:q]
+            x = x + inverse * residual - correction[q:] @ scaled
         return u, x
 
     def phi(self, u: Array, x: Array) -> float:
-        """``y' (B - z)^-1 y`` of these coordinates."""
+        """``y' (B - z)^-1 y``, from the coordinates that :meth:`solve` returned for z."""
         return float(self.w @ u + self.y @ x)
 
 
 def negative_eigenpair(lam: Array, Y: Array, g: Array, y: Array, near: float) -> tuple[float, Array]:
     """The one negative eigenvalue of ``diag(lam) + sum_s g_s Y_s Y_s' - y y'``, and its unit vector (d,).
 
-    Without ``- y y'`` the matrix must be positive semi-definite. Answers 0 if there is none below ``-near``; the
+    Without ``- y y'`` the matrix must be positive semi-definite. Returns 0 if no eigenvalue lies below ``-near``. The
     parameters are those of :class:`Resolvent`.
     """
     resolvent = Resolvent(lam, Y, g, y, near)
     z = -near
-    u, x = resolvent.at(z)
-    # If rounding left B an eigenvalue in (z, 0), the search goes on beyond it.
+    u, x = resolvent.solve(z)
+    # Rounding may leave B an eigenvalue in (z, 0). Then the search starts further left.
     while not resolvent.phi(u, x) >= 0.0 and np.isfinite(z):
         z *= 2.0
-        u, x = resolvent.at(z)
+        u, x = resolvent.solve(z)
     phi = resolvent.phi(u, x)
     if not phi > 1.0:
         return 0.0, y
     for _ in range(STEPS):
         step = phi * (phi - 1.0) / (u @ u + x @ x)
-        further = resolvent.at(z - step)
+        further = resolvent.solve(z - step)
         phi = resolvent.phi(*further)
         if not np.isfinite(phi):
             break
@@ -222,7 +234,7 @@ def negative_eigenpair(lam: Array, Y: Array, g: Array, y: Array, near: float) ->
 
 
 def clip(M: Array, values: Array, rows: Array, below: float) -> int:
-    """Raise the eigenvalues of M under ``below`` (at most 0) to 0; answers how many there were.
+    """Raise the eigenvalues of M that lie under ``below`` (at most 0) to 0, and return how many there were.
 
     Parameters
     ----------
@@ -232,12 +244,12 @@ def clip(M: Array, values: Array, rows: Array, below: float) -> int:
         Its eigenvalues, rising, and their vectors as rows.
     """
     count = int(np.searchsorted(values, below))
-    # Otherwise it is cheaper to add up what stays.
+    # If more than half are negative, it is cheaper to add up the others.
     cut = 2 * count <= len(values)
     if not cut:
         M[:] = 0.0
-    kept = slice(0, count) if cut else slice(count, None)
-    add_outer(M, np.abs(values[kept]), rows[kept])
+    added = slice(0, count) if cut else slice(count, None)
+    add_outer(M, np.abs(values[added]), rows[added])
     return count
 
 

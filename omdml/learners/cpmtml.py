@@ -1,4 +1,4 @@
-"""CP-mtML: a projection that all tasks share, coupled with one of each task's own (CP-mtML, Algorithm 1)."""
+"""CP-mtML: a projection that all tasks share, coupled with one for each task (CP-mtML, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,32 @@ from omdml.learners.shared.checks import expect, number
 from omdml.learners.shared.pairs import PairLearner
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
+# Values of ``serve``.
 SERVED = ("both", "shared", "task")
 
 
 class CoupledLearner(PairLearner):
-    """Learners of something shared, at the rate ``eta0``, and of something of each task's own, at ``eta``."""
+    """Learners of a shared matrix, at the rate ``eta0``, and of a matrix for each task, at ``eta``."""
 
     eta0: float | None
     gamma: float
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        tasks: Sequence[str] | None = None,
+        rank: int = 64,
+        eta: float = 1.0,
+        eta0: float | None = None,
+        gamma: float = 0.5,
+        step: str = "pa",
+        init: str | Mapping[str, ArrayLike] = "wpca",
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        self.eta0 = eta0
+        self.gamma = gamma
+        super().__init__(dims, tasks, rank, eta, step, init, dtype, seed)
 
     def _check(self) -> None:
         super()._check()
@@ -33,12 +51,12 @@ class CoupledLearner(PairLearner):
 class CPmtML(CoupledLearner):
     """Coupled projection multi-task metric learning (Bhattarai et al., CVPR 2016, Algorithm 1).
 
-    ``d_t^2 = |L_0 c|^2 + |L_t c|^2`` for the difference c of a pair, all modalities side by side. Where
-    ``y (b_t - d_t^2) < 1``, y being 1 for a pair that is similar in the sense of task t and -1 for one that is not::
+    ``d_t^2 = |L_0 c|^2 + |L_t c|^2`` for the difference c of a pair, all modalities side by side. If
+    ``y (b_t - d_t^2) < 1``, y being 1 for a pair that is similar in the sense of task t and -1 for other pairs::
 
         L_0 <- L_0 - gamma rate y L_0 c c',    L_t <- L_t - rate y L_t c c',    b_t <- b_t + 0.1 rate y.
 
-    Any number of tasks, in the order in which pairs come.
+    There may be any number of tasks, and their pairs may come in any order.
 
     Departures from the paper, measured on yaleb (who it is, and the light; 1,831 dimensions to 64; 20,000 pairs of both
     tasks in turn, as many similar as not; mAP of the two tasks, seed 0; WPCA alone 0.310 and 0.215):
@@ -49,11 +67,11 @@ class CPmtML(CoupledLearner):
           min(eta, 2 loss / (A + sqrt(max(0, A^2 - 4 y K))), 1 / (4 |c|^2 max_k s_k)),
           A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = loss |c|^4 sum_k s_k^2 u_k:
 
-      the smallest at which the loss is zero, or what changes ``L_t c`` by a quarter. The paper's fixed rate gives 0.967
-      and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03; the capped one 0.972 and 0.869 at any from 0.01
-      to 10. Without the last term 0.978 and 0.883, but 0.676 and 0.442 if a tenth of the judgements are wrong: with
-      it 0.940 and 0.767. It goes with the size of the features (100 times larger: 0.975 and 0.919; 10 times smaller:
-      0.946 and 0.764);
+      the smallest rate at which the loss is zero, or the rate that changes ``L_t c`` by a quarter. The paper's fixed
+      rate gives 0.967 and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03; the capped one 0.972 and
+      0.869 at any from 0.01 to 10. Without the last term 0.978 and 0.883, but 0.676 and 0.442 if a tenth of the
+      judgements are wrong: with it 0.940 and 0.767. It depends on the scale of the features (100 times larger: 0.975
+      and 0.919; 10 times smaller: 0.946 and 0.764);
     - starts have unit spread: the mean ``d_t^2`` of random pairs is 1, which is where ``b_t`` starts. All tasks share
       the catalogue, so WPCA is the same for all of them.
 
@@ -62,27 +80,27 @@ class CPmtML(CoupledLearner):
     dims
         Dimension of each modality, in the order in which they lie side by side.
     tasks
-        Their names; None: one task, ``default``.
+        Names of the tasks; None: one task, ``default``.
     rank
         Rows r of every matrix: ``min(rank, sum of dims)``.
     eta
         Largest rate of a step of L_t, > 0; with ``step="ogd"`` the rate itself.
     eta0
-        The same of L_0, >= 0; None: ``gamma eta``.
+        Largest rate of a step of L_0, >= 0; None: ``gamma eta``.
     gamma
         Share of the rate that L_0 takes, in [0, 1] (0.1, 0.5 and 1 agree within 0.003 mAP on yaleb).
     step
         ``"pa"`` (the cap above) or ``"ogd"`` (the paper's fixed rate, which can diverge).
     serve
-        What a task's metric is made of: ``"both"`` matrices, or as in the paper's Table 1 only the ``"shared"`` one
+        What a task's metric consists of: ``"both"`` matrices; or, as in the paper's Table 1, only the ``"shared"`` one
         (0.610 and 0.052 on yaleb, whose tasks are opposed) or only the ``"task"``'s (0.970 and 0.869).
     init
         ``"wpca"``, ``"pca"``, ``"gaussian"``, ``"identity"``, or arrays (r, sum of dims) for ``shared`` and every task,
-        taken as they are.
+        used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Of the sample, and of Gaussian rows.
+        Seed of the sample, and of Gaussian rows.
 
     Examples
     --------
@@ -122,18 +140,8 @@ class CPmtML(CoupledLearner):
         dtype: str = "float32",
         seed: int = 0,
     ) -> None:
-        self.dims = dims
-        self.tasks = tasks
-        self.rank = rank
-        self.eta = eta
-        self.eta0 = eta0
-        self.gamma = gamma
-        self.step = step
         self.serve = serve
-        self.init = init
-        self.dtype = dtype
-        self.seed = seed
-        self._prepare()
+        super().__init__(dims, tasks, rank, eta, eta0, gamma, step, init, dtype, seed)
 
     def _check(self) -> None:
         super()._check()
@@ -145,7 +153,7 @@ class CPmtML(CoupledLearner):
 
     @property
     def metric(self) -> CoupledMetric:
-        """What is served: of each task both of its matrices, or what ``serve`` says."""
+        """The metric to serve: both matrices of each task, or what ``serve`` says."""
         matrices = self.matrices
         if self.serve == "shared":
             return CoupledMetric(self.dims, {SHARED: matrices[SHARED]}, {t: [SHARED] for t in self._tasks})

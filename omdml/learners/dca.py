@@ -1,4 +1,4 @@
-"""DCA: directions in which near pairs differ less than any two items, from second moments alone (MATHS 12)."""
+"""DCA: directions in which near pairs differ less than other items, from second moments only (MATHS 12)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from omdml.metrics.cosine import CosineMetric
 
 # The most principal coordinates.
 MOST = 4_096
+# The arrays that a learner starts from, and the functions that compute them, by the name in ``init``.
 START = ("mean", "basis", "deviations")
 STARTS = {"pca": principal_start, "coordinates": coordinates_start}
 
@@ -33,34 +34,35 @@ class DCA(Learner):
     """Online discriminative component analysis of near pairs (after Hoi, Liu, Lyu, Ma, CVPR 2006).
 
     All modalities side by side are one vector, in the catalogue's principal coordinates z. Two experts share the
-    covariance of near pairs (q, r), ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``, and differ in what T they
-    compare it with. *items*: the covariance of the items in near pairs. *far*: that of the far pairs (q, s), to which
-    lambda I is added too. The metric of each consists of the generalised eigenvectors ``T u = b S u`` with b above 1,
+    covariance of near pairs (q, r), ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. They compare it with different
+    covariances T. *items* takes the covariance of the items in near pairs; *far* takes that of the far pairs (q, s),
+    with lambda I added. The metric of each consists of the generalised eigenvectors ``T u = b S u`` with b above 1,
 
         A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
 
-    and it embeds an item as ``unit(A z)``. Hedge weighs the two by how each ordered the triplets before it learned
-    them, unless they knew other answers to the same search, with a loss that is linear in the difference of the
-    distances: wrong answers make it larger for both. *items* is ahead if many answers are wrong, for a swap changes
-    little of what is clicked; *far* if people answer about pages of the metric itself, where near and far pairs alike
-    are alike in what the metric knows. What is served is made of all triplets learned, whenever somebody asks: near the
-    directions of the last refresh, by one step of subspace iteration. What scores triplets before they are learned is
-    made again only at versions that depend on the count alone: every one up to 6, then a fifth more each time.
+    and it embeds an item as ``unit(A z)``. Hedge weighs the two experts by how each ordered the triplets before it
+    learned them, except triplets of a search that it already knew other answers to. The loss is linear in the
+    difference of the distances, so wrong answers make it larger for both. *items* is better if many answers are wrong,
+    because a swap of relevant and irrelevant hardly changes which items are clicked. *far* is better if people answer
+    about pages that the metric itself ordered: there all items look alike to the metric, in near pairs and in far
+    pairs. The metric to serve is computed from all triplets when somebody asks for it: by one step of subspace
+    iteration from the directions of the last refresh. The metric that scores triplets before they are learned is
+    computed only at versions that follow from the count: each one up to 6, then after a fifth more triplets each time.
 
-    Of pairs that people call similar or not, similar ones are near pairs and dissimilar ones far pairs. One pair says
-    nothing of an order, so pairs have the score 0, are no mistakes, and leave Hedge as it is. An item beside itself is
-    no pair: the triplet (q, r, q) is the similar pair (q, r), (q, q, s) the dissimilar pair (q, s).
+    If people say of pairs that they are similar or not, similar pairs are near pairs and dissimilar pairs far pairs. A
+    single pair has no order, so pairs have the score 0, are never mistakes, and tell Hedge nothing. An item with itself
+    is no pair: the triplet (q, r, q) is the similar pair (q, r), and (q, q, s) the dissimilar pair (q, s).
 
-    Without the positive part A'A is ``S^-1 - T^-1``, the logarithm of how much likelier a difference is between far
-    items than between near ones (KISSME, Koestinger et al., CVPR 2012).
+    Without the positive part, A'A is ``S^-1 - T^-1``. This is the logarithm of a likelihood ratio: how much likelier a
+    difference is between far items than between near items (KISSME, Koestinger et al., CVPR 2012).
 
     Departures, measured in MATHS 12: *items* begins as the catalogue's variances; lambda falls with the root of the
-    count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; pairs beyond 4 for each item that came up
-    count for neither; coordinates with a variance below 0.3 lambda are left out, so few triplets make a small problem,
-    and so are the last directions, those with 0.005 of what all b exceed 1 by together; items far out count with a
-    bounded length; embeddings have unit length; the plain coordinates fade out beside the learned ones with the share
-    ``5 / (5 + n)``, and are dropped below 0.005. There is no expert for each modality: from some hundred triplets on,
-    one for all is level with the best of those. It is at its best on the catalogue's mapped coordinates. On plain
+    count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; more than 4 pairs per item that came up
+    count as 4; coordinates with a variance below 0.3 lambda are left out, so few triplets make a small problem, and so
+    are the last directions, with 0.005 of the sum of all b - 1; very long differences are shortened; embeddings have
+    unit length; the plain coordinates have the share ``5 / (5 + n)`` beside the learned ones, and are dropped below
+    0.005. There is no expert for each modality: from some hundred triplets on, one expert for all modalities is as good
+    as the best of those. It is at its best on the catalogue's mapped coordinates. On plain
     features with few triplets LOMDML can be ahead, and is if the classes lie along very few directions.
 
     Parameters
@@ -68,20 +70,20 @@ class DCA(Learner):
     dims
         Dimension of each modality.
     rank
-        Principal coordinates that are kept, at most 4,096: ``d = min(rank, dimensions, items in the sample - 1)``;
+        Number of principal coordinates, at most 4,096: ``d = min(rank, dimensions, items in the sample - 1)``;
         fewer if items do not vary along them; with ``"coordinates"`` ``min(rank, dimensions)``. Without effect if
         ``init`` is arrays.
     memory
-        Triplets over which the sums fade, >= 1; 0 never forgets. Similar pairs alone make what near pairs sum up to
-        fade, dissimilar ones what far pairs do.
+        Number of triplets over which the sums fade, >= 1; 0: they never fade. A similar pair makes only the sums of
+        near pairs fade, a dissimilar pair only those of far pairs.
     init
         ``"pca"``; ``"coordinates"`` if the features are principal coordinates already, as a catalogue's mapped ones
         are; or arrays ``mean`` (D,), ``basis`` (d, D) with orthonormal rows and ``deviations`` (d,), D being the
         dimensions of all modalities together. A ``basis`` (0, D) stands for the identity.
     dtype
-        ``"float32"`` or ``"float64"``, of the coordinates and of what is served; sums are float64.
+        ``"float32"`` or ``"float64"``, for coordinates and the served metric; sums are float64.
     seed
-        Of the sample of items.
+        Seed of the sample of items.
 
     Examples
     --------
@@ -103,7 +105,7 @@ class DCA(Learner):
     width: ClassVar[int] = 3
     coordinates: ClassVar[str] = "mapped"
     on_mapped: ClassVar[Mapping[str, Any]] = {"init": "coordinates"}
-    # The last metric that was made, and its version.
+    # The newest metric that was computed, and its version.
     _newest: tuple[int, CosineMetric] | None = None
 
     def __init__(
@@ -176,22 +178,23 @@ class DCA(Learner):
         rows : (T, 3) or (T, 2)
             Row numbers of query, relevant, irrelevant; or, if ``similar`` is given, of a pair's items.
         features
-            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+            One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
+            are read and cast.
         similar : scalar or (T,)
-            Of pairs: True for each near one, False for each far one.
+            For pairs: True for a near pair, False for a far pair.
 
         Returns
         -------
-        ``scores`` are ``D(q, r) - D(q, s)``, positive for a triplet in the wrong order; 0 for a pair, and for a triplet
-        that names an item beside itself, because one pair alone says nothing of an order.
+        ``scores`` are ``D(q, r) - D(q, s)``, positive for a triplet in the wrong order. They are 0 for a pair, and for
+        a triplet that names an item twice, because a single pair has no order.
 
         Raises
         ------
         FeedbackError
-            A row out of range or with values that are not finite (``row`` says which), features that do not fit. The
-            state is as before.
+            A row out of range, or with values that are not finite (``row`` is the index of the comparison); features
+            that do not fit. The state is as before.
         StartError
-            On the first call, features without a row, or with values that are not finite.
+            On the first call: features without a row, or with values that are not finite.
         """
         expect(not kw, "learn_many", sorted(kw), "triplets or pairs, features, and whether pairs are similar")
         if similar is None:
@@ -202,19 +205,20 @@ class DCA(Learner):
         return self._learn(np.stack([left, np.where(near, right, left), np.where(near, left, right)], axis=1), features)
 
     def begin_from(self, metric: Metric, version: int) -> None:
-        """Serve what another DCA learned from the same items, until what is learned here is better (MATHS 15).
+        """Serve what another DCA learned from the same items, until this one has learned something better (MATHS 15).
 
         Parameters
         ----------
         metric
-            What the other one served; this learner keeps it, and never looks at the other one again.
+            The other learner's metric. This learner keeps it, and does not follow the other one later.
         version
-            The other one's then.
+            The version of that metric.
 
         Raises
         ------
         ParameterError
-            It is no metric of a DCA of the same dimensions, parameters and items; or something was learned already.
+            The metric is not one of a DCA with the same dimensions, parameters and items; or this learner has learned
+            something already.
         """
         engine: CovarianceEngine = self._started("begin_from")
         expect(engine.version == 0 and engine.parent is None, "begin_from", engine.version, "a learner at its start")
@@ -229,7 +233,7 @@ class DCA(Learner):
 
     @property
     def parent(self) -> tuple[CosineMetric, int] | None:
-        """What it began from, and the version of that; None if it began from nothing."""
+        """The metric that this learner began from, and its version; None if it began from nothing."""
         engine: CovarianceEngine | None = self._engine
         if engine is None or engine.parent is None:
             return None
@@ -240,7 +244,7 @@ class DCA(Learner):
 
     @property
     def metric(self) -> CosineMetric:
-        """What is served, made of every triplet learned: once a version, in about a third of the time of a refresh."""
+        """The metric to serve, from all triplets learned. It is computed once per version, and then kept."""
         engine: CovarianceEngine = self._started("metric")
         if self._newest is None or self._newest[0] != engine.version:
             experts = engine.served()
@@ -253,24 +257,24 @@ class DCA(Learner):
     def matrices(self) -> dict[str, Array]:
         """``near`` (d, d): covariance of near pairs in principal coordinates, open block included."""
         engine: CovarianceEngine = self._started("matrices")
-        found = engine.moments()
-        return {"near": symmetric(found.near) / (found.sums[0] or 1.0)}
+        moments = engine.moments()
+        return {"near": symmetric(moments.near) / (moments.sums[0] or 1.0)}
 
     @property
     def hedge_loss(self) -> float:
-        """Loss of the two learned experts as weighed, from 0 to 1 a triplet."""
+        """Sum of the weighted loss of the two learned experts, from 0 to 1 per triplet."""
         return float(self._engine.hedge_loss) if self._engine else 0.0
 
     @property
     def hedge_loss_bound(self) -> float:
-        """What it can at most be if nothing fades (MATHS 12 (h)); infinite with a ``memory``, now or before."""
+        """Upper bound of ``hedge_loss`` (MATHS 12 (h)); infinite if a ``memory`` is set, or was set before."""
         return float(self._engine.hedge_loss_bound) if self._engine and not self.memory else math.inf
 
     @property
     def figures(self) -> dict[str, float]:
-        """``shrinkage``: variance added to each coordinate of near pairs, as a share of their mean one (MATHS 12).
+        """``shrinkage``: variance added to each coordinate of near pairs, as a share of their mean variance (MATHS 12).
 
-        ``parent_share``: what the parent counts for, if there is one (MATHS 15).
+        ``parent_share``: the parent's share, if there is a parent (MATHS 15).
         """
         engine: CovarianceEngine | None = self._engine
         if engine is None:
@@ -280,9 +284,9 @@ class DCA(Learner):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each expert in what is served: ``plain``, ``items``, ``far``, ``parent items``, ``parent far``.
+        """Share of each expert of the served metric: ``plain``, ``items``, ``far``, ``parent items``, ``parent far``.
 
-        One without directions, or with a share below 0.005, is left out.
+        An expert without directions, or with a share below 0.005, is left out.
         """
         return self.metric.shares
 
@@ -290,18 +294,18 @@ class DCA(Learner):
 def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperparameters: Any) -> DCA:
     """A learner that knows these near pairs, as if each had been the query and relevant item of a triplet.
 
-    This is the batch form of DCA: its sums are all it learns. Nothing is scored, so it has no mistakes, and nobody says
-    what is far: *far* is *items* at first, and takes on far pairs by their share as triplets come. Parts of a long log
-    may be summed apart, from the same features, and added up by :func:`merge`.
+    This is the batch form of DCA, which learns nothing but sums. No pair is scored, so there are no mistakes. There are
+    no far pairs either, so *far* equals *items* at first, and takes in far pairs as triplets come. Parts of a long log
+    can be learned separately, from the same features, and combined by :func:`merge`.
 
     Parameters
     ----------
     pairs : (n, 2)
-        Row numbers of two items that are alike, n >= 1; the oldest first, which matters only with a ``memory``.
+        Row numbers of two similar items, n >= 1; oldest first, which matters only with a ``memory``.
     features
-        Matrices (m, d_i) a modality: what the coordinates are made of, and what the rows number.
+        One matrix (m, d_i) for each modality: the items that the row numbers mean, and that the start is made from.
     hyperparameters
-        Of :class:`DCA`, ``dims`` left out.
+        Those of :class:`DCA`, except ``dims``.
 
     Raises
     ------
@@ -329,30 +333,31 @@ def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperpar
     return learner
 
 
-def merge(one: DCA, other: DCA) -> DCA:
-    """The learner of two streams: sums, counts and all, as if it had learned both; exact up to rounding.
+def merge(left: DCA, right: DCA) -> DCA:
+    """Combine the learners of two streams into one that knows both, exactly up to rounding.
 
-    With a ``memory`` the pairs of both fade from now on as if they had come at the same time. Only the scores of each
-    were made with what it knew itself: ``mistakes``, and what Hedge weighs by, are the sums of both. What both learned
-    before they parted counts twice: let each begin anew.
+    All sums and counts are added. With a ``memory``, the pairs of both fade from now on as if they had come at the same
+    time. Each learner scored its triplets with its own knowledge only, so ``mistakes`` and Hedge's losses are the sums
+    of both. Anything that both learned before they were separated would count twice, so both must start from nothing.
 
-    On two machines the last digits of principal directions may differ. There, make one start and give it to both
-    (``init``).
+    On two machines the last digits of principal directions may differ. In that case compute one start and give it to
+    both (``init``).
 
-    Raises ParameterError if they have other parameters, or did not begin from the same items.
+    Raises ParameterError if parameters differ, or if the two did not start from the same items.
     """
-    for learner in (one, other):
+    for learner in (left, right):
         expect(isinstance(learner, DCA), "merge", type(learner).__name__, "learners of class DCA")
     ours, theirs = (
-        learner._get_params() | {"init": None, "dims": list(learner.dims.items())} for learner in (one, other)
+        learner._get_params() | {"init": None, "dims": list(learner.dims.items())} for learner in (left, right)
     )
     expect(ours == theirs, "merge", theirs, f"learners with the same parameters, {ours}")
-    left, right = one._started("merge"), other._started("merge")
-    if any(not np.array_equal(getattr(left.state, name), getattr(right.state, name)) for name in START):
-        raise ParameterError("merge: the two began from other items; start both from the same features")
-    if not same(left.parent, right.parent):
-        raise ParameterError("merge: the two have other parents; begin both from the same metric")
-    both = copy.deepcopy(one)
+    ours_engine, theirs_engine = left._started("merge"), right._started("merge")
+    states = ours_engine.state, theirs_engine.state
+    if any(not np.array_equal(*(getattr(state, name) for state in states)) for name in START):
+        raise ParameterError("merge: the two began from different items; start both from the same features")
+    if not same(ours_engine.parent, theirs_engine.parent):
+        raise ParameterError("merge: the two have different parents; begin both from the same metric")
+    both = copy.deepcopy(left)
     both._newest = None
-    both._started("merge").absorb(right)
+    both._started("merge").absorb(theirs_engine)
     return both

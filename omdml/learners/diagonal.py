@@ -1,4 +1,4 @@
-"""Diagonal: one weight a coordinate or group of coordinates (RANK; LAW 2)."""
+"""Diagonal: one weight for each coordinate or group of coordinates (RANK; LAW 2)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from omdml.metrics.diagonal import DiagonalMetric
 
 
 class Diagonal(VectorLearner):
-    """One weight a coordinate, all modalities side by side (Lee et al., CVPR 2008, Eq. 11; Law 2015, Eq. 2.10).
+    """One weight for each coordinate, all modalities side by side (Lee et al., CVPR 2008, Eq. 11; Law 2015, Eq. 2.10).
 
     ``D(p, q) = sum_i w_i . ((p_i - q_i) o (p_i - q_i))``. On every comparison of a near pair (difference a) and a far
     pair (b), with ``v = a o a - b o b`` and ``f = w . v``,
 
         w <- max(0, w - eta lam R(w) - rate [f + margin > 0] v),
 
-    R(w) being ``w - mean(w)`` (variance, RANK) or ``w`` (Frobenius, LAW), the mean over all weights. The papers'
-    regularisers stand once in a sum over the whole batch; these act at every comparison: divide the batch's by their
-    number.
+    R(w) being ``w - mean(w)`` (variance, RANK) or ``w`` (Frobenius, LAW), with the mean over all weights. In the papers
+    a regulariser occurs once in a sum over the whole batch. Here it acts at every comparison, so divide the papers'
+    weight by the number of comparisons.
 
-    Departures: the rate is capped at ``loss / |v|^2``, which never passes the margin, and ``eta lam`` at 1; the start
-    has unit spread. mAP at the start, after 20,000 triplets, and with the best fixed rate out of 1e-6 to 0.1 (0.01 in
-    every case, lam 0; seed 0, features scaled to [0, 1]): mfeat 0.814, 0.886, 0.880; leaves100 0.869, 0.885,
+    Departures: the rate is capped at ``loss / |v|^2``, which never overshoots the margin, and ``eta lam`` at 1; the
+    start has unit spread. mAP at the start, after 20,000 triplets, and with the best fixed rate out of 1e-6 to 0.1
+    (0.01 in every case, lam 0; seed 0, features scaled to [0, 1]): mfeat 0.814, 0.886, 0.880; leaves100 0.869, 0.885,
     0.885; yaleb 0.164, 0.507, 0.498; caltech101_20 0.621, 0.741, 0.740. ``lam`` 0 differs by at most 0.002, 0.01 costs
     up to 0.09.
 
-    The rate is in units of the features: on rows of unit norm the default does little. There (seed 0, 10,000 triplets)
-    ``eta=1`` has mfeat 0.879, leaves100 0.842, yaleb 0.218, caltech101_20 0.668, the default 0.848, 0.817, 0.154,
-    0.634.
+    The rate depends on the units of the features. On rows of unit norm the default does little: there (seed 0, 10,000
+    triplets) ``eta=1`` has mfeat 0.879, leaves100 0.842, yaleb 0.218, caltech101_20 0.668, the default 0.848, 0.817,
+    0.154, 0.634.
 
     Parameters
     ----------
@@ -50,17 +50,18 @@ class Diagonal(VectorLearner):
     regulariser
         ``"variance"`` draws the weights to their mean, ``"frobenius"`` to 0.
     groups
-        Coordinates that share a weight, such as those of one region of a picture or page (LAW 4): for a modality, a
-        number of equal consecutive groups, or the group's number of each coordinate. Other modalities have none.
+        Coordinates that share a weight, such as those of one region of a picture or page (LAW 4). For a modality: a
+        number of equal consecutive groups, or the number of the group of each coordinate. Modalities that are not
+        named have no groups.
     step
         ``"pa"`` (capped) or ``"ogd"`` (the papers' fixed rate).
     init
-        ``"unit"``: equal weights in a modality, modalities of equal spread, together 1; or arrays (d_i,) of at least 0
-        taken as they are, equal within a group.
+        ``"unit"``: equal weights in a modality, modalities of equal spread, together 1; or arrays (d_i,) of at least 0,
+        equal within a group, used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Of the sample that scales the start.
+        Seed of the sample that scales the start.
 
     Examples
     --------
@@ -115,23 +116,23 @@ class Diagonal(VectorLearner):
         groups: object = self.groups or {}
         fits = isinstance(groups, Mapping) and set(groups) <= set(self.dims)
         expect(fits, "groups", groups, f"groups for some of {sorted(self.dims)}")
-        for name, given in (self.groups or {}).items():
-            check_groups(name, given, self.dims[name])
+        for name, grouping in (self.groups or {}).items():
+            check_groups(name, grouping, self.dims[name])
         if not isinstance(self.init, str):
             weights = np.concatenate([np.asarray(self.init[name]) for name in self.dims])
             expect(bool((weights >= 0).all()), "init", float(weights.min()), "weights of at least 0")
             check_shared(weights, self._group())
 
     def _group(self) -> Array | None:
-        """Number of the weight of each coordinate, (sum d_i,), from 0 on."""
+        """Number of the weight of each coordinate, (sum d_i,), from 0 on; None if no groups were given."""
         if not self.groups:
             return None
-        parts, taken = [], 0
+        parts, count = [], 0
         for name, size in self.dims.items():
-            given = self.groups.get(name, size)
-            numbers = np.arange(size) * given // size if whole(given) else np.unique(given, return_inverse=True)[1]
-            parts.append(numbers + taken)
-            taken += int(numbers.max()) + 1
+            group = self.groups.get(name, size)
+            numbers = np.arange(size) * group // size if whole(group) else np.unique(group, return_inverse=True)[1]
+            parts.append(numbers + count)
+            count += int(numbers.max()) + 1
         return np.concatenate(parts).astype(np.int64)
 
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
@@ -139,17 +140,18 @@ class Diagonal(VectorLearner):
         return {name: np.diagonal(matrix) ** 2 / len(self.dims) for name, matrix in rows.items()}
 
     def _begin(self, start: Mapping[str, Array]) -> DiagonalEngine:
-        rule = Rule(float(self.eta), float(self.lam), self.step == "pa", self.regulariser == "variance", False)
+        exact, centred = self.step == "pa", self.regulariser == "variance"
+        rule = Rule(float(self.eta), float(self.lam), exact, centred, signed=False)
         return DiagonalEngine({name: start[name] for name in self.dims}, rule, self._group())
 
     @property
     def metric(self) -> DiagonalMetric:
-        """What is served."""
+        """The metric to serve."""
         return DiagonalMetric(self.matrices)
 
 
 def check_groups(name: str, given: object, size: int) -> None:
-    """Refuse groups that do not cover a modality's coordinates."""
+    """Refuse groups that do not cover a modality's coordinates exactly."""
     if whole(given):
         fits = 0 < given <= size and size % given == 0  # type: ignore[operator]
         expect(fits, f"groups[{name!r}]", given, f"a number that divides {size}")

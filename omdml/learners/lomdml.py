@@ -1,4 +1,4 @@
-"""LOMDML: a low-rank metric a modality, and weights over the modalities (OMDML, Algorithm 2)."""
+"""LOMDML: a low-rank metric for each modality, and weights of the modalities (OMDML, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from numpy.typing import ArrayLike
 from omdml.engines.lowrank import LowRankEngine
 from omdml.initial import start_matrices
 from omdml.kernels.lomdml import Rule
-from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_hedge, check_init, expect, number, whole
-from omdml.learners.shared.hedge import hedge_bound
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import check_init, check_rate, check_step, expect, whole
+from omdml.learners.shared.hedge import HedgeLearner
+from omdml.learners.shared.triplets import TripletLearner
 from omdml.metrics import ProjectionMetric
 
 
-class LOMDML(Learner):
+class LOMDML(HedgeLearner, TripletLearner):
     """Low-rank online multi-modal distance metric learning (Wu et al., TKDE 2016, Algorithm 2).
 
     ``D(p, q) = sum_i theta_i |W_i (p_i - q_i)|^2``. For each triplet (query q, relevant r, irrelevant s), with
-    ``f_i = D_i(q, r) - D_i(q, s)`` and ``f = sum_i theta_i f_i``: where ``f + gamma > 0``, modalities with ``f_i > 0``
-    lose weight (Hedge), and those with ``f_i + 1 > 0`` take ``W_i <- W_i - rate grad_i``.
+    ``f_i = D_i(q, r) - D_i(q, s)`` and ``f = sum_i theta_i f_i``: if ``f + gamma > 0``, modalities with ``f_i > 0``
+    lose weight (Hedge), and modalities with ``f_i + 1 > 0`` take the step ``W_i <- W_i - rate grad_i``.
 
     Departures from the paper, each measured (MATHS 2): the step is capped at the smallest rate that brings the loss to
     zero, so no ``eta`` diverges (on mfeat the fixed rate falls from mAP 0.95 at 0.003 to 0.14 at 0.1); starts have unit
@@ -37,21 +38,21 @@ class LOMDML(Learner):
     eta
         Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
     beta
-        Discount of a modality that ranked a gated triplet wrong, in (0, 1].
+        Factor on the weight of a modality that ranked a gated triplet wrong, in (0, 1].
     memory
         Gated events over which Hedge's losses fade, >= 1; 0 never forgets (the paper's).
     gamma
-        Margin of the gate on the combined distance; below 0 only clear mistakes open it.
+        Margin of the gate on the combined distance. Below 0, only clear mistakes open the gate.
     step
         ``"pa"`` (exact passive-aggressive cap) or ``"ogd"`` (the paper's fixed rate, which can diverge).
     init
-        ``"pca"``, ``"wpca"``, ``"gaussian"``, ``"identity"``, or arrays (r_i, d_i) taken as they are.
+        ``"pca"``, ``"wpca"``, ``"gaussian"``, ``"identity"``, or arrays (r_i, d_i), used as they are.
     average
         Events over which the served metric is averaged; 0 serves the newest W.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Of the sample, and of Gaussian rows.
+        Seed of the sample, and of Gaussian rows.
 
     Examples
     --------
@@ -71,8 +72,6 @@ class LOMDML(Learner):
     """
 
     name: ClassVar[str] = "lomdml"
-    accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
-    width: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -107,9 +106,9 @@ class LOMDML(Learner):
 
     def _check(self) -> None:
         expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
-        expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
-        check_hedge(self.beta, self.memory, self.gamma)
-        expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
+        check_rate("eta", self.eta)
+        self._check_hedge()
+        check_step(self.step)
         expect(whole(self.average) and self.average >= 0, "average", self.average, "a number of events, 0 for none")
         check_init(self.init, self.dims)
 
@@ -118,38 +117,17 @@ class LOMDML(Learner):
         return start_matrices(features, ranks, str(self.init), self.seed)
 
     def _begin(self, start: Mapping[str, Array]) -> LowRankEngine:
-        keep = 1.0 - 1.0 / self.memory if self.memory else 1.0
-        rule = Rule(float(self.eta), float(self.gamma), math.log(self.beta), keep, self.step == "pa", int(self.average))
+        exact, average = self.step == "pa", int(self.average)
+        rule = Rule(float(self.eta), float(self.gamma), math.log(self.beta), self._keep, exact, average)
         return LowRankEngine({name: start[name] for name in self.dims}, rule)
 
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         ranks = LowRankEngine.ranks(tensors, list(self.dims))
         return {name: (ranks[name], size) for name, size in self.dims.items()}
 
-    def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
-        """Learn triplets in order, all of them or none.
-
-        Parameters
-        ----------
-        rows : (T, 3)
-            Row numbers of query, relevant, irrelevant.
-        features
-            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
-
-        Raises
-        ------
-        FeedbackError
-            A row out of range or with values that are not finite (``row`` says which), features that do not fit. The
-            state is as before.
-        StartError
-            On the first call, features too few for the start.
-        """
-        expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
-        return self._learn(rows, features)
-
     @property
     def metric(self) -> ProjectionMetric:
-        """What is served: averaged where ``average`` is set."""
+        """The metric to serve; a running mean if ``average`` is set."""
         engine: LowRankEngine = self._started("metric")
         weights, matrices = engine.means() if self.average else (engine.weights, engine.matrices())
         names = engine.names
@@ -158,23 +136,7 @@ class LOMDML(Learner):
         )
 
     @property
-    def weights(self) -> dict[str, float]:
-        """theta_i of each modality."""
-        engine = self._started("weights")
-        return dict(zip(engine.names, engine.weights.tolist(), strict=True))
-
-    @property
     def matrices(self) -> dict[str, Array]:
-        """W_i (r_i, d_i) of each modality, as learned: never averaged."""
+        """W_i (r_i, d_i) of each modality, as learned, never averaged."""
         engine = self._started("matrices")
         return dict(zip(engine.names, engine.matrices(), strict=True))
-
-    @property
-    def hedge_loss(self) -> float:
-        """H, the faded sum of ``sum_i theta_i [f_i > 0]`` over gated events (MATHS 10)."""
-        return float(self._engine.hedge_loss) if self._engine else 0.0
-
-    @property
-    def hedge_loss_bound(self) -> float:
-        """What H can at most be: see :func:`hedge_bound`."""
-        return hedge_bound(self._engine.fewest_mistakes if self._engine else 0.0, self.beta, len(self.dims))

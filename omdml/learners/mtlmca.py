@@ -1,12 +1,11 @@
-"""mtLMCA: a projection that all tasks share, turned by a small matrix of each task (CP-mtML, Section 6)."""
+"""mtLMCA: a projection that all tasks share, followed by a small matrix of each task (CP-mtML, Section 6)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from omdml.blas import one_blas_thread
 from omdml.engines.coupled import LmcaEngine
@@ -20,8 +19,8 @@ from omdml.metrics.coupled import SHARED, CoupledMetric
 class MtLMCA(CoupledLearner):
     """Multi-task large margin component analysis (Yang et al. 2013, as CP-mtML, Section 6.1, trains it).
 
-    ``L_t = R_t' L_0`` with R_t (r, r). Where ``y (b_t - |L_t c|^2) < 1`` for the difference c of a pair, y being 1 for
-    a similar one and -1 for another, with ``p = L_0 c`` and ``e = R_t' p``,
+    ``L_t = R_t' L_0`` with R_t (r, r). If ``y (b_t - |L_t c|^2) < 1`` for the difference c of a pair, y being 1 for
+    a similar pair and -1 for a dissimilar one, with ``p = L_0 c`` and ``e = R_t' p``,
 
         L_0 <- L_0 - gamma rate y R_t e c',    R_t <- R_t - rate y p e',    b_t <- b_t + 0.1 rate y.
 
@@ -36,31 +35,6 @@ class MtLMCA(CoupledLearner):
     """
 
     name: ClassVar[str] = "mtlmca"
-
-    def __init__(
-        self,
-        dims: Mapping[str, int],
-        tasks: Sequence[str] | None = None,
-        rank: int = 64,
-        eta: float = 1.0,
-        eta0: float | None = None,
-        gamma: float = 0.5,
-        step: str = "pa",
-        init: str | Mapping[str, ArrayLike] = "wpca",
-        dtype: str = "float32",
-        seed: int = 0,
-    ) -> None:
-        self.dims = dims
-        self.tasks = tasks
-        self.rank = rank
-        self.eta = eta
-        self.eta0 = eta0
-        self.gamma = gamma
-        self.step = step
-        self.init = init
-        self.dtype = dtype
-        self.seed = seed
-        self._prepare()
 
     @property
     def _stacks(self) -> list[list[str]]:
@@ -92,7 +66,7 @@ class MtLMCA(CoupledLearner):
 
     @property
     def metric(self) -> CoupledMetric:
-        """What is served: ``R_t' L_0`` of each task; without one, L_0."""
+        """The metric to serve: ``R_t' L_0`` for each task, and L_0 for queries without a task."""
         shared, *turns = self.matrices.values()
         with one_blas_thread():
             own = {task: R.T @ shared for task, R in zip(self._tasks, turns, strict=True)}

@@ -1,4 +1,4 @@
-"""OASIS: a bilinear similarity a modality, combined uniformly (baseline of OMDML)."""
+"""OASIS: a bilinear similarity for each modality, all with the same weight (the baseline of OMDML)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from numpy.typing import ArrayLike
 from omdml.engines.bilinear import BilinearEngine
 from omdml.errors import StartError
 from omdml.initial import NOISE, SAMPLE
-from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import check_rate, expect
+from omdml.learners.shared.triplets import TripletLearner
 from omdml.metrics.bilinear import BilinearMetric
 
-# Parts in which a sample is looked at, so that its rows are never all in memory.
+# A sample is read in this many parts, so that its rows are never in memory all at once.
 PARTS = 10
 
 
-class OASIS(Learner):
+class OASIS(TripletLearner):
     """Online learning of bilinear similarities (Chechik et al., JMLR 2010), each modality by itself (OASIS-U of OMDML).
 
     ``S(p, q) = mean_i S_i(p, q)``, ``S_i = p_i' W_i q_i``, W_i neither symmetric nor positive. For each triplet (query
@@ -28,9 +29,9 @@ class OASIS(Learner):
 
         W_i <- W_i + tau q_i (r_i - s_i)',    tau = min(C, loss_i / |q_i (r_i - s_i)'|_F^2),
 
-    This step never passes its margin. ``f = S(q, s) - S(q, r)``.
+    This step never overshoots its margin. ``f = S(q, s) - S(q, r)``.
 
-    Departure: the paper starts at W_i = I, where a margin of 1 means little in one modality and much in another. Ours
+    Departure: the paper starts at W_i = I. There a margin of 1 is small in one modality and large in another. Ours
     is I scaled so that ``S_i(q, r) - S_i(q, s)`` of random triplets has mean square 1. mAP at the start and after
     50,000 triplets (seed 0, features scaled to [0, 1], C = 0.01), and the same from I in brackets: mfeat 0.537, 0.921
     (0.549, 0.883); leaves100 0.369, 0.736 (0.060, 0.728); caltech101_20 0.522, 0.802 (0.400, 0.808); yaleb 0.120, 0.599
@@ -46,11 +47,11 @@ class OASIS(Learner):
     C
         Largest rate of a step, > 0, in units of features to the power -4.
     init
-        ``"identity"``, scaled as said, or arrays (d_i, d_i) taken as they are.
+        ``"identity"``, scaled as described above, or arrays (d_i, d_i), used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Of the sample that scales the start.
+        Seed of the sample that scales the start.
 
     Examples
     --------
@@ -70,8 +71,6 @@ class OASIS(Learner):
     """
 
     name: ClassVar[str] = "oasis"
-    accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
-    width: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class OASIS(Learner):
         yield {"dims": {"a": 4, "b": 3}}
 
     def _check(self) -> None:
-        expect(number(self.C) and self.C > 0, "C", self.C, "a rate above 0")
+        check_rate("C", self.C)
         if isinstance(self.init, str):
             expect(self.init == "identity", "init", self.init, "'identity' or arrays")
             return
@@ -115,30 +114,9 @@ class OASIS(Learner):
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         return {name: (size, size) for name, size in self.dims.items()}
 
-    def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
-        """Learn triplets in order, all of them or none.
-
-        Parameters
-        ----------
-        rows : (T, 3)
-            Row numbers of query, relevant, irrelevant.
-        features
-            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
-
-        Raises
-        ------
-        FeedbackError
-            A row out of range or with values that are not finite (``row`` says which), features that do not fit. The
-            state is as before.
-        StartError
-            On the first call, features without a row, or with values that are not finite.
-        """
-        expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
-        return self._learn(rows, features)
-
     @property
     def metric(self) -> BilinearMetric:
-        """What is served."""
+        """The metric to serve."""
         return BilinearMetric(self.matrices)
 
     @property
@@ -151,17 +129,17 @@ class OASIS(Learner):
 def unit_identity(name: str, features: Array, triplets: Array) -> Array:
     """I (d, d), scaled so that ``q'(r - s)`` of these triplets (T, 3) has mean square 1.
 
-    Raises StartError if they hold a value that is not finite.
+    Raises StartError if the sampled items hold a value that is not finite, or too large.
     """
     squares = sizes = 0.0
-    # An overflow is found by what comes of it.
+    # Overflows are detected in ``sizes`` afterwards.
     with np.errstate(over="ignore", invalid="ignore"):
         for part in np.array_split(triplets, PARTS):
             q, r, s = (np.asarray(features[part[:, column]], np.float64) for column in range(3))
             squares += float((np.einsum("ij,ij->i", q, r - s) ** 2).sum())
             sizes += float(((q**2).sum(axis=1) * ((r**2).sum(axis=1) + (s**2).sum(axis=1))).sum())
     if not np.isfinite(sizes):
-        raise StartError(f"modality {name!r}: sampled items hold values not finite, or too large: repair them")
+        raise StartError(f"modality {name!r}: sampled items hold values that are not finite, or too large: repair them")
     if squares > NOISE * sizes:
         return np.eye(features.shape[1]) / np.sqrt(squares / len(triplets))
     warnings.warn(f"modality {name!r}: all sampled items are alike, its start stays unscaled", stacklevel=2)

@@ -1,4 +1,4 @@
-"""OMDML: a full matrix a modality, and weights over the modalities (OMDML, Algorithm 1)."""
+"""OMDML: a full matrix for each modality, and weights of the modalities (OMDML, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from numpy.typing import ArrayLike
 from omdml.engines.full import FullEngine
 from omdml.kernels.full import Rule
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import check_hedge, expect, number
+from omdml.learners.shared.checks import check_rate
 from omdml.learners.shared.full_matrices import FullMatrixLearner
-from omdml.learners.shared.hedge import hedge_bound
+from omdml.learners.shared.hedge import HedgeLearner
 
 
-class OMDML(FullMatrixLearner):
+class OMDML(HedgeLearner, FullMatrixLearner):
     """Online multi-modal distance metric learning (Wu et al., TKDE 2016, Algorithm 1).
 
     ``D(p, q) = sum_i theta_i (p_i - q_i)' M_i (p_i - q_i)``. For each comparison of a near pair with difference a and a
-    far pair with difference b, ``f_i = a_i' M_i a_i - b_i' M_i b_i`` and ``f = sum_i theta_i f_i``: where
+    far pair with difference b, ``f_i = a_i' M_i a_i - b_i' M_i b_i`` and ``f = sum_i theta_i f_i``: if
     ``f + gamma margin > 0``, modalities with ``f_i > 0`` lose weight (Hedge), and those with ``f_i + margin > 0`` take
     ``M_i <- PSD(M_i - tau (a_i a_i' - b_i b_i'))``, ``tau = min(C, (f_i + margin) / |a_i a_i' - b_i b_i'|^2)``.
 
-    The paper's numbers without its price: an update has at most one negative eigenvalue, which a bound rules out or a
-    scalar equation finds (:mod:`omdml.engines.spectral`), so no update needs a dense eigendecomposition of its own.
-    Quadruplets are taken as triplets are (LAW 2.1). Departures: starts have unit spread, and Hedge forgets, as in
+    The results are the paper's, at a lower price: an update causes at most one negative eigenvalue, which a bound rules
+    out or a scalar equation finds (:mod:`omdml.engines.spectral`), so no update needs a dense eigendecomposition.
+    Quadruplets are learned like triplets (LAW 2.1). Departures: starts have unit spread, and Hedge forgets, as in
     LOMDML.
 
     The default C was chosen by mAP after 5,000 triplets, C = 0.01, 0.1, 1 (means of two seeds): caltech101_20 0.793,
-    0.794, 0.788; mfeat 0.928, 0.928, 0.923; leaves100 0.893, 0.916, 0.924. No C diverges: the step never passes the
-    margin. After 50,000, C = 0.1: mfeat 0.947, leaves100 0.943.
+    0.794, 0.788; mfeat 0.928, 0.928, 0.923; leaves100 0.893, 0.916, 0.924. No C diverges: the step never overshoots
+    the margin. After 50,000, C = 0.1: mfeat 0.947, leaves100 0.943.
 
     Parameters
     ----------
@@ -40,24 +40,24 @@ class OMDML(FullMatrixLearner):
     C
         Largest rate of a step, > 0.
     beta
-        Discount of a modality that ranked a gated comparison wrong, in (0, 1].
+        Factor on the weight of a modality that ranked a gated comparison wrong, in (0, 1].
     memory
         Gated events over which Hedge's losses fade, >= 1; 0 never forgets (the paper's).
     gamma
         Margin of the gate on the combined distance, in units of the comparison's own.
     mu, k, trace, refresh
         Regularisers, added to ``a a' - b b'``: mu times the projector on the eigenvectors of the k smallest eigenvalues
-        (Fantope, LAW 3.2; all of a modality that has no more), found anew every ``refresh`` updates, and ``trace``
-        times the identity. Either costs an eigendecomposition an update. k is without effect if mu is 0.
+        (Fantope, LAW 3.2; at most all of a modality), computed again every ``refresh`` updates, and ``trace`` times
+        the identity. Either costs an eigendecomposition per update. If mu is 0, k has no effect.
     rank
-        Of the start; None: full.
+        Rank of the start; None: full.
     init
         ``"identity"`` (the paper's), ``"pca"``, ``"wpca"``, ``"gaussian"``: M_i = W'W of these rows W, at unit spread;
-        or positive semi-definite arrays (d_i, d_i) taken as they are.
+        or positive semi-definite arrays (d_i, d_i), used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Of the sample, and of Gaussian rows.
+        Seed of the sample, and of Gaussian rows.
 
     Examples
     --------
@@ -114,28 +114,12 @@ class OMDML(FullMatrixLearner):
 
     def _check(self) -> None:
         super()._check()
-        expect(number(self.C) and self.C > 0, "C", self.C, "a rate above 0")
-        check_hedge(self.beta, self.memory, self.gamma)
+        check_rate("C", self.C)
+        self._check_hedge()
 
     def _begin(self, start: Mapping[str, Array]) -> FullEngine:
-        keep = 1.0 - 1.0 / self.memory if self.memory else 1.0
-        rule = Rule(float(self.C), float(self.gamma), math.log(self.beta), keep, True, False)
+        rule = Rule(float(self.C), float(self.gamma), math.log(self.beta), self._keep, exact=True, joint=False)
         return FullEngine({name: start[name] for name in self.dims}, rule, self.mu, self.k, self.trace, self.refresh)
 
     def _weights(self, engine: FullEngine) -> dict[str, float]:
         return dict(zip(engine.names, engine.weights.tolist(), strict=True))
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """theta_i of each modality."""
-        return self._weights(self._started("weights"))
-
-    @property
-    def hedge_loss(self) -> float:
-        """H, the faded sum of ``sum_i theta_i [f_i > 0]`` over gated events (MATHS 10)."""
-        return float(self._engine.hedge_loss) if self._engine else 0.0
-
-    @property
-    def hedge_loss_bound(self) -> float:
-        """What H can at most be; see :func:`hedge_bound`."""
-        return hedge_bound(self._engine.fewest_mistakes if self._engine else 0.0, self.beta, len(self.dims))

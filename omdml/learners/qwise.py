@@ -1,4 +1,4 @@
-"""Qwise: one metric from quadruplets, its rank kept low by a Fantope or a trace norm (LAW 2 and 3)."""
+"""Qwise: one metric from quadruplets, whose rank a Fantope or a trace norm keeps low (LAW 2 and 3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from omdml.engines.full import FullEngine
 from omdml.kernels.full import Rule
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.checks import check_rate, check_step
 from omdml.learners.shared.full_matrices import FullMatrixLearner
 
 
@@ -22,8 +22,9 @@ class Qwise(FullMatrixLearner):
 
         M_i <- PSD(M_i - rate (mu F_i + trace I + a_i a_i' - b_i b_i')),
 
-    F_i the projector on the eigenvectors of the k smallest eigenvalues of M_i. The thesis' regularisers stand once in a
-    sum over the whole batch; these act at every violated comparison: divide the batch's by their number.
+    F_i being the projector on the eigenvectors of the k smallest eigenvalues of M_i. In the thesis, a regulariser
+    occurs once in a sum over the whole batch. Here it acts at every violated comparison, so divide the thesis' weights
+    by the number of these comparisons.
 
     Departure: the step is capped at ``loss / |a a' - b b'|^2``, which brings the loss to zero, so no eta diverges: mAP
     after 5,000 triplets is the same for eta = 0.1, 1, 10 (means of two seeds: leaves100 0.902, mfeat 0.888), at 0.01
@@ -38,23 +39,23 @@ class Qwise(FullMatrixLearner):
     mu
         Weight of the Fantope regulariser, >= 0.
     k
-        Eigenvalues of each modality that it presses down: the rank is driven to d_i - k. Where a modality has no more
-        than k, F_i is I, and mu a trace norm. At least 1 if mu is above 0, and without effect if it is 0.
+        Number of eigenvalues of each modality that ``mu`` presses down: the rank is driven to d_i - k. If a modality
+        has at most k, F_i is I and mu a trace norm. At least 1 if mu is above 0, and without effect if mu is 0.
     trace
         Weight of the trace norm, >= 0.
     refresh
-        Updates after which F is found anew; 1 is exact.
+        Number of updates after which F is computed again; 1 is exact.
     step
         ``"pa"`` (capped) or ``"ogd"`` (the thesis' fixed rate).
     rank
-        Of the start; None: full. A Fantope wants distinct eigenvalues: start from ``"pca"`` of rank d - k (LAW 3.4).
+        Rank of the start; None: full. A Fantope needs distinct eigenvalues, as of ``"pca"`` of rank d - k (LAW 3.4).
     init
-        ``"identity"``, ``"pca"``, ``"wpca"``, ``"gaussian"``: M_i = W'W of these rows W, all modalities together at
-        unit spread; or positive semi-definite arrays (d_i, d_i) taken as they are.
+        ``"identity"``, ``"pca"``, ``"wpca"``, ``"gaussian"``: M_i = W'W of these rows W, scaled so that all modalities
+        together have unit spread; or positive semi-definite arrays (d_i, d_i), used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Of the sample, and of Gaussian rows.
+        Seed of the sample, and of Gaussian rows.
 
     Examples
     --------
@@ -108,12 +109,13 @@ class Qwise(FullMatrixLearner):
 
     def _check(self) -> None:
         super()._check()
-        expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
-        expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
+        check_rate("eta", self.eta)
+        check_step(self.step)
 
     def _share(self) -> float:
         return 1.0 / len(self.dims)
 
     def _begin(self, start: Mapping[str, Array]) -> FullEngine:
-        rule = Rule(float(self.eta), 1.0, 0.0, 1.0, self.step == "pa", True)
+        exact = self.step == "pa"
+        rule = Rule(float(self.eta), gamma=1.0, log_beta=0.0, keep=1.0, exact=exact, joint=True)
         return FullEngine({name: start[name] for name in self.dims}, rule, self.mu, self.k, self.trace, self.refresh)

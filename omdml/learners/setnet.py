@@ -1,4 +1,4 @@
-"""SetNet: one vector a set, learned from judged sets (SETNET; MATHS 8)."""
+"""SetNet: one vector for each set, learned from judged sets (SETNET; MATHS 8)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from omdml.engines.sets import SetsEngine
 from omdml.errors import FeedbackError, StartError
 from omdml.kernels.sets import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import expect, number, whole
+from omdml.learners.shared.checks import check_rate, check_step, expect, number, whole
 from omdml.metrics.base import check_features
 from omdml.metrics.sets import PARAMETERS, SetMetric, misshapen
 from omdml.pooling import SAMPLE, netvlad_start, shrunk_whitening
 
 # The logistic part of the start.
 LOGISTIC = {"w": 10.0, "b": -3.0}
-# How many judged sets whitening goes back.
+# Number of judged sets over which the moments for whitening are averaged.
 MEMORY = 10_000.0
 
 
 class SetNet(Learner):
-    """One vector a set, learned from judged sets (Zhong, Arandjelovic, Zisserman 2020; NetVLAD pooling).
+    """One vector for each set, learned from judged sets (Zhong, Arandjelovic, Zisserman 2020; NetVLAD pooling).
 
     An element x, its modalities side by side, is softly assigned to K clusters, ``s_k = softmax_k(A_k . x + bias_k)``,
     and gives the block ``s_k (x - c_k)``, of unit length over all k. A set's blocks are added up, brought to unit
-    length, reduced by ``P V + p0`` and brought to unit length again: v. A set scores ``sigma(w v_q . v_set + b)`` for
-    a query element, a set of one. A judgement is one step on the logistic loss, pairs of query elements with relevant
-    sets and with irrelevant ones each averaged (SETNET 3.3-3.4), through all of that. ``f`` is the mean score of the
-    irrelevant sets minus that of the relevant ones.
+    length, reduced by ``P V + p0`` and brought to unit length again: v. A set scores ``sigma(w v_q . v_set + b)`` for a
+    query element, which is a set of one. Each judgement makes one gradient step on the logistic loss, averaged over
+    pairs of query elements with relevant sets and over pairs with irrelevant sets (SETNET 3.3-3.4). ``f`` is the mean
+    score of the irrelevant sets minus that of the relevant ones.
 
     Departures, measured by nDCG@10 of queries of two elements in 1,500 sets of two to five, after 4,000 judgements (one
     or two query elements, one or two relevant sets, six irrelevant ones of which half are hard), means of two seeds:
@@ -44,8 +44,9 @@ class SetNet(Learner):
     - *Start.* Modalities have equal spread. The ratio of the two largest assignments is 2 in the median: softer than 10
       (in brackets), with which yaleb has 0.671 (0.476), caltech101_20 0.686 (0.649), leaves100 0.877 (0.889), mfeat
       0.978 (0.983) on classes learned from, and 0.775 (0.626), 0.756 (0.690), 0.799 (0.762), 0.902 (0.884) on others.
-    - *Whitening* follows what is learned: it is of running moments of the judged sets' vectors. It is off, for it costs
-      more than it brings: on classes learned from mfeat falls from 0.978 to 0.794, yaleb from 0.671 to 0.489.
+    - *Whitening* follows what is learned: it uses running moments of the judged sets' vectors. It is off by default,
+      because it costs more than it brings: on classes learned from mfeat falls from 0.978 to 0.794, yaleb from 0.671 to
+      0.489.
 
     Mean pooling of unit elements, and of whitened ones: on other items of the classes learned from, leaves100 0.601 and
     0.619, mfeat 0.886 and 0.553, yaleb 0.255 and 0.406, caltech101_20 0.494 and 0.406. On classes not learned from,
@@ -59,24 +60,24 @@ class SetNet(Learner):
     clusters
         K.
     rank
-        Numbers of v: ``r = min(rank, K D)``.
+        Number of components of v: ``r = min(rank, K D)``.
     eta
         Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
     momentum
-        Share of a step that the next one keeps, in [0, 1).
+        Share of a step that is added to the next one, in [0, 1).
     decay
-        Weight decay, >= 0: a step takes ``rate decay`` of every parameter.
+        Weight decay, >= 0: a step subtracts the share ``rate decay`` of every parameter.
     step
         ``"pa"`` (capped) or ``"ogd"``.
     init
-        ``"kmeans"``, or arrays A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b (), scale (m,) taken as they
+        ``"kmeans"``, or arrays A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b (), scale (m,), used as they
         are.
     whiten
         Whether the served vectors are whitened by the covariance of the judged sets' vectors.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Of the sample and of k-means.
+        Seed of the sample, and of k-means.
 
     Examples
     --------
@@ -84,8 +85,9 @@ class SetNet(Learner):
     >>> draw = np.random.default_rng(0)
     >>> label = np.arange(300) % 6
     >>> features = {"face": np.eye(6)[label] + draw.normal(0, 0.4, (300, 6)), "noise": draw.normal(0, 1, (300, 6))}
-    >>> told = draw.integers(0, 50, (400, 5)) * 6 + [0, 0, 1, 2, 3] + draw.integers(0, 3, (400, 1))
-    >>> judgements = [Judgement(t[:1], (t[1:3],), (t[3:],)) for t in told]  # the first set has someone of the query
+    >>> drawn = draw.integers(0, 50, (400, 5)) * 6 + [0, 0, 1, 2, 3] + draw.integers(0, 3, (400, 1))
+    >>> # The relevant set has an item of the query's label.
+    >>> judgements = [Judgement(t[:1], (t[1:3],), (t[3:],)) for t in drawn]
     >>> model = SetNet(dims={"face": 6, "noise": 6}, clusters=2, rank=16)
     >>> [model.learn_many(judgements[i : i + 100], features).mistakes for i in (0, 100, 200, 300)]
     [16, 10, 6, 4]
@@ -131,10 +133,10 @@ class SetNet(Learner):
     def _check(self) -> None:
         expect(whole(self.clusters) and self.clusters >= 1, "clusters", self.clusters, "a whole number of at least 1")
         expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
-        expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
+        check_rate("eta", self.eta)
         expect(number(self.momentum) and 0 <= self.momentum < 1, "momentum", self.momentum, "a share in [0, 1)")
         expect(number(self.decay) and self.decay >= 0, "decay", self.decay, "a factor of at least 0")
-        expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
+        check_step(self.step)
         expect(isinstance(self.whiten, bool), "whiten", self.whiten, "True or False")
         if isinstance(self.init, str):
             expect(self.init == "kmeans", "init", self.init, "'kmeans' or arrays")
@@ -172,9 +174,11 @@ class SetNet(Learner):
         Parameters
         ----------
         judgements
-            Query elements, relevant sets, irrelevant sets: row numbers (n,) of each one's elements.
+            Each with row numbers (n,) of query elements, of the elements of each relevant set, and of each irrelevant
+            set.
         features
-            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+            One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
+            are read and cast.
 
         Returns
         -------
@@ -183,10 +187,10 @@ class SetNet(Learner):
         Raises
         ------
         FeedbackError
-            A set with no elements, a row out of range or with values that are not finite (``row`` says which
-            judgement), features that do not fit. The state is as before.
+            A set without elements, a row out of range, or with values that are not finite (``row`` is the index of the
+            judgement); features that do not fit. The state is as before.
         StartError
-            On the first call, features too few for the start.
+            On the first call: too few features for the start.
         """
         expect(not kw, "learn_many", sorted(kw), "judgements and features, nothing else")
         elements, ends, parts = packed(judgements, check_features(features, self.dims))
@@ -198,7 +202,7 @@ class SetNet(Learner):
 
     @property
     def metric(self) -> SetMetric:
-        """What is served."""
+        """The metric to serve."""
         engine: SetsEngine = self._started("metric")
         whitening = shrunk_whitening(*engine.moments()) if self.whiten else None
         return SetMetric(self.dims, self.matrices, whitening)
@@ -211,9 +215,10 @@ class SetNet(Learner):
 
 
 def packed(judgements: Sequence[Judgement], count: int) -> tuple[Array, Array, Array]:
-    """Elements (N,) of all groups, where each group ends among them (M,), and groups of each kind a judgement (T, 3).
+    """Judgements as arrays: all elements (N,), the ends of groups (M,), and each judgement's numbers of groups (T, 3).
 
-    Query elements are groups of one. Raises FeedbackError naming the judgement.
+    The three numbers are those of query elements, relevant and irrelevant sets. A query element is a group of one.
+    Raises FeedbackError that names the judgement.
     """
     groups, sizes, parts = [np.empty(0, np.int64)], [], []
     for t, judgement in enumerate(judgements):
@@ -229,7 +234,7 @@ def packed(judgements: Sequence[Judgement], count: int) -> tuple[Array, Array, A
 
 
 def named(query: Array, relevant: Sequence[Array], irrelevant: Sequence[Array]) -> list[tuple[str, Array]]:
-    """The groups of a judgement and what messages call them."""
+    """The groups of a judgement, with their names in error messages."""
     sets = [
         (f"{kind} set {i}", rows)
         for kind, some in (("relevant", relevant), ("irrelevant", irrelevant))
@@ -239,7 +244,7 @@ def named(query: Array, relevant: Sequence[Array], irrelevant: Sequence[Array]) 
 
 
 def group(t: int, what: str, rows: ArrayLike, count: int) -> Array:
-    """Row numbers of a set's elements, int64, each below ``count``."""
+    """Row numbers of a set's elements as int64; raises FeedbackError unless each is below ``count``."""
     elements = np.asarray(rows)
     if elements.size == 0:
         raise refused(t, f"{what} has no elements: leave it out", "empty_list")

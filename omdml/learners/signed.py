@@ -1,4 +1,4 @@
-"""Signed: how much of an attribute an item has, from ordered pairs (relative attributes, LAW 2.4)."""
+"""Signed: how much of an attribute an item has, learned from ordered pairs (relative attributes, LAW 2.4)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from omdml.metrics.diagonal import SignedMetric
 
 
 class Signed(VectorLearner):
-    """A relative attribute, learned from ordered pairs (Parikh and Grauman; Law 2015, 2.4): a vector free of sign.
+    """A relative attribute, learned from ordered pairs (Parikh and Grauman; Law 2015, 2.4): weights of any sign.
 
     ``D(p, q) = sum_i w_i . (p_i - q_i)`` says how much more of the attribute p has. On every comparison of a near pair
     (difference a) and a far pair (b), with ``f = w . (a - b)``,
 
         w <- w - eta lam w - rate [f + margin > 0] (a - b).
 
-    That f has more than e is the far pair (f, e) against the near pair (e, e): :mod:`omdml.comparisons` draws these,
-    and the quadruplets of LAW. One model an attribute. Triplets make no sense here, and are refused.
+    "f has more than e" is the far pair (f, e) against the near pair (e, e). :mod:`omdml.builders` draws such
+    comparisons, and the quadruplets of LAW. Each attribute needs a model of its own. Triplets make no sense here, and
+    are refused.
 
-    Departures: the rate is capped at ``loss / |a - b|^2``, and ``eta lam`` at 1; the start is 0, for no direction is
-    known. The order of yaleb's five levels of illumination (test items not learned from, features scaled to [0, 1]),
+    Departures: the rate is capped at ``loss / |a - b|^2``, and ``eta lam`` at 1; the start is 0, because no direction
+    is known. The order of yaleb's five levels of illumination (test items not learned from, features scaled to [0, 1]),
     after 20,000 ordered pairs: 0.994 right at any eta from 0.01 to 100; the fixed rate has 0.995 at 0.01, 0.991 at 0.1.
 
     Parameters
@@ -37,15 +38,15 @@ class Signed(VectorLearner):
     eta
         Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
     lam
-        Weight of the regulariser, >= 0: it acts at every comparison.
+        Weight of the regulariser, >= 0. It acts at every comparison.
     step
         ``"pa"`` (capped) or ``"ogd"`` (the thesis' fixed rate).
     init
-        ``"zero"``, or arrays (d_i,) taken as they are.
+        ``"zero"``, or arrays (d_i,), used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Taken because every learner takes one: a start at 0 draws nothing.
+        Without effect, because a start at 0 draws nothing; every learner has this parameter.
 
     Examples
     --------
@@ -93,10 +94,10 @@ class Signed(VectorLearner):
         return {name: np.zeros(size) for name, size in self.dims.items()}
 
     def _begin(self, start: Mapping[str, Array]) -> DiagonalEngine:
-        rule = Rule(float(self.eta), float(self.lam), self.step == "pa", False, True)
+        rule = Rule(float(self.eta), float(self.lam), exact=self.step == "pa", centred=False, signed=True)
         return DiagonalEngine({name: start[name] for name in self.dims}, rule)
 
     @property
     def metric(self) -> SignedMetric:
-        """What is served."""
+        """The metric to serve."""
         return SignedMetric(self.matrices)

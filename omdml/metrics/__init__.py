@@ -1,4 +1,4 @@
-"""Metrics: what was learned, as immutable things that embed, score, and travel in a snapshot."""
+"""Metrics: immutable results of learning that embed and score items, and are published in snapshots."""
 
 from omdml.metrics.base import CHUNK_ROWS, METRICS, Metric
 from omdml.metrics.bilinear import BilinearMetric

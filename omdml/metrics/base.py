@@ -1,4 +1,4 @@
-"""What was learned, as an immutable thing: it embeds, scores, and travels in a snapshot."""
+"""The base of all metrics: an immutable result of learning that embeds and scores items."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK_ROWS = 16_384
 
 
 class Metric(ABC):
-    """Frozen view of a learner's state."""
+    """An immutable metric, as learned up to some version."""
 
     kind: ClassVar[str]
     # Whether an embedding exists whose squared Euclidean distance is the learned one.
@@ -31,7 +31,7 @@ class Metric(ABC):
     @property
     @abstractmethod
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -39,45 +39,48 @@ class Metric(ABC):
         return ()
 
     def same_as(self, task: str | None) -> str | None:
-        """The task, or None, whose metric this one's is: galleries are kept once for all that agree."""
+        """The task, or None, with the same metric as this task. Tasks that agree share one gallery."""
         return task
 
     @abstractmethod
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
-        """Vectors (n, R) of items with ``features`` (n, d) a modality."""
+        """Vectors (n, R) of items with ``features`` (n, d) for each modality."""
 
     @abstractmethod
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """Closeness (n,) of ``items`` (n, d) to one ``query`` (d,) or (1, d): higher is closer."""
 
     def columns(self, task: str | None = None) -> dict[str, int]:
-        """How many numbers of an embedding each part of the metric makes, in their order: squared distances of the
-        parts add up to the learned one. Raises MeasureError if the metric has no such parts."""
+        """Number of components of an embedding that each part of the metric produces, in their order.
+
+        The squared distances within the parts add up to the learned distance. Raises MeasureError if the metric has no
+        such parts.
+        """
         raise MeasureError(f"a {self.kind} metric has no parts whose distances add up to the learned one")
 
     def score_parts(
         self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None
     ) -> dict[str, Array]:
-        """What each part adds to the score (n,) of items; raises MeasureError if the score is no sum of parts."""
+        """What each part adds to the score (n,) of items. Raises MeasureError if the score is not a sum of parts."""
         raise MeasureError(f"the score of a {self.kind} metric is no sum of parts")
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """Closeness (n,) of each row of ``left`` to the row of ``right`` beside it: higher is closer."""
+        """Closeness (n,) of each row of ``left`` to the same row of ``right``: higher is closer."""
         difference = self.embed({name: left[name] - right[name] for name in self.dims}, task)
         return -np.einsum("ij,ij->i", difference, difference)
 
     @abstractmethod
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Tensors, and a JSON-able description that says what they are."""
+        """The tensors, and a description of them that can be written as JSON."""
 
     @classmethod
     @abstractmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> Metric:
-        """The inverse of :meth:`to_tensors`; raises KeyError or ValueError if they do not fit together."""
+        """The inverse of :meth:`to_tensors`; raises KeyError or ValueError if the tensors do not fit together."""
 
 
 def metric_from_tensors(kind: str, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> Metric:
-    """The metric of this kind; raises CorruptError for an unknown one."""
+    """The metric in these tensors; raises CorruptError for an unknown kind, or tensors that are not floating."""
     if kind not in METRICS:
         raise CorruptError(f"metric kind {kind!r}, this omdml knows {', '.join(sorted(METRICS))}: update it")
     for name, tensor in tensors.items():
@@ -87,14 +90,14 @@ def metric_from_tensors(kind: str, tensors: Mapping[str, Array], description: Ma
 
 
 def frozen(array: Array) -> Array:
-    """A C-contiguous view or copy that cannot be written through."""
+    """A read-only C-contiguous view of the array, or of a copy."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
 
 
 def check_features(features: Mapping[str, Array], dims: Mapping[str, int]) -> int:
-    """The number of rows of a table of features; raises FeedbackError if it does not have these dimensions."""
+    """The number of rows of ``features``; raises FeedbackError if they do not have these dimensions."""
     missing = [name for name in dims if name not in features]
     if missing:
         raise FeedbackError(

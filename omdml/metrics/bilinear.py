@@ -1,4 +1,4 @@
-"""Bilinear metrics: a free matrix a modality, neither symmetric nor positive (MATHS 4)."""
+"""Bilinear metrics: an unconstrained matrix for each modality (MATHS 4)."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class BilinearMetric(ScoredMetric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
         return {name: len(matrix) for name, matrix in self.matrices.items()}
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """S of every item: one product ``q' W_i``, then one with the items."""
-        one = {name: np.reshape(query[name], (1, -1)) for name in self.matrices if name in query}
-        check_features(one, self.dims)
+        """S (n,) of every item: one product ``q' W_i``, then one product with the items."""
+        point = {name: np.reshape(query[name], (1, -1)) for name in self.matrices if name in query}
+        check_features(point, self.dims)
         with one_blas_thread():
             directions = {
-                name: one[name][0].astype(matrix.dtype) @ matrix / matrix.dtype.type(len(self.matrices))
+                name: point[name][0].astype(matrix.dtype) @ matrix / matrix.dtype.type(len(self.matrices))
                 for name, matrix in self.matrices.items()
             }
         return along(directions, items)
@@ -53,7 +53,7 @@ class BilinearMetric(ScoredMetric):
         return parts
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """S of each row of ``right`` for the row of ``left`` beside it."""
+        """S (n,) of each row of ``right`` for the same row of ``left`` as the query."""
         total: Array = np.zeros(len(next(iter(left.values()))))
         with one_blas_thread():
             for name, matrix in self.matrices.items():
@@ -66,11 +66,11 @@ class BilinearMetric(ScoredMetric):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> BilinearMetric:
-        """The metric in these tensors."""
+        """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         matrices = {name: tensors[f"{name}/W"] for name in description["modalities"]}
         for name, matrix in matrices.items():
             if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
                 raise ValueError(f"{name}/W has shape {matrix.shape}, expected a square")
         if not matrices:
-            raise ValueError("a bilinear metric of no modality")
+            raise ValueError("a bilinear metric without modalities")
         return cls(matrices)

@@ -14,19 +14,19 @@ from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
 class CosineMetric(Metric):
     """``D(p, q) = sum_j share_j |unit(W_j (p - mean)) - unit(W_j (q - mean))|^2``, all modalities side by side.
 
-    An embedding has unit length, and D is 2 less twice the weighed cosine, so it lies between 0 and 4. A projection of
-    length 0 stays 0: it is at distance ``share_j`` from every other one.
+    An embedding has unit length, and D is 2 minus twice the weighted cosine, so it lies between 0 and 4. A projection
+    of length 0 stays 0: it is at distance ``share_j`` from every other one.
 
     Parameters
     ----------
     dims
-        Dimension of each modality, in the order in which they lie side by side, D together.
+        Dimension of each modality, in the order in which they lie side by side, D in total.
     mean : (D,)
-        What items are centred by.
+        The mean that is subtracted from items.
     experts
-        W_j : (r_j, D) by name, at least one; (0, D) stands for the identity.
+        W_j (r_j, D) by name, at least one; (0, D) stands for the identity.
     shares
-        Weight of each expert, >= 0, 1 together.
+        Weight of each expert, >= 0, 1 in total.
     """
 
     kind = "cosine"
@@ -42,16 +42,16 @@ class CosineMetric(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
         return dict(self._dims)
 
     @property
     def size(self) -> int:
-        """R, the length of an embedding as a list of numbers."""
+        """R, the number of components of an embedding."""
         return sum(map(rows_of, self.experts.values()))
 
     def columns(self, task: str | None = None) -> dict[str, int]:
-        """Numbers of the embedding by expert."""
+        """Number of components of the embedding for each expert."""
         return {name: rows_of(matrix) for name, matrix in self.experts.items()}
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
@@ -71,12 +71,12 @@ class CosineMetric(Metric):
         return embedded
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance."""
-        one = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
-        return minus_squares(self.embed(items) - self.embed(one))
+        """Minus the learned distance (n,) of each item: higher is closer."""
+        point = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
+        return minus_squares(self.embed(items) - self.embed(point))
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance of each row of ``left`` and the row of ``right`` beside it."""
+        """Minus the learned distance of each row of ``left`` to the same row of ``right``."""
         return minus_squares(self.embed(left) - self.embed(right))
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -87,7 +87,7 @@ class CosineMetric(Metric):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> CosineMetric:
-        """The metric in these tensors."""
+        """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         dims, names, mean, shares = description["dims"], description["experts"], tensors["mean"], tensors["shares"]
         experts, width = {name: tensors[f"{name}/W"] for name in names}, sum(dims.values())
         if not names or shares.shape != (len(names),) or mean.shape != (width,) or shares.min() < 0:
@@ -103,12 +103,12 @@ def projected(vectors: Array, matrix: Array) -> Array:
 
 
 def rows_of(matrix: Array) -> int:
-    """Numbers of a projection by this matrix."""
+    """Number of components of a projection by this matrix; D if it has no rows."""
     return len(matrix) or int(matrix.shape[1])
 
 
 def unit(vectors: Array) -> Array:
-    """Rows at unit length; what is 0 stays so."""
+    """The rows, scaled to unit length; a row of zeros stays as it is."""
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     lengths[lengths == 0] = 1.0
     scaled: Array = (vectors / lengths[:, None]).astype(vectors.dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Metrics of tasks: projections that tasks share or have to themselves, stacked (MATHS 5)."""
+"""Metrics of tasks: stacks of projections, each shared by tasks or owned by one (MATHS 5)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ SHARED = "shared"
 class CoupledMetric(Metric):
     """``D_t(p, q) = sum_k |L_k (p - q)|^2`` over the matrices of task t, all modalities side by side in one vector.
 
-    Without a task: the one there is; else the shared matrix alone; if nothing is shared, the sum over all tasks.
+    For a query without a task: the only task, if there is just one; otherwise the shared matrix; if nothing is shared,
+    the sum over all tasks.
 
     Parameters
     ----------
     dims
         Dimension of each modality, in the order in which they lie side by side.
     matrices
-        (r, sum d_i) by name, one of them perhaps ``shared``.
+        (r, sum d_i) by name; one of them may be ``shared``.
     stacks
-        The names of each task's matrices; several tasks may have the same.
+        Names of each task's matrices. Several tasks may have the same matrices.
     """
 
     kind = "coupled"
@@ -41,20 +42,20 @@ class CoupledMetric(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
         return dict(self._dims)
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names that queries may give; tasks of the same matrices have the same metric."""
+        """Names of tasks that queries may give."""
         return tuple(self.stacks)
 
     def same_as(self, task: str | None) -> str | None:
-        """None for a task whose matrices are those of no task, else itself."""
+        """None for a task with the same matrices as queries without a task, otherwise the task itself."""
         return None if self._names(task) == self._names(None) else task
 
     def projection(self, task: str | None = None) -> Array:
-        """The stacked matrices of a task: (R, sum d_i); raises FeedbackError for an unknown one."""
+        """The stacked matrices of a task: (R, sum d_i); raises FeedbackError for an unknown task."""
         return np.concatenate([self.matrices[name] for name in self._names(task)])
 
     def _names(self, task: str | None) -> Sequence[str]:
@@ -67,7 +68,7 @@ class CoupledMetric(Metric):
         return [SHARED] if SHARED in self.matrices else list(self.matrices)
 
     def columns(self, task: str | None = None) -> dict[str, int]:
-        """Numbers of the embedding by matrix: the shared one, and a task's own."""
+        """Number of components of the embedding for each matrix: the shared one, and the task's own."""
         return {name: len(self.matrices[name]) for name in self._names(task)}
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
@@ -83,9 +84,9 @@ class CoupledMetric(Metric):
         return embedded
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance."""
-        one = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
-        difference = self.embed(items, task) - self.embed(one, task)
+        """Minus the learned distance (n,) of each item: higher is closer."""
+        point = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
+        difference = self.embed(items, task) - self.embed(point, task)
         return -np.einsum("ij,ij->i", difference, difference)
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -95,7 +96,7 @@ class CoupledMetric(Metric):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> CoupledMetric:
-        """The metric in these tensors."""
+        """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         dims, stacks = description["dims"], description["stacks"]
         matrices = {name: tensors[f"{name}/L"] for name in description["names"]}
         width = sum(dims.values())

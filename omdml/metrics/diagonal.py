@@ -1,4 +1,4 @@
-"""Diagonal metrics: a weight a coordinate, all modalities side by side (MATHS 6)."""
+"""Diagonal and signed metrics: one weight for each coordinate, all modalities side by side (MATHS 6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omdml.metrics.scored import ScoredMetric, along
 
 
 class WeightedCoordinates(Metric):
-    """What metrics of one weight a coordinate share.
+    """Base of metrics with one weight for each coordinate.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class WeightedCoordinates(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
         return {name: len(vector) for name, vector in self.weights.items()}
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -34,21 +34,23 @@ class WeightedCoordinates(Metric):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> Self:
-        """The metric in these tensors."""
+        """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         weights = {name: tensors[f"{name}/w"] for name in description["modalities"]}
         if not weights or any(vector.ndim != 1 for vector in weights.values()):
-            raise ValueError(f"weights of shapes {[w.shape for w in weights.values()]}, expected a vector a modality")
+            raise ValueError(
+                f"weights of shapes {[w.shape for w in weights.values()]}, expected a vector for each modality"
+            )
         return cls(weights)
 
 
 class DiagonalMetric(WeightedCoordinates):
-    """``D(p, q) = sum_i w_i . ((p_i - q_i) o (p_i - q_i))``, no weight being negative."""
+    """``D(p, q) = sum_i w_i . ((p_i - q_i) o (p_i - q_i))``; no weight is negative."""
 
     kind = "diagonal"
     euclidean = True
 
     def columns(self, task: str | None = None) -> dict[str, int]:
-        """Numbers of the embedding by modality."""
+        """Number of components of the embedding for each modality."""
         return self.dims
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
@@ -66,14 +68,14 @@ class DiagonalMetric(WeightedCoordinates):
         return embedded
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance."""
-        one = {name: np.reshape(query[name], (1, -1)) for name in self.weights if name in query}
-        difference = self.embed(items, task) - self.embed(one, task)
+        """Minus the learned distance (n,) of each item: higher is closer."""
+        point = {name: np.reshape(query[name], (1, -1)) for name in self.weights if name in query}
+        difference = self.embed(items, task) - self.embed(point, task)
         return -np.einsum("ij,ij->i", difference, difference)
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> Self:
-        """The metric in these tensors."""
+        """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         metric = super().from_tensors(tensors, description)
         if any((vector < 0).any() for vector in metric.weights.values()):
             raise ValueError("a diagonal metric with weights below 0")
@@ -96,9 +98,9 @@ class SignedMetric(ScoredMetric, WeightedCoordinates):
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """How much more of the attribute each item has than the query."""
-        one = {name: np.reshape(query[name], (1, -1)) for name in self.weights if name in query}
-        return along(self.weights, items) - along(self.weights, one)
+        point = {name: np.reshape(query[name], (1, -1)) for name in self.weights if name in query}
+        return along(self.weights, items) - along(self.weights, point)
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """How much more of the attribute each row of ``right`` has than the row of ``left`` beside it."""
+        """How much more of the attribute each row of ``right`` has than the same row of ``left``."""
         return along(self.weights, right) - along(self.weights, left)

@@ -1,4 +1,4 @@
-"""Full-matrix metrics: a positive semi-definite matrix a modality, factored to embed (MATHS 9)."""
+"""Full-matrix metrics: a positive semi-definite matrix for each modality, factored to embed (MATHS 9)."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class FullMetric(ProjectionMetric):
         self.full = {name: frozen(matrix) for name, matrix in full.items()}
 
     @cached_property
-    def matrices(self) -> dict[str, Array]:  # type: ignore[override]  # made when first asked for
-        """Symmetric roots of M_i: they move little where M_i does."""
+    def matrices(self) -> dict[str, Array]:  # type: ignore[override]
+        """Symmetric square roots of M_i, computed when first used. They change little when M_i changes little."""
         return {name: frozen(root(matrix).astype(matrix.dtype)) for name, matrix in self.full.items()}
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
         return {name: len(matrix) for name, matrix in self.full.items()}
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance, without any root."""
+        """Minus the learned distance (n,), computed without square roots."""
         total: Array = np.zeros(len(next(iter(left.values()))))
         with one_blas_thread():
             for name, matrix in self.full.items():
@@ -57,7 +57,7 @@ class FullMetric(ProjectionMetric):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> FullMetric:
-        """The metric in these tensors."""
+        """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         names = list(description["modalities"])
         weights, full = tensors["weights"], {name: tensors[f"{name}/M"] for name in names}
         for name, matrix in full.items():

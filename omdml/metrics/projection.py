@@ -1,4 +1,4 @@
-"""Low-rank metrics: a projection a modality, one embedding of them all (MATHS 9)."""
+"""Low-rank metrics: a projection for each modality, and one embedding of all of them (MATHS 9)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ProjectionMetric(Metric):
     Parameters
     ----------
     weights
-        theta_i of each modality, on the simplex.
+        theta_i of each modality, at least 0, 1 in total.
     matrices
         W_i : (r_i, d_i) of each modality.
     """
@@ -31,16 +31,16 @@ class ProjectionMetric(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
         return {name: matrix.shape[1] for name, matrix in self.matrices.items()}
 
     @property
     def size(self) -> int:
-        """R, the length of an embedding."""
+        """R, the number of components of an embedding."""
         return sum(matrix.shape[0] for matrix in self.matrices.values())
 
     def columns(self, task: str | None = None) -> dict[str, int]:
-        """Numbers of the embedding by modality."""
+        """Number of components of the embedding for each modality."""
         return {name: matrix.shape[0] for name, matrix in self.matrices.items()}
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
@@ -60,9 +60,9 @@ class ProjectionMetric(Metric):
         return embedded
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance."""
-        one = {name: np.reshape(query[name], (1, -1)) for name in self.matrices if name in query}
-        difference = self.embed(items, task) - self.embed(one, task)
+        """Minus the learned distance (n,) of each item: higher is closer."""
+        point = {name: np.reshape(query[name], (1, -1)) for name in self.matrices if name in query}
+        difference = self.embed(items, task) - self.embed(point, task)
         return -np.einsum("ij,ij->i", difference, difference)
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -73,7 +73,7 @@ class ProjectionMetric(Metric):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> ProjectionMetric:
-        """The metric in these tensors."""
+        """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         names = list(description["modalities"])
         weights, matrices = tensors["weights"], {name: tensors[f"{name}/W"] for name in names}
         if weights.shape != (len(names),) or any(matrix.ndim != 2 for matrix in matrices.values()):

@@ -1,4 +1,4 @@
-"""Metrics that score a query against items without any embedding: what they share."""
+"""The base of metrics that score items for a query without an embedding."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ScoredMetric(Metric):
     euclidean = False
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
-        """Refuse: raises MeasureError."""
+        """Raise MeasureError: there is no embedding."""
         raise MeasureError(f"a {self.kind} metric has no embedding: use score(query, items)")
 
 
 def along(directions: Mapping[str, Array], items: Mapping[str, Array]) -> Array:
-    """``sum_i x_i . direction_i`` of every item: (n,), one matrix-vector product a modality.
+    """``sum_i x_i . direction_i`` of every item: (n,), by one matrix-vector product for each modality.
 
     Parameters
     ----------

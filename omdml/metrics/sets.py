@@ -1,4 +1,4 @@
-"""Metrics of sets: one vector a set, and greedy matching of its elements (MATHS 8)."""
+"""Metrics of sets: one vector for each set, and greedy matching of elements (MATHS 8)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ PARAMETERS = ("A", "bias", "c", "P", "p0", "w", "b", "scale")
 class SetMetric(Metric):
     """``S(q, set) = sigma(w v_q . v_set + b)``, v the reduced NetVLAD vector of a set, of unit length (SETNET 3).
 
-    A single element is a set of one; of several query elements the scores are added up.
+    A single element is a set of one. The scores of several query elements are added up.
 
     Parameters
     ----------
     dims
-        Dimension of each modality, in the order in which they lie side by side, D together.
+        Dimension of each modality, in the order in which they lie side by side, D in total.
     parameters
         A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b (), scale (m,).
     whitening
-        Of the vectors; they then have unit length again, and scores keep their order but are no probabilities.
+        Whitening of the vectors, which are scaled to unit length again. Scores then keep their meaning as an order, but
+        are no probabilities.
     """
 
     kind = "sets"
@@ -44,12 +45,12 @@ class SetMetric(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers that an item has in each modality."""
+        """Dimension of each modality."""
         return dict(self._dims)
 
     @property
     def size(self) -> int:
-        """Numbers of a vector."""
+        """Number of components of a vector."""
         return len(self.parameters["p0"])
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
@@ -58,16 +59,16 @@ class SetMetric(Metric):
         return self.embed_sets(features, list(np.arange(rows)[:, None]))
 
     def embed_sets(self, features: Mapping[str, Array], sets: Sequence[Array]) -> Array:
-        """v of every set of row numbers: (n, r), of unit length; raises FeedbackError naming one without elements."""
+        """v of every set of row numbers: (n, r), of unit length; raises FeedbackError for a set without elements."""
         check_features(features, self._dims)
         begins(sets)
         A, bias, c, P, p0 = (self.parameters[name] for name in ("A", "bias", "c", "P", "p0"))
         vectors = np.empty((len(sets), len(P)), P.dtype)
         with one_blas_thread():
             for part in parts(sets, P.shape[1]):
-                some = sets[part]
-                touched, places = np.unique(np.concatenate(some), return_inverse=True)
-                members = np.split(places, begins(some)[1:])
+                chunk = sets[part]
+                touched, places = np.unique(np.concatenate(chunk), return_inverse=True)
+                members = np.split(places, begins(chunk)[1:])
                 pooled = netvlad(self._elements(features, touched), members, A, bias, c)
                 vectors[part] = self._whitened(unit(pooled @ P.T + p0))
         return vectors
@@ -87,21 +88,23 @@ class SetMetric(Metric):
             return expit(self._w * (query @ vectors.T) + self._b)
 
     def score_sets(self, query: Array, vectors: Array) -> Array:
-        """Scores (n,) of sets: the sum over query vectors (Q, r), or of one aggregated query vector (1, r)."""
+        """Scores (n,) of sets: the sum over query vectors (Q, r), or the score of an aggregated one (1, r)."""
         total: Array = self.similarities(query, vectors).sum(axis=0)
         return total
 
     def match(self, query: Array, elements: Array, sizes: Array) -> Array:
-        """Sums (n,) of cosines, query vectors (Q, r) greedily matched to vectors of sets' elements, each taken once.
+        """Scores (n,) of sets by greedy matching: query vectors (Q, r) and elements of a set are paired, each used
+        once.
 
-        Not of S (SETNET 5.3 leaves it open): b is learned for whole sets, and is too high for single elements.
+        A score is the sum of the cosines of the pairs. SETNET 5.3 does not say what to add up. S would not do, because
+        b is learned for whole sets and is too high for single elements.
 
         Parameters
         ----------
         elements : (N, r)
-            Elements of one set after another.
+            Vectors of the elements, one set after another.
         sizes : (n,)
-            Elements of each set.
+            Number of elements of each set.
         """
         with one_blas_thread():
             cosines = query @ elements.T
@@ -109,15 +112,15 @@ class SetMetric(Metric):
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """S of every item as a set of one."""
-        one = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
-        return self.score_sets(self.embed(one), self.embed(items))
+        point = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
+        return self.score_sets(self.embed(point), self.embed(items))
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """S of each row of ``right`` for the row of ``left`` beside it, sets of one both."""
+        """S (n,) of each row of ``right`` for the same row of ``left``, both as sets of one."""
         return expit(self._w * np.einsum("ij,ij->i", self.embed(left), self.embed(right)) + self._b)
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """The parameters, and ``whitening/mean`` and ``whitening/matrix`` where vectors are whitened; ``dims``."""
+        """The parameters, and ``whitening/mean`` and ``whitening/matrix`` if vectors are whitened; ``dims``."""
         tensors = dict(self.parameters)
         if self.whitening is not None:
             tensors |= {"whitening/mean": self.whitening.mean, "whitening/matrix": self.whitening.matrix}
@@ -125,7 +128,7 @@ class SetMetric(Metric):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> SetMetric:
-        """The metric in these tensors."""
+        """The metric in these tensors; raises KeyError or ValueError if they do not fit together."""
         dims = description["dims"]
         parameters = {name: tensors[name] for name in PARAMETERS}
         if wrong := misshapen(parameters, dims):
@@ -139,13 +142,13 @@ class SetMetric(Metric):
 
 
 def misshapen(parameters: Mapping[str, Array], dims: Mapping[str, int]) -> str:
-    """What is wrong with the shapes of these parameters, in words; empty if they fit."""
+    """A sentence about the first parameter with a wrong shape; empty if all shapes fit."""
     D, K, r = sum(dims.values()), len(np.atleast_1d(parameters["c"])), len(np.atleast_1d(parameters["p0"]))
     expected = {
         "A": (K, D), "bias": (K,), "c": (K, D), "P": (r, K * D), "p0": (r,), "w": (), "b": (), "scale": (len(dims),)
     }  # fmt: skip
     for name, shape in expected.items():
-        # Bytes hold no scalars, so a scalar comes back as an array with one number.
+        # safetensors has no scalars, so a scalar is read as an array of one number.
         if np.shape(parameters[name]) not in (shape, shape or (1,)):
             return f"{name} has shape {np.shape(parameters[name])}, expected {shape}"
     return ""

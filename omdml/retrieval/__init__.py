@@ -1,1 +1,1 @@
-"""What a search does beside measuring distances: expands queries, fills modalities that are missing, mixes rankings."""
+"""What a search does besides measuring distances: codes, cells, query expansion, missing modalities, interleaving."""

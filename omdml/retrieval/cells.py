@@ -14,18 +14,18 @@ from threadpoolctl import threadpool_limits
 from omdml.errors import ConfigurationError
 
 Array = NDArray[Any]
-# Cells, times the root of the rows; rows that each cell's centre is learned from.
+# Cells per square root of the number of rows; rows for each cell that its centre is learned from.
 PER_ROOT, SAMPLE_PER_CELL = 4, 40
-# Rounds of k-means: more do not find more.
+# Rounds of k-means. More rounds do not improve recall.
 ROUNDS = 8
-# Cells that a search looks into, as a share, and at least.
+# Cells that a search looks into: their share, and the least number.
 PROBED_SHARE, PROBED_LEAST = 1 / 10, 16
-# Fewer rows are scanned as fast.
+# With fewer rows, a full scan is as fast.
 LEAST_ROWS = 20_000
 
 
 def faiss() -> Any:
-    """The library; raises ConfigurationError saying how to install it."""
+    """Import faiss; raises ConfigurationError, which says how to install it."""
     try:
         import faiss
     except ImportError as error:
@@ -37,7 +37,7 @@ def faiss() -> Any:
 
 
 class Cells:
-    """The rows of a matrix in cells. Nothing is ever added to them: new rows are searched beside them.
+    """The rows of a matrix in cells. Rows are never added: the caller searches new rows separately.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Cells:
 
     def __init__(self, matrix: Array) -> None:
         library = faiss()
-        # Of this thread; the others are for searches.
+        # Build on this thread only. The other threads are for searches.
         library.omp_set_num_threads(1)
         self.count, width = matrix.shape
         number = int(PER_ROOT * self.count**0.5)
@@ -64,11 +64,11 @@ class Cells:
         self.nbytes = self.count * (width + 8) + number * width * 4
 
     def probe(self, share: float) -> None:
-        """Look into this share of the cells from now on: more find more, and take longer."""
+        """Set the share of the cells that searches look into. More cells find more rows, and take longer."""
         self._probed = max(PROBED_LEAST, round(self._index.nlist * share))
 
     def nearest(self, point: NDArray[np.float64], count: int, among: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-        """At most ``count`` rows, rising, that are near a point (d,), of those that are True in ``among`` (n,)."""
+        """At most ``count`` row numbers near a point (d,), rising, of rows that are True in ``among`` (n,)."""
         self._library.omp_set_num_threads(1)
         parameters = self._library.SearchParametersIVF(nprobe=self._probed)
         if among is not None:

@@ -1,4 +1,4 @@
-"""Rows as one byte a coordinate, and a proof of which of them can be among the nearest (MATHS 18)."""
+"""Rows as codes of one byte per coordinate, and a proof of which rows can be among the nearest (MATHS 18)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Array = NDArray[Any]
 
 
 class Candidates(NamedTuple):
-    """Rows, rising, that can be among the nearest of a query, and how close each is at least (a distance)."""
+    """Row numbers, rising, that can be among the nearest of a query, and a lower bound of each one's distance."""
 
     rows: NDArray[np.int64]
     lows: NDArray[np.float64]
 
     def likely(self, k: int) -> NDArray[np.int64]:
-        """The k rows, rising, that can be closest, or all if there are no more."""
+        """The k rows with the lowest bounds, rising, or all rows if there are no more."""
         if k >= len(self.rows):
             return self.rows
         return np.sort(self.rows[np.argpartition(self.lows, k - 1)[:k]])
 
     def within(self, distance: float) -> NDArray[np.int64]:
-        """Rows, rising, that can be this close."""
+        """Rows, rising, that can be as close as ``distance``."""
         return self.rows[self.lows <= distance]
 
 
 class Codes:
-    """One byte a coordinate of each row of a matrix, and twelve bytes a row that say how much the bytes leave out.
+    """Codes of the rows of a matrix: one byte per coordinate, and twelve bytes per row for the error of the codes.
 
-    Codes never change; growing them makes new ones, as :class:`Room` says.
+    Codes never change. :meth:`grown` makes new ones, which share memory as :class:`Room` does.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class Codes:
     Examples
     --------
     >>> matrix = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
-    >>> found = Codes(matrix).candidates(matrix[:1].astype(np.float64), 3)[0]
-    >>> exact = np.linalg.norm(matrix[found.rows] - matrix[0], axis=1)
-    >>> bool(np.all(found.lows <= exact)), len(found.rows)
+    >>> candidates = Codes(matrix).candidates(matrix[:1].astype(np.float64), 3)[0]
+    >>> exact = np.linalg.norm(matrix[candidates.rows] - matrix[0], axis=1)
+    >>> bool(np.all(candidates.lows <= exact)), len(candidates.rows)
     (True, 3)
     """
 
@@ -59,7 +59,7 @@ class Codes:
         self._reach = float(np.sqrt(self._squares.rows.max(initial=0.0)))
 
     def grown(self, more: Array) -> Self:
-        """The codes of these rows and ``more`` behind them."""
+        """The codes of these rows, followed by the rows ``more`` (m, d)."""
         added, grown = Codes(more), copy.copy(self)
         grown._codes = self._codes.grown(added._codes.rows)
         grown._scales = self._scales.grown(added._scales.rows)
@@ -70,12 +70,12 @@ class Codes:
 
     @property
     def radii(self) -> NDArray[np.float32]:
-        """How far each row is from its code, at most (n,)."""
+        """Upper bounds (n,) of the distance between each row and its code."""
         return self._radii.rows
 
     @property
     def nbytes(self) -> int:
-        """Memory that is used."""
+        """Bytes of memory in use."""
         rooms = self._codes, self._scales, self._squares, self._radii
         return sum(room.rows.nbytes for room in rooms)
 
@@ -97,34 +97,34 @@ class Codes:
         k
             At least 1.
         among : (n,)
-            Only these rows count; None: all do.
+            True for rows that count; None: all rows count.
         hidden
             Rows that do not count, rising, for each point.
         radii : (n,)
-            How far each row may be from its code, if that is more than ``self.radii``.
+            How far each row may be from its code, if it may be further than ``self.radii``.
         widths : (Q,)
-            How far each point may be from where it should be.
+            How far each point may be from its true place.
         begin
-            Earlier rows do not count.
+            Rows before this one do not count.
         """
-        count, asked = len(self.radii), len(points)
+        count, queries = len(self.radii), len(points)
         if hidden is None:
-            hidden = [np.empty(0, np.int64)] * asked
-        codes, (units, lengths, slacks) = np.empty(points.shape, np.int16), np.empty((3, asked))
-        near = np.full(asked, widths)
-        encode_queries(points, self._reach, codes, units, lengths, near, slacks)
-        best, counts = np.full((asked, min(k, count)), np.inf), np.zeros(asked, np.int64)
-        # Memory that the scan does not write is never taken.
-        rows, lows = np.empty((asked, count), np.int64), np.empty((asked, count))
+            hidden = [np.empty(0, np.int64)] * queries
+        codes, (units, lengths, slacks) = np.empty(points.shape, np.int16), np.empty((3, queries))
+        query_widths = np.full(queries, widths)
+        encode_queries(points, self._reach, codes, units, lengths, query_widths, slacks)
+        best, counts = np.full((queries, min(k, count)), np.inf), np.zeros(queries, np.int64)
+        # np.empty takes no memory for pages that the scan never writes to.
+        rows, lows = np.empty((queries, count), np.int64), np.empty((queries, count))
         if count:
             scan(
                 self._codes.rows, self._scales.rows, self._squares.rows, self.radii if radii is None else radii,
-                codes, units, lengths, near, slacks, np.empty(0, np.bool_) if among is None else among,
+                codes, units, lengths, query_widths, slacks, np.empty(0, np.bool_) if among is None else among,
                 np.concatenate(hidden), np.cumsum([len(part) for part in hidden]), best, rows, lows, counts, begin,
             )  # fmt: skip
-        tops = best[:, 0] if best.shape[1] else np.full(asked, np.inf)
-        found = []
+        tops = best[:, 0] if best.shape[1] else np.full(queries, np.inf)
+        candidates = []
         for row, low, size, top in zip(rows, lows, counts.tolist(), tops, strict=True):
             possible = low[:size] <= top
-            found.append(Candidates(row[:size][possible], low[:size][possible]))
-        return found
+            candidates.append(Candidates(row[:size][possible], low[:size][possible]))
+        return candidates

@@ -16,17 +16,17 @@ ALPHA = 3
 
 
 def shares(point: Array, nearest: Array) -> NDArray[np.float64]:
-    """What the query and each of its nearest items weigh in the mean that is searched for next: (1 + n,), 1 together.
+    """Weights (1 + n,), 1 in total, of the query and its nearest items in the mean that the second search starts from.
 
-    An item weighs the cube of its cosine with the query, and nothing if that is below 0. The query weighs 1 beside
-    them.
+    Before scaling, the query has the weight 1, and an item the cube of its cosine with the query, or 0 if that is
+    negative.
 
     Parameters
     ----------
     point : (R,)
-        The query's embedding, around the middle of the gallery.
+        The query's embedding minus the mean of the gallery.
     nearest : (n, R)
-        Its nearest items, around the same middle.
+        Embeddings of its nearest items minus the same mean.
     """
     query, items = np.asarray(point, np.float64), np.asarray(nearest, np.float64)
     lengths = np.linalg.norm(items, axis=1) * np.linalg.norm(query)

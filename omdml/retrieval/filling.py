@@ -1,4 +1,4 @@
-"""Modalities that an item or a query lacks: their conditional mean, given those that it has (MATHS 17)."""
+"""Fill modalities that an item or a query lacks with their conditional mean, given those that it has (MATHS 17)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from scipy.linalg import cho_factor, cho_solve
 from omdml.blas import one_blas_thread
 
 Array = NDArray[Any]
-# Rows that the regression is learned on, at most, and the most numbers of each modality together.
+# The most rows that the regression is learned from, and the most numbers in them.
 SAMPLE, SAMPLE_NUMBERS = 1024, 1 << 22
+# Strength of the ridge.
 RIDGE = 0.1
-# Combinations of modalities whose regression is kept.
+# Combinations of modalities for which the regression is cached.
 PATTERNS = 16
 
 
 class Regression(NamedTuple):
-    """From the modalities that are there, side by side and less their means, to each missing one."""
+    """A regression from the present modalities, side by side and minus their means, to each missing one."""
 
     # The modalities that are there.
     sample: Array  # (m, D)
@@ -32,14 +33,14 @@ class Regression(NamedTuple):
 class Filling:
     """Conditional means of modalities, learned by ridge regression on whole items.
 
-    With x the modalities that are there and y a missing one, both less their means over m rows of a sample,
+    With x the present modalities and y a missing one, both minus their means over the m rows of a sample,
 
         ``y(x) = Y' (X X' + r I)^-1 X x``,    ``r = 0.1 tr(X X') / min(m, D)``
 
     Parameters
     ----------
     features
-        (n, d) a modality, whole and scaled, at least one row; up to 1,024 of the rows are read.
+        (n, d) for each modality, complete and scaled, at least one row. At most 1,024 of the rows are read.
 
     Examples
     --------
@@ -59,7 +60,7 @@ class Filling:
         self._regression = lru_cache(PATTERNS)(self._learned)
 
     def __call__(self, features: Mapping[str, Array]) -> dict[str, NDArray[np.float32]]:
-        """All modalities of rows (n, d) that have these; what they have stays as it is."""
+        """All modalities of rows (n, d) that have some of them. The present ones stay as they are."""
         there = tuple(name for name in self.means if name in features)
         if len(there) == len(self.means):
             return dict(features)
@@ -75,7 +76,7 @@ class Filling:
         with one_blas_thread():
             gram = x @ x.T
             ridge = RIDGE * float(np.trace(gram)) / min(x.shape)
-            # If all items are alike, nothing says more than the mean.
+            # If all items are alike, the ridge is 0. Any positive number gives the mean then.
             factor = cho_factor(gram + (ridge if ridge > 0 else 1.0) * np.eye(len(x)))
             solved = {name: cho_solve(factor, y) for name, y in self._sample.items() if name not in there}
         return Regression(x, solved)

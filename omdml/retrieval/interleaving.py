@@ -1,7 +1,7 @@
-"""Which of two rankings people prefer: both in one list, clicks counted for the ranking that brought the item.
+"""Find out which of two rankings people prefer: mix both in one list, and count clicks for the ranking of the item.
 
 Team draft interleaving (Radlinski, Kurup and Joachims, "How does clickthrough data reflect retrieval quality?", 2008).
-The evidence is a test that may be looked at as often as one likes (Robbins, 1970).
+The test may be looked at as often as one likes (Robbins, 1970).
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-# The mistaken verdicts, among experiments of two equal rankings that are watched for ever.
+# Share of wrong verdicts among experiments with two equal rankings, even if they are watched for ever.
 ALPHA = 0.05
+# Bisections of an interval.
 STEPS = 60
 
 
 class Drafted(NamedTuple):
-    """An item of an interleaved list, and its team: 0 if the first ranking brought it, 1 if the second did."""
+    """An item of an interleaved list, and its team: 0 if it came from the first ranking, 1 if from the second."""
 
     id: str
     team: int
@@ -26,7 +27,7 @@ class Drafted(NamedTuple):
 def team_draft(first: Sequence[str], second: Sequence[str], k: int, key: bytes) -> list[Drafted]:
     """The first ``k`` items of two rankings, picked in turn; a coin decides who picks first in each round.
 
-    The same rankings and ``key`` make the same list. Each ranking should have ``k`` items if there are so many.
+    The same rankings and ``key`` make the same list. Each ranking should have ``k`` items if that many exist.
 
     >>> team_draft(["a", "b", "c"], ["b", "d", "a"], 3, b"a session")
     [Drafted(id='a', team=0), Drafted(id='b', team=1), Drafted(id='c', team=0)]
@@ -45,13 +46,13 @@ def team_draft(first: Sequence[str], second: Sequence[str], k: int, key: bytes) 
                 sizes[picking] += 1
                 break
         else:
-            # Neither has an item left.
+            # Neither ranking has an item left.
             break
     return [Drafted(item, team) for item, team in drafted.items()]
 
 
 def coins(key: bytes) -> Iterator[int]:
-    """Zeros and ones without end, which are the same for the same key."""
+    """An endless sequence of zeros and ones, always the same for the same key."""
     block = 0
     while True:
         for byte in blake2b(key, salt=block.to_bytes(8, "big")).digest():
@@ -60,16 +61,16 @@ def coins(key: bytes) -> Iterator[int]:
 
 
 class Verdict(NamedTuple):
-    """What wins and losses say of two rankings.
+    """The result of comparing two rankings by wins and losses.
 
     Parameters
     ----------
     better
         0 if the first ranking is surely better, 1 if the second is, None if nothing is sure.
     share
-        Of the decided searches, those that the second ranking won, between ``low`` and ``high``; None without any.
+        Share of the decided searches that the second ranking won, between ``low`` and ``high``; None if there are none.
     confidence
-        That the rankings differ: 1 minus the chance of such evidence, at any time, between two equal ones.
+        Confidence that the rankings differ: 1 minus the chance of such evidence, at any time, for equal rankings.
     """
 
     better: int | None
@@ -80,15 +81,15 @@ class Verdict(NamedTuple):
 
 
 def verdict(first: int, second: int, alpha: float = ALPHA) -> Verdict:
-    """Judge searches won by the first ranking and by the second; searches that neither won say nothing.
+    """Judge two rankings by the numbers of searches that each won; searches that neither won do not count.
 
-    The evidence against "equal" is the likelihood of the outcome with a win rate that can be anything, uniformly, over
-    that with 1/2: ``2^n B(first + 1, second + 1)``, n = first + second. Between equal rankings it reaches 1 / alpha at
-    any time with probability ``alpha`` at most (Ville), so a verdict holds however often somebody looks.
-    The interval holds the win rates against which the evidence stays below 1 / alpha.
+    The evidence against "equal" is the likelihood of the outcome with a uniformly distributed win rate, divided by the
+    likelihood with the win rate 1/2: ``2^n B(first + 1, second + 1)``, n = first + second. Between equal rankings it
+    reaches 1 / alpha at any time with probability ``alpha`` at most (Ville), so a verdict holds however often somebody
+    looks. The interval holds the win rates against which the evidence stays below 1 / alpha.
 
-    >>> found = verdict(20, 60)
-    >>> found.better, found.share, round(found.low, 3), round(found.high, 3), round(found.confidence, 4)
+    >>> result = verdict(20, 60)
+    >>> result.better, result.share, round(result.low, 3), round(result.high, 3), round(result.confidence, 4)
     (1, 0.75, 0.579, 0.88, 0.9998)
     >>> verdict(20, 30).better is None
     True

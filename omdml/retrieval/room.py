@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# A room can grow by at least so many rows before it is copied. Memory that is not used costs nothing.
+# Spare rows, at least, before the matrix must be copied to grow. Memory that is never written to costs nothing.
 SPARE_ROWS = 256
 
 
 class Room:
-    """A matrix that grows by rows. Whoever has the rows of before keeps them as they are; one thread grows it.
+    """A matrix that grows by rows. Only one thread may grow it; readers of an earlier Room see unchanged rows.
 
-    A growth copies nothing as long as there is room; then it takes a quarter more.
+    Growing copies nothing while there are spare rows. Otherwise it copies, and adds a quarter of spare rows.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: type[Any] = np.float32) -> None:
@@ -25,11 +25,11 @@ class Room:
         self.rows = self._matrix[: self._used]
 
     def grown(self, more: Array) -> Room:
-        """Room that holds ``more`` rows behind these. If somebody else grew it first, it is a copy."""
+        """A Room with these rows followed by ``more``. If this Room was grown before, the new one is a copy."""
         count = len(self.rows) + len(more)
         if self._used == len(self.rows) and count <= len(self._matrix):
             grown = copy.copy(self)
-            # Whoever grows the room of before again must find that its rows are taken.
+            # If this Room is grown again, it must copy, because the spare rows are taken now.
             self._used = -1
             grown._used, grown.rows = count, self._matrix[:count]
         else:

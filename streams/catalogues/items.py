@@ -91,7 +91,7 @@ class Items:
         return item in self._row_of
 
     def refresh(self) -> int:
-        """Take in what was added and changed since; answers how many rows. Rows that were there keep their numbers."""
+        """Take in what was added and changed since; returns how many rows. Rows that were there keep their numbers."""
         with self._taking_in:
             self.refreshed_at = time.monotonic()
             before = self.shown
@@ -192,7 +192,7 @@ class Items:
 
     @property
     def stored(self) -> Mapping[str, NDArray[np.float32]]:
-        """All matrices, by the names of what they are kept in."""
+        """All stored matrices by name: one for each modality, and the mapped coordinates if there is a map."""
         return {**self.features, MAPPED: self.mapped} if self.map else self.features
 
     def in_coordinates(self, coordinates: str) -> Catalogue:

@@ -93,7 +93,7 @@ class MappedItems:
         return self._items.attributed_since(count)
 
     def refresh(self) -> int:
-        """Take in what was added and changed since; answers how many rows."""
+        """Take in what was added and changed since; returns how many rows."""
         return self._items.refresh()
 
     def prepare(self, changes: Iterable[Change]) -> Prepared:

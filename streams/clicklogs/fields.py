@@ -1,4 +1,4 @@
-"""Where a format keeps what a page needs: paths into a record."""
+"""Paths into a record: for each part of a page, the field that a format keeps it in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fields:
             self._paths[part] = path
 
     def path(self, part: str) -> str:
-        """Where this part is looked for; empty if nowhere."""
+        """The path at which this part is looked up; empty if the format has no such part."""
         return self._paths[part]
 
     def value(self, record: Record, part: str) -> Any:

@@ -177,7 +177,7 @@ class _Pictures:
         left_out: list[LeftOut],
         keep_all: bool,
     ) -> list[str]:
-        """Describe the pictures of these items; answers the items there are, in their order.
+        """Describe the pictures of these items; returns the items there are, in their order.
 
         Those without a picture that can be read are among them only if ``keep_all``.
         """

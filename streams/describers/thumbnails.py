@@ -28,7 +28,7 @@ Pixels = NDArray[np.uint8]
 
 
 class Pictures(Protocol):
-    """Where a catalogue keeps small files, by name."""
+    """The place where a catalogue stores thumbnails, by file name."""
 
     def read(self, name: str) -> bytes | None:
         """The bytes of this name; None if there are none. Raises CatalogueError if they are out of reach."""
@@ -66,7 +66,7 @@ class Index(msgspec.Struct, frozen=True):
     atlases: list[AtlasEntry] = []
 
     def cell(self, row: int) -> Cell | None:
-        """Where the picture of a row is; None if it has none."""
+        """The atlas and the place in it that hold the picture of a row; None if the item has no picture."""
         place = bisect_right(self.atlases, row, key=lambda atlas: atlas.first) - 1
         if place < 0:
             return None

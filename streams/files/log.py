@@ -24,7 +24,7 @@ FIRST = 1
 
 
 class Log(Protocol):
-    """Where a log's segments lie, and which follows which."""
+    """The segments of a log: their paths and their order."""
 
     path: Path
     identity: Path
@@ -58,7 +58,7 @@ class Log(Protocol):
         """
 
     def beside(self, name: str) -> Path:
-        """Where a file about the log lies, such as the state of a group."""
+        """The path of a file about the log, such as the state of a group."""
 
 
 def identify(path: Path) -> str:

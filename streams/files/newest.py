@@ -31,7 +31,7 @@ def newest_records(path: str | Path, most_bytes: int) -> Newest:
 
 
 def _begin(log: Log, most_bytes: int) -> int:
-    """Where the last ``most_bytes`` of a log begin."""
+    """The offset at which the last ``most_bytes`` of a log begin."""
     with reaching(log.path):
         oldest, (number, size) = log.oldest(), log.newest()
         while size < most_bytes and number > oldest:

@@ -45,7 +45,7 @@ class LogFile(NamedTuple):
 
 
 def identity_of_file(path: Path) -> Path:
-    """Where the identity of a log that is one growing file lies."""
+    """The path of the file that holds the identity of a log in one growing file."""
     return path.with_name(path.name + ".id")
 
 

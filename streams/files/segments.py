@@ -15,7 +15,7 @@ _NAME = re.compile(r"(\d{8,})\.jsonl")
 
 
 def identity_of_folder(folder: Path) -> Path:
-    """Where the identity of a log in a folder lies."""
+    """The path of the file that holds the identity of a log in a folder."""
     return folder / "log.id"
 
 

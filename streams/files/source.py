@@ -186,7 +186,8 @@ class FileSink:
     path
         A folder of segments (made if there is none), or a file.
     segment_bytes
-        Where a folder's segment is full and the next one begun; a file is left to whatever rotates it.
+        The size in bytes at which a folder's segment is full and the next one begins. Other programs rotate a
+        single file.
     keep_bytes
         Of a folder, at most: its oldest segments go when a new one is begun. None: all stay.
     fsync

@@ -40,7 +40,7 @@ class Tail:
         # from one byte before the start, the first newline leads to a line's beginning wherever the start points
         self._skipping = start > 0
         self._read = max(start - 1, 0)
-        # Where the unfinished line begins.
+        # The byte offset at which the unfinished line begins.
         self._begin = start
         # What was read of the unfinished line.
         self._rest = b""

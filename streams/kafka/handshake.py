@@ -34,7 +34,7 @@ ADVICE = {
 
 
 def admitted(options: KafkaOptions) -> None:
-    """Return if TLS and SASL let us in, or if nobody can tell; raises SourceRefused saying what to correct."""
+    """Return if TLS and SASL accept us, or if that cannot be determined. Raises SourceRefused, with what to correct."""
     if options.security_protocol == "PLAINTEXT":
         return
     for name in FILES:

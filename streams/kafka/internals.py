@@ -17,7 +17,7 @@ from kafka.structs import OffsetAndMetadata
 
 # reading
 def make_batches_of(kind: type) -> None:
-    """Have fetched bytes become batches of this class.
+    """Make the client parse fetched bytes with this class of batches.
 
     kafka-python's own class refuses header names that are not UTF-8, which clients in C send; it expands a compressed
     batch of any size; and its errors do not say where the batch ends.
@@ -26,7 +26,7 @@ def make_batches_of(kind: type) -> None:
 
 
 def drop_batch(consumer: Any) -> TopicPartition:
-    """Drop what is left of the batch whose error poll just raised; answers its partition.
+    """Drop what is left of the batch whose error poll just raised; returns its partition.
 
     No error names the partition, and poll tries the same batch again without end.
     """
@@ -47,12 +47,12 @@ def put_position(consumer: Any, tp: TopicPartition, offset: int, epoch: int) -> 
 
 
 def seek(consumer: Any, tp: TopicPartition, offset: int, epoch: int) -> None:
-    """Have a consumer go on there, once the cluster has confirmed the epoch below. The public one takes no epoch."""
+    """Make a consumer continue there, once the cluster has confirmed the epoch. The public method takes no epoch."""
     consumer._subscription.assignment[tp].seek(OffsetAndMetadata(offset, "", epoch))
 
 
 def refresh_metadata(consumer: Any) -> None:
-    """Have a consumer hear of added partitions now, instead of within five minutes."""
+    """Make a consumer refresh its metadata now. It would notice added partitions within five minutes otherwise."""
     consumer._cluster.request_update()
 
 
@@ -66,7 +66,7 @@ def topic_id(consumer: Any, topic: str) -> Any:
 
 
 def go_on_joining(consumer: Any) -> None:
-    """Have the next poll go on with a rejoin that the end of the last one interrupted.
+    """Make the next poll continue a rejoin that was interrupted when the last poll ended.
 
     A leader that rejoins because partitions were added takes that for done as soon as it has shared them out. If a poll
     ends before the cluster has answered, no later one waits for the answer, and the member is expelled.
@@ -77,7 +77,7 @@ def go_on_joining(consumer: Any) -> None:
 
 
 def forget_offset_answers(consumer: Any) -> None:
-    """Have a group's offsets asked for again.
+    """Make the client ask for a group's offsets again.
 
     A question that ran out of time is kept, and what comes of it answers the next question, however old it is by then:
     events would be routed twice.
@@ -94,11 +94,11 @@ class Transaction:
         self._manager = producer._transaction_manager
 
     def initialize(self) -> Any:
-        """Fence the producer of the same name before this one; answers a result to wait for, as the next three do."""
+        """Fence the producer of the same name before this one; returns a result to wait for, as the next three do."""
         return self._asked(self._manager.initialize_transactions())
 
     def send_offsets(self, offsets: Mapping[Any, Any], member: Any) -> Any:
-        """Have a group's offsets move with the transaction."""
+        """Add a group's offsets to the transaction."""
         return self._asked(self._manager.send_offsets_to_transaction(dict(offsets), member))
 
     def commit(self) -> Any:
@@ -117,7 +117,7 @@ class Transaction:
         value: bytes,
         headers: Sequence[tuple[str, bytes]],
     ) -> Any:
-        """Add a record to a partition that this transaction has written to already; answers its future.
+        """Add a record to a partition that this transaction has written to already; returns its future.
 
         ``send`` looks topic, partition and sizes up again for each record: that is half of its time.
         """
@@ -129,7 +129,7 @@ class Transaction:
 
     @contextmanager
     def sending_at_once(self) -> Iterator[None]:
-        """Have everything that waits sent now; ``flush`` does not say which of it failed, nor can it be interrupted."""
+        """Send everything that waits now. ``flush`` does not say which records failed, and cannot be interrupted."""
         self._producer._accumulator.begin_flush()
         self._producer._sender.wakeup()
         try:
@@ -138,7 +138,7 @@ class Transaction:
             self._producer._accumulator._flushes_in_progress.decrement()
 
     def drop_unsent(self) -> None:
-        """Have the producer drop all that is on its way: ``close`` flushes first, without end."""
+        """Make the producer drop all records on their way. ``close`` would flush first, without a time limit."""
         self._producer._sender.force_close()
 
     def _asked(self, result: Any) -> Any:

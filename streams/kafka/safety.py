@@ -1,4 +1,4 @@
-"""Settings of topics and brokers that decide what is lost when a broker is, or when nobody reads for long."""
+"""Settings of topics and brokers that decide what is lost with a broker, or if a topic is not read for a long time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
 
 
 def groups(options: KafkaOptions, prefix: str) -> list[str]:
-    """Consumer groups that the cluster knows, and this user may see, whose names begin so; raises SourceError."""
+    """Consumer groups of the cluster, visible to this user, whose names have this prefix. Raises SourceError."""
     admin = open_admin(options)
     try:
         with translated(options, "listing the groups"):

@@ -1,4 +1,4 @@
-"""A Kafka topic as a place where events go: feedback, or dead letters."""
+"""A Kafka topic as a sink of events: feedback or dead letters."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class KafkaSink:
             self._bytes -= self._on_the_way.popleft().size
 
     def _is_over(self, sent: Sent, deadline: float) -> bool:
-        """Wait for this event until the deadline; False while nobody knows what becomes of it."""
+        """Wait until the deadline for the outcome of this event; False if it is still unknown."""
         acknowledgement = sent.acknowledgement
         if not acknowledgement.is_done:
             left_s = deadline - time.monotonic()

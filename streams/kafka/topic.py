@@ -68,7 +68,7 @@ def grow_topic(options: KafkaOptions, name: str, partitions: int) -> None:
 
 
 def open_admin(options: KafkaOptions) -> Any:
-    """An administration client; raises SourceError when the cluster is out of reach, or lets us not in."""
+    """An administration client; raises SourceError if the cluster is out of reach or rejects our credentials."""
     with connecting(options):
         admitted(options)
         return KafkaAdminClient(**options.client(), request_timeout_ms=10_000)

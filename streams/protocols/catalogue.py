@@ -73,7 +73,7 @@ class Catalogue(Protocol):
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
-        """All attributes of each item of which a change said some."""
+        """The attributes of each item whose attributes a change has set."""
 
     def attributed_since(self, count: int) -> set[str] | None:
         """Items whose attributes may have changed since ``shown.attributed`` was ``count``.
@@ -83,7 +83,7 @@ class Catalogue(Protocol):
 
     @property
     def refreshed_at(self) -> float:
-        """When somebody in this process last looked for changes, by the monotonic clock; 0 if nobody did."""
+        """The monotonic time at which this process last looked for changes; 0 if it never did."""
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Row numbers of these ids, the newest of each; -1 for one that is unknown or deleted."""
@@ -95,7 +95,7 @@ class Catalogue(Protocol):
         """Make the changes of some requests: those of each whole, or not at all; what became of each.
 
         They are durable and taken in here on return; others take them in by a ``refresh()``. Raises CatalogueError
-        if none was made, or if nobody knows whether they were: to repeat them does no harm.
+        if none was made, or if it is unknown whether they were: repeating them is safe.
         """
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
@@ -108,7 +108,7 @@ class Catalogue(Protocol):
         """The same for vectors of some modalities, one at least: the others get their conditional means (MATHS 17)."""
 
     def refresh(self) -> int:
-        """Take in what was added to the generation and changed since; answers how many rows. Rows keep their numbers.
+        """Take in what was added to the generation and changed since; returns how many rows. Rows keep their numbers.
 
         Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError if the place
         can no longer tell, as when it holds another generation now.

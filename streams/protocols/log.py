@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listener(Protocol):
-    """Told by a source, inside ``poll`` or ``close``, of what it was given and what was taken from it."""
+    """Called by a source, inside ``poll`` or ``close``, with the partitions that it was given or lost."""
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
         """Take over these partitions (with their committed offsets); answer where to start (None: the beginning).
@@ -43,10 +43,10 @@ class Listener(Protocol):
         """
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
-        """Save what can be saved within a third of the session timeout, and let go."""
+        """Save what can be saved within a third of the session timeout, then give up the partitions."""
 
     def lost(self, partitions: Iterable[Partition]) -> None:
-        """Let go without saving: somebody else may already own them."""
+        """Give up the partitions without saving, because another member may already own them."""
 
 
 class Source(Protocol):
@@ -113,7 +113,7 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    """Where events go: a feedback log, or its dead letters."""
+    """A log that events are sent to: feedback or dead letters."""
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Queue one event. ``key`` (the model's name) keeps a model's events in one partition, in order.
@@ -122,7 +122,7 @@ class Sink(Protocol):
         """
 
     def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
-        """Queue events with their keys, in order; after an error nobody can tell how many of them were."""
+        """Queue events with their keys, in order. After an error it is unknown how many of them were queued."""
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when everything sent is durable and acknowledged; raise SourceError when it could not be."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Written(enum.StrEnum):
-    """What became of a compare-and-set write."""
+    """The outcome of a compare-and-set write."""
 
     STORED = "stored"
     # The same bytes are there: this is a retry.
@@ -80,7 +80,7 @@ class CheckpointStore(Protocol):
 
         A model without a checkpoint is absent.
 
-        Where the newest was found to be damaged, that of the one before it: what a claim would answer.
+        If the newest checkpoint is known to be damaged, the position of the one before it, as a claim would answer.
         """
 
     def peek(self, model: str) -> Checkpoint | None:
@@ -116,14 +116,14 @@ class CheckpointStore(Protocol):
         """Names of the models kept here, sorted."""
 
     def delete(self, model: str) -> None:
-        """Forget everything about a model: checkpoints, snapshots, history, epoch."""
+        """Delete everything about a model: checkpoints, snapshots, history, epoch."""
 
 
 class MarkStore(Protocol):
-    """Where models live, and up to where everything is in checkpoints."""
+    """Stores the placement of models, and the watermark of each partition."""
 
     def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live; None before the first worker recorded it. Raises StoreError if damaged."""
+        """The placement of a log's models; None before a worker recorded it. Raises StoreError if it is damaged."""
 
     def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
         """Record where the models of a log live, if the record still is ``before``, or is ``after`` already.
@@ -154,7 +154,7 @@ class Pointer(msgspec.Struct, frozen=True):
 
 
 class Why(NamedTuple):
-    """Who moved a pointer, and for what reason, as the history tells it; empty if nobody said so."""
+    """Who moved a pointer and for what reason, for the history. Both may be empty."""
 
     actor: str = ""
     reason: str = ""
@@ -183,7 +183,7 @@ class SnapshotStore(Protocol):
     def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
         """Keep the snapshot and move the pointer to it, if ``epoch`` owns the model.
 
-        The pointer stays where it is while it is pinned, or where ``held`` says why this snapshot must not go live; the
+        The pointer does not move while it is pinned, or if ``held`` says why this snapshot must not go live; the
         history tells. Versions of one epoch only grow: a lower one is FENCED. Raises StoreLost as ``save`` does.
         """
 
@@ -208,9 +208,9 @@ class SnapshotStore(Protocol):
         """Moves of the pointer, oldest first: ``{"what", "version", "serial", "at", ...}``."""
 
     def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
-        """Tell the history something about the live snapshot, if ``epoch`` owns the model; the pointer stays.
+        """Add a remark about the live snapshot to the history, if ``epoch`` owns the model. The pointer stays.
 
-        ALREADY if nothing is live yet: there is nothing to tell of. Raises StoreLost as ``save`` does.
+        ALREADY if nothing is live yet. Raises StoreLost as ``save`` does.
         """
 
     def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
@@ -225,4 +225,4 @@ class SnapshotStore(Protocol):
 
 
 class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):
-    """Where learning resumes from, and where nodes serve from, in one place: what every backend offers."""
+    """A whole store: checkpoints, marks and snapshots in one place. Every backend offers all of it."""

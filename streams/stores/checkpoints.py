@@ -1,4 +1,4 @@
-"""What all stores do alike with checkpoints: who owns a model, what replaces what, which bytes are sound."""
+"""Rules about checkpoints that all stores share: who owns a model, what replaces what, which are sound."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Saved(NamedTuple):
-    """What orders checkpoints: partition, offset in it, and sha256 of the bytes."""
+    """The position and digest of a checkpoint: partition, offset in it, and SHA-256 of the bytes."""
 
     home: tuple[str, int]
     next: int
@@ -27,7 +27,7 @@ class Saved(NamedTuple):
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, data: bytes) -> Saved:
-        """That of a checkpoint and its bytes."""
+        """The position and digest of a checkpoint with these bytes."""
         return cls(checkpoint.home, checkpoint.next, hashlib.sha256(data).hexdigest())
 
     @property
@@ -36,7 +36,7 @@ class Saved(NamedTuple):
         return ModelPosition(Partition(*self.home), self.next)
 
     def replaces(self, stored: Saved | None, back: bool = False) -> Written:
-        """Whether this one may take the place of the kept one; another home is neither ahead nor behind."""
+        """Whether this checkpoint may replace the stored one. Positions on different partitions have no order."""
         if stored == self:
             return Written.ALREADY
         behind = stored is not None and stored.home == self.home and self.next < stored.next
@@ -44,7 +44,7 @@ class Saved(NamedTuple):
 
 
 def placed_elsewhere(assumed: Placement | None, recorded: Placement | None) -> bool:
-    """Whether models are placed otherwise than a writer assumes. A store that records nothing says nothing."""
+    """Whether the recorded placement differs from the one that a writer assumes; False if none is recorded."""
     return None not in (assumed, recorded) and assumed != recorded
 
 
@@ -92,14 +92,14 @@ def read_checkpoint(model: str, data: bytes, where: str, quiet: bool = False) ->
 
 
 def none_valid(model: str, where: str) -> CorruptError:
-    """There are checkpoints, and each is damaged."""
+    """The error for a model whose checkpoints are all damaged."""
     return CorruptError(
         f"model {model!r}: no checkpoint that {where} keeps can be read, all are damaged: {_how_to_mend(model)}"
     )
 
 
 def none_left(model: str, where: str) -> CorruptError:
-    """A checkpoint was saved, and there is none."""
+    """The error for a model whose checkpoints have disappeared."""
     return CorruptError(
         f"model {model!r}: {where} has no checkpoint of it, although one was saved: something else removed it, perhaps "
         f"a server that evicts (see omdml doctor): {_how_to_mend(model)}"
@@ -114,7 +114,7 @@ def _how_to_mend(model: str) -> str:
 
 
 def store_lost(model: str, where: str) -> StoreLost:
-    """An owner comes back and nobody knows it."""
+    """The error for a write by an owner that the store has no record of."""
     return StoreLost(
         f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed. If the model "
         "was deleted meanwhile, nothing else is lost: start this again. If the store was emptied, restore a backup, or "

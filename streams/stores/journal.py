@@ -67,7 +67,7 @@ class Journal(Protocol):
         """The last entry and its number; ``(0, None)`` if there is none."""
 
     def newest(self) -> Entry | None:
-        """The last entry that brought a snapshot."""
+        """The last entry that added a snapshot."""
 
     def entries(self) -> list[tuple[int, Entry]]:
         """All that were not dropped, oldest first."""
@@ -76,7 +76,7 @@ class Journal(Protocol):
         """Add an entry; False, and nothing done, where ``number`` was taken, or ``epoch`` is gone, meanwhile."""
 
     def drop_entries(self, numbers: Iterable[int]) -> None:
-        """Keep these entries no longer; never the last one."""
+        """Drop these entries, but never the last one."""
 
     def write(self, key: SnapshotKey, data: bytes) -> None:
         """Keep the bytes of a snapshot."""
@@ -85,7 +85,7 @@ class Journal(Protocol):
         """The bytes of a snapshot; None if they are not kept."""
 
     def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
-        """Keep the bytes of these snapshots no longer."""
+        """Drop the bytes of these snapshots."""
 
 
 def publication(
@@ -116,7 +116,7 @@ def move(live: Pointer | None, target: Entry, why: Why, *, pin: bool, at: float,
 
 
 def note(live: Pointer, what: str, reason: str, at: float) -> Entry:
-    """The entry that tells something about what is live."""
+    """The entry of a remark about the live snapshot."""
     return entry(what, (live.version, live.digest), live.epoch, at, live, reason)
 
 
@@ -145,7 +145,7 @@ def entry(
 
 
 def kind_of_move(live: Pointer | None, version: int, pin: bool) -> str:
-    """What the history calls it when the pointer goes to ``version``."""
+    """The history's word for a move of the pointer to ``version``."""
     if live and version < live.version:
         return "rolled back"
     if pin:
@@ -154,7 +154,7 @@ def kind_of_move(live: Pointer | None, version: int, pin: bool) -> str:
 
 
 def newest_publication(entries: Iterable[Entry], version: int | None = None) -> Entry | None:
-    """The last entry, among these in order, that brought a snapshot (of ``version``)."""
+    """The last of these entries, in order, that added a snapshot (of ``version``)."""
     newest = None
     for candidate in entries:
         if candidate.what in PUBLICATIONS and version in (None, candidate.version):

@@ -41,7 +41,7 @@ class JournaledSnapshots(ABC):
 
     @abstractmethod
     def owner(self, model: str) -> str | None:
-        """The epoch that owns the model; None if nobody claimed it."""
+        """The epoch of the model's owner; None if the model was never claimed."""
 
     @abstractmethod
     def journal(self, model: str) -> Journal:
@@ -110,7 +110,7 @@ class JournaledSnapshots(ABC):
         return [entry.as_history() for _, entry in self.journal(model).entries()]
 
     def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
-        """Tell the history something about the live snapshot."""
+        """Add a remark about the live snapshot to the history."""
         book = self.journal(model)
         for _ in range(ATTEMPTS):
             if self.owner_of(model) != epoch:
@@ -139,7 +139,7 @@ class JournaledSnapshots(ABC):
         raise self._too_busy(model)
 
     def owner_of(self, model: str) -> str:
-        """The epoch that owns the model; raises StoreLost if nobody claimed it."""
+        """The epoch of the model's owner. Raises StoreLost if the store knows no owner."""
         owner = self.owner(model)
         if owner is None:
             raise store_lost(model, str(self))

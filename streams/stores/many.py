@@ -1,4 +1,4 @@
-"""One call of a store for many models: each model is answered for itself, with what its own call would have raised."""
+"""One call of a store for many models: the answer has one result for each model, or the error that it met."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class MemoryModel:
             return self._last, self._journal.get(self._last)
 
     def newest(self) -> Entry | None:
-        """The last entry that brought a snapshot."""
+        """The last entry that added a snapshot."""
         return newest_publication(entry for _, entry in self.entries())
 
     def entries(self) -> list[tuple[int, Entry]]:
@@ -186,7 +186,7 @@ class MemoryStore(JournaledSnapshots):
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live."""
+        """The placement of a log's models; None before the first worker recorded it."""
         return self._placements.get(topic_id)
 
     def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:

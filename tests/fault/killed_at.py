@@ -12,12 +12,14 @@ from omdml.streams.files.source import FileSource
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.routing.transaction import KafkaTransactions
 from omdml.streams.letters import DeadLetters
+from omdml.streams.stores.folder import checkpoints as folder_checkpoints
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.cli import main
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.partition.watermark import Mark
+from omdml.workers.operate.history.model import HistoryModel
 
 STEPS = {
     "start": [(Mark, "start")],
@@ -37,6 +39,15 @@ ROUTE_STEPS = {
     "offsets": [(KafkaTransactions, "send_offsets")],
     "committed": [(KafkaTransactions, "commit")],
 }
+# Those of ``omdml bootstrap`` (workers/operate/history/bootstrap.py); "written" lies inside "saved".
+BOOTSTRAP_STEPS = {
+    "summed": [(HistoryModel, "decide")],
+    "claimed": [(DirectoryStore, "claim")],
+    "buried": [(DeadLetters, "flush")],
+    "written": [(folder_checkpoints, "put")],
+    "saved": [(DirectoryStore, "save")],
+    "published": [(DirectoryStore, "publish")],
+}
 
 
 def kill_after(step: str, times: int) -> None:
@@ -54,7 +65,7 @@ def kill_after(step: str, times: int) -> None:
 
         return wrapped
 
-    for owner, name in (STEPS | ROUTE_STEPS)[step]:
+    for owner, name in (STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS)[step]:
         setattr(owner, name, counted(getattr(owner, name)))
 
 

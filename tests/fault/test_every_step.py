@@ -17,8 +17,9 @@ from tests.fault.chaos.clocks import scraped
 from tests.fault.killed_at import STEPS
 from tests.fault.twin import learned_bytes
 from tests.support.deep import deep_after
+from tests.support.forks import ForkedProcess
 from tests.support.oracle import GUARD_EVERY, STRAY, Oracle, Placement, Step, drawn
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.processes import free_port, wait_for
 from tests.support.records import (
     checkpoints_in_folder,
     checkpoints_in_redis,
@@ -77,7 +78,7 @@ class Place:
         """A worker, which may kill itself."""
         command = ("worker", "--config", str(self.file(number)))
         module, name = ("tests.fault.killed_at", "killed") if killed_at else ("omdml.workers.cli", "worker")
-        return Process(self.folder, *map(str, killed_at), *command, name=f"{name}-{number}", module=module)
+        return ForkedProcess(self.folder, *map(str, killed_at), *command, name=f"{name}-{number}", module=module)
 
     def workers(self, *killed_at):
         """All workers."""

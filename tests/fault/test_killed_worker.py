@@ -14,7 +14,8 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
 from tests.fault.asking import Asker, version_served
 from tests.fault.load import Load
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.worlds import catalogue, learned_of
 
 # `make chaos` kills a hundred times.
@@ -46,8 +47,8 @@ def place(request, tmp_path):
 
 def test_kills_under_load_change_nothing_and_a_node_answers_throughout(place, tmp_path):
     path, url, sink, items, port = place
-    chance, worker = random.Random(7), Process(tmp_path, "worker", "--config", str(path), name="worker")
-    node = Process(tmp_path, "node", "--config", str(path), name="node")
+    chance, worker = random.Random(7), ForkedProcess(tmp_path, "worker", "--config", str(path), name="worker")
+    node = ForkedProcess(tmp_path, "node", "--config", str(path), name="node")
     wait_for(lambda: version_served(port) is not None, "an answer of the node", 60, node)
     load, asker = Load(sink), Asker(port)
     try:
@@ -57,7 +58,7 @@ def test_kills_under_load_change_nothing_and_a_node_answers_throughout(place, tm
             # The kill comes at any moment, not only right after a publication.
             time.sleep(chance.uniform(0, 0.7))
             worker.kill()
-            worker = Process(tmp_path, "worker", "--config", str(path), name="worker")
+            worker = ForkedProcess(tmp_path, "worker", "--config", str(path), name="worker")
         load.end()
         # The version of this one is live only when all before it are learned again.
         total = load.send_one()

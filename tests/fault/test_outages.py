@@ -14,7 +14,8 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
 from tests.fault.asking import version_served
 from tests.fault.load import Load
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.worlds import catalogue, learned_of
 
 # Longer than the session timeout of a worker, and than the answer that a client waits for.
@@ -36,8 +37,8 @@ class Service:
         )
         self.store = open_store(valkey.url)
         self.sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=topic, delivery_s=240)
-        self.worker = Process(folder, "worker", "--config", str(path), name="worker")
-        self.node = Process(folder, "node", "--config", str(path), name="node")
+        self.worker = ForkedProcess(folder, "worker", "--config", str(path), name="worker")
+        self.node = ForkedProcess(folder, "node", "--config", str(path), name="node")
         wait_for(lambda: self.served() is not None, "an answer of the node", 60, self.node)
 
     def served(self):

@@ -15,6 +15,7 @@ from omdml.streams.stores.opening import open_store
 from omdml.workers.configuration.loading import load
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_letters_to_read
+from tests.support.forks import ForkedProcess
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events
 
@@ -57,9 +58,9 @@ def test_a_batch_that_expands_costs_little_memory_and_stops_nothing(reader, kafk
             sink.send(event, "shop")
         sink.flush()
 
-    processes = [Process(tmp_path, "worker", "--config", str(path), name="worker")]
+    processes = [ForkedProcess(tmp_path, "worker", "--config", str(path), name="worker")]
     if reader == "route":
-        processes.append(Process(tmp_path, "route", "--from", clicks, "--config", str(path), name="route"))
+        processes.append(ForkedProcess(tmp_path, "route", "--from", clicks, "--config", str(path), name="route"))
     try:
         send(0)
         wait_for(

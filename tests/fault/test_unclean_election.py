@@ -12,7 +12,8 @@ from omdml.streams.kafka.extents import extents
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
-from tests.support.processes import Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events, triplets
 
 pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster")]
@@ -45,7 +46,7 @@ class Place:
         sink.close()
 
     def worker(self, *options):
-        return Process(self.folder, "worker", "--config", str(self.path), *options, name="worker")
+        return ForkedProcess(self.folder, "worker", "--config", str(self.path), *options, name="worker")
 
     def learns(self, version, worker):
         """Return when the checkpoint has this version."""

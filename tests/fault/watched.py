@@ -13,7 +13,8 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from tests.fault.asking import version_served
 from tests.fault.load import MOST, Load
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.prometheus import Prometheus
 from tests.support.worlds import catalogue, triplets
 
@@ -92,7 +93,7 @@ class Watched:
         path = self.folder / f"{name}.toml"
         path.write_text(text)
         self.jobs[f"omdml-{command}"].append(port)
-        process = Process(self.folder, command, "--config", str(path), name=name)
+        process = ForkedProcess(self.folder, command, "--config", str(path), name=name)
         self.ends.append(process.close)
         return process
 

@@ -13,7 +13,7 @@ import pytest
 DEEP = os.environ.get("DEEP", "") not in ("", "0")
 deep = pytest.mark.deep
 # One example in so many is drawn by default, and at least so many.
-SHARE, FEWEST = 5, 5
+SHARE, FEWEST = 10, 5
 
 
 def examples(count: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from omdml.streams.protocols.store import Pointer
 from omdml.streams.stores.folder.store import DirectoryStore
+from tests.support.forks import ForkedProcess
 from tests.support.processes import Process, free_port
 from tests.support.shops import Shop
 
@@ -36,7 +37,7 @@ def start_node(folder: Path, name: str = "omdml") -> tuple[Process, int]:
     """A node of the shop in this folder, and its port; it is not ready yet."""
     port = free_port()
     (folder / f"{name}.toml").write_text(CONFIGURATION.format(port=port))
-    return Process(folder, "node", "--config", f"{name}.toml", name=name), port
+    return ForkedProcess(folder, "node", "--config", f"{name}.toml", name=name), port
 
 
 def metric_value(node, name, **labels):

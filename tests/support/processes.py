@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from deploy.local.ports import free_port
 
@@ -27,6 +28,17 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+class Child(Protocol):
+    """What is asked of a process that was started, as of :class:`subprocess.Popen`."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+    def send_signal(self, sig: int) -> None: ...
+
+
 class Process:
     """An ``omdml`` command, its output in a file; it ends at the latest with the test run."""
 
@@ -41,7 +53,10 @@ class Process:
         self.output = folder / f"{name}.log"
         self._file = self.output.open("ab")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})}
-        self._child = subprocess.Popen(
+        self._child = self._start(folder, module, arguments, environment)
+
+    def _start(self, folder: Path, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Child:
+        return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=folder, env=environment, stdout=self._file, stderr=subprocess.STDOUT,
             preexec_fn=die_with_parent,

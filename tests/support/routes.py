@@ -9,7 +9,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from omdml.feedback import Triplet, decode, encode
 from omdml.streams.partitioners import PARTITIONERS
-from tests.support.processes import Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import wait_for
 
 PARTITIONS = 4
 MODELS = 7
@@ -93,7 +94,7 @@ class Route:
         file.write_text(configured + f'member = "{name}"\n' if member else configured)
         arguments = (*map(str, killed_at), "route", "--from", self.origin, "--config", file.name, *options)
         self._started += 1
-        return Process(self.folder, *arguments, name=f"{name}-{self._started}", module=module)
+        return ForkedProcess(self.folder, *arguments, name=f"{name}-{self._started}", module=module)
 
     def stop(self, *routers):
         """End routers once they listen to signals; answers their exit codes."""

@@ -8,9 +8,10 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 
-from deploy.local import KafkaCluster, KafkaServer, RedisServer, Server, ServiceError, ValkeyServer
+from deploy.local import KafkaCluster, KafkaServer, PostgresServer, RedisServer, Server, ServiceError, ValkeyServer
 
 # What the conftest.py of tests with servers take over.
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "kafka",
     "kafka_cluster",
     "new_topic",
+    "postgres",
+    "postgres_of_session",
     "redis_of_session",
     "redis_server",
     "redis_url",
@@ -79,6 +82,21 @@ def valkey_server(valkey_of_session: ValkeyServer) -> ValkeyServer:
     """A Valkey (a ValkeyServer), without a key in it."""
     valkey_of_session.flush()
     return valkey_of_session
+
+
+@pytest.fixture(scope="session")
+def postgres_of_session() -> Iterator[Server | KafkaCluster]:
+    yield from _serve(PostgresServer())
+
+
+@pytest.fixture
+def postgres(postgres_of_session: PostgresServer) -> PostgresServer:
+    """A PostgreSQL that has pgvector (a PostgresServer), without a table or extension in it."""
+    with psycopg.connect(postgres_of_session.url, autocommit=True) as database:
+        database.execute("DROP EXTENSION IF EXISTS vector CASCADE")
+        database.execute("DROP SCHEMA public CASCADE")
+        database.execute("CREATE SCHEMA public")
+    return postgres_of_session
 
 
 @pytest.fixture(params=["redis_server", "valkey_server"])

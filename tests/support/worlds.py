@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import inspect
 import itertools
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -50,13 +54,28 @@ def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def catalogue(folder, seed: int = 0, mapped: bool = False) -> MappedCatalogue:
-    """These items as a catalogue: ids ``i0`` to ``i119``, and sets of two of one label each, ``s0`` to ``s119``."""
+    """These items as a catalogue: ids ``i0`` to ``i119``, and sets of two of one label each, ``s0`` to ``s119``.
+
+    Each of them is built once in a process, and copied from then on: the same items always give the same files.
+    """
+    if not Path(folder).exists():
+        shutil.copytree(_built(seed, mapped), folder)
+    return MappedCatalogue(folder)
+
+
+@cache
+def _built(seed: int, mapped: bool) -> Path:
+    """The folder of the one that is copied, which is removed with this process."""
+    place = tempfile.TemporaryDirectory(prefix="omdml-catalogue-")
+    atexit.register(place.cleanup)
     features, labels = items(seed)
     sets = {}
     for label in range(4):
         rows = np.flatnonzero(labels == label)
         sets |= {f"s{row}": [f"i{row}", f"i{other}"] for row, other in zip(rows, np.roll(rows, 1), strict=True)}
-    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)], sets=sets, mapped=mapped)
+    target = Path(place.name) / "items"
+    build_catalogue(target, features, ids=[f"i{row}" for row in range(ITEMS)], sets=sets, mapped=mapped)
+    return target
 
 
 def triplets(count: int, seed: int = 0) -> np.ndarray:

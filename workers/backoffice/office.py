@@ -116,7 +116,7 @@ class BackOffice:
         self._end()
 
     def _end(self) -> int:
-        """End the process, if it has not ended by itself; answers its exit code, 0 if it ended in peace."""
+        """End the process, if it has not ended by itself; returns its exit code, 0 if it ended in peace."""
         pipe, process, self._pipe, self._process = self._pipe, self._process, None, None
         if pipe:
             pipe.close()

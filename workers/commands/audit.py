@@ -24,7 +24,7 @@ COLUMNS = ("model", "events at home", "learned", "held out", "repeated", "letter
 
 
 def run(configuration: Configuration) -> bool:
-    """Audit an installation; answers whether everything adds up. Raises SourceError, StoreError."""
+    """Audit an installation; returns whether everything adds up. Raises SourceError, StoreError."""
     console, store = Console(), open_stores(configuration)
     log = open_bystander(configuration.log)
     partitions = [Partition(log.topic_id, number) for number in range(log.partitions)]

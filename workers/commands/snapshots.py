@@ -1,4 +1,4 @@
-"""``omdml history``, ``inspect``, ``diff``, ``rollback``, ``pin``, ``unpin``, ``export``: versions, live and past."""
+"""``omdml history``, ``inspect``, ``diff``, ``rollback``, ``pin``, ``unpin``: versions, live and past."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import getpass
 import json
 import os
 import time
-from collections.abc import Callable
 from os.path import isfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,10 +17,8 @@ from omdml.workers.configuration.wording import when
 
 if TYPE_CHECKING:
     from omdml.snapshot import Snapshot
-    from omdml.streams.protocols.catalogue import Catalogue
     from omdml.streams.protocols.store import Pointer, Store, Why
     from omdml.workers.configuration import config
-    from omdml.workers.operate.export.manifest import Format
     from omdml.workers.versions.targets import Kind
 
 
@@ -39,7 +35,7 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
 
 
 def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
-    """The model's catalogue as it is now; None, with a sentence for the operator, if that cannot be told here."""
+    """The model's catalogue as it is now; None, with a sentence for the operator, if it cannot be opened here."""
     from omdml.workers.versions.serving import catalogue_kinds
 
     why = "no configured model covers this name"
@@ -48,30 +44,8 @@ def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
             return kind
     except CatalogueError as error:
         why = str(error)
-    say(f"whether nodes can serve a version cannot be told here: {why}", err=True)
+    say(f"cannot check here whether nodes can serve a version: {why}", err=True)
     return None
-
-
-def items_now(configuration: config.Configuration, model: str) -> Callable[[], Catalogue]:
-    """Answers the model's catalogue with the items added since, or the one that took its place.
-
-    Raises ConfigurationError if no configured model covers the name; what it returns raises CatalogueError.
-    """
-    from omdml.workers.wiring.models import open_specs
-
-    if configuration.match(model) is None:
-        raise ConfigurationError(f"no configured model covers {model!r}: add it to [models]")
-    opened = open_specs(configuration).of(model).catalogue
-
-    def now() -> Catalogue:
-        nonlocal opened
-        try:
-            opened.refresh()
-        except CatalogueError:
-            opened = open_specs(configuration).of(model).catalogue
-        return opened
-
-    return now
 
 
 def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snapshot]:
@@ -213,7 +187,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
         print_table((weighed(new.metric), "weight before", "after"), moved)
     spec = open_specs(configuration).find(model) if configuration.match(model) else None
     if spec is None:
-        say("no configured catalogue: whose neighbours changed cannot be told")
+        say("no configured catalogue: cannot show whose neighbours changed")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
             shares = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
@@ -280,50 +254,4 @@ def unpin(configuration: config.Configuration, model: str, reason: str) -> None:
     say(f"{model}: {was}version {pointer.version:,} is live, and what is learned follows")
 
 
-@click.command()
-@click.argument("model")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--format", "kind", type=click.Choice(["npy", "parquet"]), default="npy", show_default=True)
-@click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
-@click.option("--task", help="In whose sense, if the model has tasks.")
-@click.option("--follow", is_flag=True, help="Go on with what DIR holds, and follow new versions until a signal comes.")
-@click.option(
-    "--moved",
-    default=0.01,
-    show_default=True,
-    type=click.FloatRange(0, 1),
-    help="With --follow: write items that moved further than this share of the items' spread.",
-)
-@stored
-def export(configuration: config.Configuration, model: str, folder: Path, kind: Format, **options: Any) -> None:
-    """Write MODEL's items as vectors whose Euclidean distances are the learned ones, and their attributes, into DIR.
-
-    The parts in DIR are named by its manifest.json, which is replaced as the last step: readers never see half of a
-    version. deploy/EXPORT.md says how to read them."""
-    import threading
-
-    from omdml.workers.configuration import process
-    from omdml.workers.node.attributes.layers import ChangedAttributes
-    from omdml.workers.operate.export.exporter import Exporter, Options, in_words
-    from omdml.workers.wiring.node import attributes_of
-
-    if options["follow"] and options["version"] is not None:
-        raise ConfigurationError("--follow takes what is live: leave out --version")
-    asked = Options(model, options["task"], kind, options["moved"], options["version"], options["follow"])
-    store, table = open_known(configuration, model), attributes_of(configuration)
-    items, changed = items_now(configuration, model), ChangedAttributes()
-    exporter = Exporter(folder, asked, store, items, lambda: changed.over(table(model), items()))
-    with exporter.held():
-        if not options["follow"]:
-            written = exporter.step()
-            assert written is not None
-            say(f"{folder}: {in_words(written)}")
-            return
-        stop = threading.Event()
-        process.on_signals(stop.set)
-        if found := exporter.resume():
-            say(f"{folder}: goes on from version {found.version:,}, serial {found.serial}")
-        exporter.follow(stop, lambda text: say(f"{folder}: {text}"))
-
-
-COMMANDS = (history, inspect, diff, rollback, pin, unpin, export)
+COMMANDS = (history, inspect, diff, rollback, pin, unpin)

@@ -188,7 +188,7 @@ class LoggingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whom a worker tells of what needs an operator, and how many seconds of silence of theirs it bears."""
+    """The webhook that a worker calls if something needs an operator, and the timeout of a call in seconds."""
 
     url: str = ""
     timeout_s: float = 5.0

@@ -20,7 +20,7 @@ STRUCTS = {"log": "KafkaLog", "store": "StoreConfig", "node": "NodeConfig", "web
 
 
 def schema() -> dict[str, Any]:
-    """What a file may hold, as far as that can be said without a look at catalogues or at several options together."""
+    """The JSON schema of a configuration file. Rules about catalogues, or about several options, are not in it."""
     document = msgspec.json.schema(Configuration)
     parts = document["$defs"]
     # A section [log] that names no kind is a log in files.

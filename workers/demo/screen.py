@@ -25,7 +25,7 @@ class Figures:
     Attributes
     ----------
     measure
-        Name of what ``before`` and ``now`` are, of held-out queries.
+        The name of the measure that ``before`` and ``now`` hold, over the held-out queries.
     measured
         Comparisons that had been sent when ``now`` was measured: measuring takes a while.
     version

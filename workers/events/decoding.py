@@ -1,4 +1,4 @@
-"""Records become comparisons: decode each event, find its model, name the items of its comparisons."""
+"""From records to comparisons: decode each event, find its model, name the items of its comparisons."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Batch:
 
     @property
     def ahead(self) -> int:
-        """How many events said that they happened later than they were logged, by clocks that cannot both be right."""
+        """How many events claim a time well after they were logged, so that one of the two clocks is wrong."""
         pairs = zip(self.events, self.times, strict=True)
         return sum(logged is not None and (event.at or 0.0) > logged + CLOCKS_DIFFER_S for event, logged in pairs)
 
@@ -190,7 +190,7 @@ def piece(records: Sequence[Record]) -> int:
 
 
 def kind_of(record: Record) -> str:
-    """What kind of feedback a refused event is; ``unknown`` if it does not decode."""
+    """The kind of feedback of a refused event; ``unknown`` if it cannot be decoded."""
     try:
         event = decode(record.value, content_type(record.headers) if record.headers else JSON)
     except FeedbackError:

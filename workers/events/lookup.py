@@ -1,4 +1,4 @@
-"""Ids that events name become what a learner takes: rows of a table, and what else their comparisons bring."""
+"""From the ids in events to the input of a learner: rows of a table, and the other columns of comparisons."""
 
 from __future__ import annotations
 

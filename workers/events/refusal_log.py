@@ -1,4 +1,4 @@
-"""What the log says of dead letters: one line a minute at most, with their number by reason."""
+"""The log line about dead letters: at most one a minute, with their number by reason."""
 
 from __future__ import annotations
 

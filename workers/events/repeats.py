@@ -28,7 +28,7 @@ Hashes = Sequence[int | None]
 
 
 class Part(NamedTuple):
-    """Events in order, none of which repeats an earlier one."""
+    """Events in order, without repeats of earlier ones."""
 
     batch: Batch
     hashes: Hashes

@@ -85,7 +85,7 @@ class Stretches:
             self._stretches = [*self._stretches[-EARLIER:], _Stretch(Stretch(str(home), offset, offset))]
 
     def end(self, offset: int) -> None:
-        """Everything below this offset was taken."""
+        """Note that everything below this offset was taken."""
         self._stretches[-1].until = offset
         self.shrink()
 
@@ -179,7 +179,7 @@ class _Stretch:
         return np.where(self._refused < 0, -1 - self._refused, self._refused)
 
     def cut(self, offset: int) -> None:
-        """What lies from there on is not taken."""
+        """Note that nothing from this offset on was taken."""
         if offset < self.until:
             self.until, self.since = offset, min(self.since, offset)
             self._refused = self._refused[self._offsets < offset]

@@ -113,7 +113,7 @@ def send_numbered(
 
 
 def broken_off(name: str, sure: int, number: int) -> str:
-    """What to do with the rest of an input: up to which line it is in the log for certain, and may be."""
+    """A message about an interrupted input: up to which line it is certainly in the log, and up to which it may be."""
     return (
         f"{name} was sent up to line {sure} for certain, and of what follows perhaps some, up to line {number}: go on "
         f'at line {sure + 1} (tail -n +{sure + 1}). What is sent twice is learned twice, unless it has an "id"'

@@ -1,4 +1,4 @@
-"""What interrupts a partition, beside errors that end the worker: the loop knows how to go on."""
+"""Interruptions of a partition from which the worker's loop can continue; other errors end the worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from omdml.streams.protocols.log import Partition
 
 
 class StoreChanged(StoreError):
-    """The store may have forgotten what was saved: nothing is known to be kept but what it says now."""
+    """The store may have forgotten saves. Only what it holds now is certain."""
 
 
 class Rewind(Exception):

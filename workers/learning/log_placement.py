@@ -20,7 +20,7 @@ class LogPlacement:
         self._told_of_added = False
 
     def read(self, topic_id: str) -> Placement:
-        """Where the models of a log live; the first worker records it. Raises ConfigurationError, StoreError."""
+        """The placement of a log's models, which the first worker records. Raises ConfigurationError, StoreError."""
         store, source = self.services.store, self.services.source
         placement = store.placement(topic_id)
         if placement is None:
@@ -37,7 +37,7 @@ class LogPlacement:
         return placement
 
     def look_for_added(self) -> None:
-        """Say so when the log has partitions that models do not live on."""
+        """Log a warning if the log has partitions that no models live on."""
         count = self._last.count if self._last else self.services.source.partitions
         unread = self.services.source.partitions - count
         self.services.metrics.unread.set(unread)
@@ -48,7 +48,7 @@ class LogPlacement:
 
 
 def added(count: int) -> str:
-    """What partitions beyond those that models live on mean, and what to do."""
+    """A message about partitions that no models live on, with what to do."""
     return (
         f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the senders "
         "and the workers, then omdml topics rehome"

@@ -1,4 +1,4 @@
-"""How far a worker is behind the log, and since when, and what of it is not saved."""
+"""How far a worker is behind the log, since when, and how much is not saved."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SINGLE = {
     "version": "Comparisons learned",
     "published_version": "Comparisons that the newest publication had learned, -1 before this owner's first",
     "mistake_ratio": "Share of mistakes among the last thousand comparisons or so",
-    "withheld": "1 if the guard keeps what was learned from going live",
+    "withheld": "1 if the guard withholds the newest version",
     "guard_margin": "Mean gain in margins over the reference, at the last look",
-    "guard_doubt": "How far off the margin may be",
-    "unsaved_seconds": "For how long something has been in no checkpoint, 0 if all is saved",
+    "guard_doubt": "Margin of error of the mean gain",
+    "unsaved_seconds": "Age of the oldest unsaved change, 0 if everything is saved",
     "resident_bytes": "Bytes in memory",
-    "partition": "Number of the partition that it lives on",
+    "partition": "Number of the model's home partition",
 }
 
 
@@ -64,7 +64,7 @@ class Arrivals:
 
 
 class Measures:
-    """Looks at the log and at partitions, and tells the metrics."""
+    """Measures the log and the partitions, and sets the metrics."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -78,7 +78,7 @@ class Measures:
         self._services.metrics.last_turn.set(time.time())
 
     def condition(self, stopping: bool, partitions: int) -> Condition:
-        """How the worker is; asked from any thread."""
+        """The condition of the worker. Any thread may call this."""
         idle = 0.0 if self._turned_at is None else time.monotonic() - self._turned_at
         alive, away = idle < STUCK_AFTER_S, list(self._away)
         if self._turned_at is None:
@@ -96,7 +96,7 @@ class Measures:
         return Condition(started, alive, ready, stopping, status)
 
     def tell_behind(self, waiting: Mapping[Partition, list[Record]]) -> None:
-        """Say how far each partition is behind; ``waiting`` are records that were polled and not taken."""
+        """Set how far each partition is behind. ``waiting`` are records that were polled and not taken."""
         source, metrics = self._services.source, self._services.metrics
         for partition, (position, end) in source.progress().items():
             logged_at = None
@@ -106,7 +106,7 @@ class Measures:
             metrics.behind(partition, source.backlog(position, end), seen_at if logged_at is None else logged_at)
 
     def tell_unsaved(self, partitions: Mapping[Partition, OwnedPartition]) -> None:
-        """Say since when something is in no checkpoint, and what of memory and of the byte rate is left."""
+        """Set the age of the oldest unsaved change, and how much memory and byte rate is left."""
         services = self._services
         # The first of each partition is the oldest.
         unsaved = [next(iter(owned.models.unsaved.values())) for owned in partitions.values() if owned.models.unsaved]
@@ -115,7 +115,7 @@ class Measures:
         services.metrics.owned.set(len(partitions))
 
     def single_models(self, partitions: Iterable[OwnedPartition]) -> dict[str, Told]:
-        """The models in memory by name, and how each is told of; asked from any thread."""
+        """The models in memory by name, and how to measure each. Any thread may call this."""
         return {
             name: partial(self._single, owned, model)
             for owned in partitions
@@ -138,7 +138,7 @@ class Measures:
         return counts
 
     def tell_waiting(self, error: OmdmlError | None) -> None:
-        """Say what learning waits for, by what a turn ended with."""
+        """Set what learning waits for, from the outcome of a turn."""
         if error is None:
             away = ["log"] if self._services.source.away else []
         elif isinstance(error, LettersAway):

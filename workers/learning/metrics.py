@@ -71,59 +71,65 @@ class WorkerMetrics:
         self.events = counter("events_total", "Events taken from the log", "model", "kind", "outcome")
         at_zero(self.events, models.all(), KINDS.values(), OUTCOMES)
         at_zero(self.events, [UNKNOWN], [UNKNOWN, *KINDS.values()], ["refused"])
-        self.ahead = of_models("events_ahead_total: Events that said they happened after they were logged")
+        self.ahead = of_models("events_ahead_total: Events that claim to have happened after they were logged")
         self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
         at_zero(self.letters, REASONS)
         self.lag = gauge(f"lag_{lag_unit}", f"{lag_unit.capitalize()} between what was taken and the end", "partition")
         self.lag_seconds = gauge("lag_seconds", "Age of the oldest record not taken, 0 if there is none", "partition")
-        self.last_event = gauge("last_event_timestamp_seconds", "When the last record taken was logged", "partition")
+        self.last_event = gauge("last_event_timestamp_seconds", "When the newest taken record was logged", "partition")
         self.owned = gauge("owned_partitions", "Partitions that this worker reads", "topic").labels(topic)
         self.homes = gauge("topic_partitions", "Partitions that models live on, of all workers", "topic").labels(topic)
-        self.unread = gauge("unread_partitions", "Partitions added to the topic that nobody reads")
+        self.unread = gauge("unread_partitions", "Partitions added to the topic that no worker reads")
         self.rebalances = at_zero(
-            counter("rebalances_total", "Partitions that came or went", "kind"), ["assigned", "revoked", "lost"]
+            counter("rebalances_total", "Partitions assigned or lost", "kind"), ["assigned", "revoked", "lost"]
         )
         # What is learned
         self.comparisons = of_models("comparisons_total: Comparisons learned")
-        self.mistakes = of_models("mistakes_total: Comparisons the metric had the wrong way round")
+        self.mistakes = of_models("mistakes_total: Comparisons that the metric ordered wrongly")
         self.updates = of_models("updates_total: Comparisons that changed the metric")
-        self.drift = of_models("drift_alarms_total: Alarms that mistakes became more frequent")
-        self.learn_seconds = at_zero(seconds("learn", "Looking up and learning one batch", FAST, "model"), models.all())
-        self.hedge_loss = gauge("hedge_loss", "Loss of what Hedge weighs, modalities or experts", "model")
-        self.hedge_loss_bound = gauge("hedge_loss_bound", "What hedge_loss can at most be", "model")
+        self.drift = of_models("drift_alarms_total: Alarms about mistakes that became more frequent")
+        self.learn_seconds = at_zero(
+            seconds("learn", "Seconds to look up and learn one batch", FAST, "model"), models.all()
+        )
+        self.hedge_loss = gauge("hedge_loss", "Loss of each modality or expert that Hedge weighs", "model")
+        self.hedge_loss_bound = gauge("hedge_loss_bound", "Upper bound of hedge_loss", "model")
         self.weight = gauge("modality_weight", "Weight of a modality", "model", "modality")
         self.version = gauge("learned_version", "Comparisons that the published metric has learned", "model")
         # What goes out
-        self.publications = counter("publications_total", "Snapshots brought to the store", "outcome")
+        self.publications = counter("publications_total", "Snapshots written to the store", "outcome")
         at_zero(self.publications, [Written.STORED.value, Written.ALREADY.value, HELD, TAKEN_BACK])
         self.decisions = counter(
-            "guard_decisions_total", "Decisions whether a version may go live", "model", "decision", "reason"
+            "guard_decisions_total", "Decisions about whether a version may go live", "model", "decision", "reason"
         )
         at_zero(self.decisions, models.all(), ["live"], ["ok"])
         at_zero(self.decisions, models.all(), [HELD], WHY)
         self.margin = gauge("guard_margin", "Mean gain in margins over the reference, at the last look", "model")
-        self.doubt = gauge("guard_doubt", "How far off guard_margin may be", "model")
+        self.doubt = gauge("guard_doubt", "Margin of error of guard_margin", "model")
         self.held = at_zero(
-            gauge("models_held", "Models whose newest metric the guard keeps from going live", "model"), models.all()
+            gauge("models_held", "Models whose newest version the guard withholds", "model"), models.all()
         )
         self.held_since = at_zero(
-            gauge("held_since_timestamp_seconds", "Since when a model of this label is held, 0 if none is", "model"),
+            gauge(
+                "held_since_timestamp_seconds",
+                "When a version of a model with this label was first withheld, 0 if none is",
+                "model",
+            ),
             models.all(),
         )
-        self.publish_seconds = seconds("publish", "Publication of one snapshot", STORE)
-        self.checkpoint_seconds = seconds("checkpoint", "Saving of one checkpoint", STORE)
-        self.checkpoint_bytes = counter("checkpoint_bytes_total", "Bytes of learners saved")
-        self.allowance = gauge("save_allowance_bytes", "Bytes that may be saved now, below 0 if more were")
+        self.publish_seconds = seconds("publish", "Seconds to publish one snapshot", STORE)
+        self.checkpoint_seconds = seconds("checkpoint", "Seconds to save one checkpoint", STORE)
+        self.checkpoint_bytes = counter("checkpoint_bytes_total", "Bytes of learner states saved")
+        self.allowance = gauge("save_allowance_bytes", "Bytes that may be saved now, negative after a larger save")
         self.unsaved_since = gauge(
-            "oldest_unsaved_timestamp_seconds", "When the oldest change in no checkpoint was taken, 0 if all is saved"
+            "oldest_unsaved_timestamp_seconds", "When the oldest unsaved change was learned, 0 if everything is saved"
         )
         # The loop, and what it needs
-        self.stage = at_zero(counter("stage_seconds_total", "Where the worker's time goes", "stage"), STAGES)
+        self.stage = at_zero(counter("stage_seconds_total", "Seconds of the worker's loop, by stage", "stage"), STAGES)
         self.last_turn = gauge("last_turn_timestamp_seconds", "When the loop began its last turn")
         self.waiting = at_zero(
-            gauge("waiting", "1 if nothing is learned until this is back", "dependency"), DEPENDENCIES
+            gauge("waiting", "1 if learning waits for this to come back", "dependency"), DEPENDENCIES
         )
-        self.draining = gauge("draining", "1 from the signal to stop on")
+        self.draining = gauge("draining", "1 once the worker was asked to stop")
         self.models_waiting = at_zero(
             gauge("models_waiting", "Models whose checkpoints cannot be used: their events wait in the log", "cause"),
             WAITING_FOR,
@@ -145,7 +151,7 @@ class WorkerMetrics:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Count the time inside to a stage, but what is counted to another one meanwhile."""
+        """Count the time inside for a stage, without the time that is counted for another stage."""
         begin, outside = time.perf_counter(), self._inner
         self._inner = 0.0
         try:
@@ -157,7 +163,7 @@ class WorkerMetrics:
 
     @contextmanager
     def share_of(self, seconds: Histogram, count: int) -> Iterator[None]:
-        """Observe the time inside, in which ``count`` of the same were done: each took its share."""
+        """Observe the time inside as ``count`` equal shares of it."""
         begin = time.perf_counter()
         yield
         for _ in range(count):
@@ -174,11 +180,11 @@ class WorkerMetrics:
             self.learn_seconds.labels(self._models.of(label)).observe(took, traces.exemplar(model.traced))
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Time that went into a stage."""
+        """Add seconds to a stage."""
         self.stage.labels(stage).inc(seconds)
 
     def taken(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
-        """Events of one batch by kind, and what became of them."""
+        """Count the events of one batch by kind and outcome."""
         for kind, count in kinds.items():
             self.events.labels(self._models.of(label), kind, outcome).inc(count)
 
@@ -188,7 +194,7 @@ class WorkerMetrics:
         self.letters.labels(reason).inc(count)
 
     def learned(self, label: str, model: OwnedModel, ahead: int) -> None:
-        """A batch was learned: comparisons, mistakes and updates since the last one, and what the guard decided."""
+        """Count a learned batch: comparisons, mistakes and updates since the last one, and the guard's decisions."""
         label = self._models.of(label)
         counters = {"version": self.comparisons, "mistakes": self.mistakes, "updates": self.updates}
         for name, before in model.counted.items():
@@ -200,11 +206,11 @@ class WorkerMetrics:
         self.ahead.labels(label).inc(ahead)
 
     def drifted(self, label: str) -> None:
-        """Mistakes of a model became more frequent."""
+        """Count an alarm about drift."""
         self.drift.labels(self._models.of(label)).inc()
 
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:
-        """A publication, or a snapshot put on record as withheld."""
+        """Count a publication, or a snapshot that was recorded as withheld."""
         self.publications.labels(outcome).inc()
         held = self._held.setdefault(self._models.of(label), {})
         since = held.pop(model.name, (None, time.time()))[1]
@@ -222,7 +228,7 @@ class WorkerMetrics:
         self.held_since.labels(label).set(min((since for _, since in held.values()), default=0.0))
 
     def describe(self, label: str, model: OwnedModel) -> None:
-        """What a model that is configured by name looks like at its publication."""
+        """Set the gauges of a model that is configured by name, at its publication."""
         if is_pattern(label) or self._models.of(label) != label:
             return
         learner = model.learner
@@ -237,7 +243,7 @@ class WorkerMetrics:
             self.doubt.labels(label).set(model.guard.doubt)
 
     def holds(self, residents: Residents, allowance: Allowance, unsaved_since: float | None) -> None:
-        """What is in memory, what may be saved, and since when something is not."""
+        """Set how much is in memory, how much may be saved, and since when something is unsaved."""
         self.resident.set(len(residents))
         self.resident_bytes.set(residents.total)
         self.resident_limit.set(residents.budget)
@@ -247,16 +253,16 @@ class WorkerMetrics:
         self.unsaved_since.set(unsaved_since or 0.0)
 
     def waits_for(self, *dependencies: str) -> None:
-        """These are what learning waits for, and nothing else."""
+        """Set what learning waits for."""
         for name in DEPENDENCIES:
             self.waiting.labels(name).set(name in dependencies)
 
     def took(self, partition: Partition, logged_at: float) -> None:
-        """The last record that was taken was logged then."""
+        """Set the time at which the newest taken record was logged."""
         self.last_event.labels(str(partition.number)).set(logged_at)
 
     def behind(self, partition: Partition, backlog: int, oldest: float | None) -> None:
-        """How much of an owned partition is not taken, and when the oldest record of that was logged."""
+        """Set the backlog of an owned partition, and the time at which its oldest record was logged."""
         number = str(partition.number)
         if partition not in self._oldest:
             # It is asked at every scrape: the oldest record grows older if the loop hangs, too.
@@ -269,7 +275,7 @@ class WorkerMetrics:
         return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
     def given_up(self, partition: Partition) -> None:
-        """A partition is no longer owned: how far it is behind, and what of it is held, is its new owner's to say."""
+        """Remove the values of a partition that is no longer owned. Its new owner exports them."""
         for label, held in self._held.items():
             for name in [name for name, (home, _) in held.items() if home == partition]:
                 del held[name]

@@ -1,4 +1,4 @@
-"""The partitions of a worker, and what becomes of them if its group gives or takes some."""
+"""The partitions of a worker, and what happens if its group assigns or revokes some."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Ownership:
-    """Listens to the source: it is told, inside a poll, of partitions that come and go.
+    """Listens to the source, which reports assigned and revoked partitions inside a poll.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Ownership:
         return self.waiting[partition][0].offset if partition in self.waiting else None
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
-        """Own these partitions; answers where each is read from."""
+        """Own these partitions; returns where each is read from."""
         starts: dict[Partition, int | None] = {}
         for partition, offset in committed.items():
             owned = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
@@ -67,7 +67,7 @@ class Ownership:
         return starts
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
-        """Save what can be saved, and let go; replay covers the rest."""
+        """Save what can be saved, then give up the partitions. The next owner replays the rest."""
         until = self.services.clock() + self.hand_over_s
         for partition in partitions:
             owned, untaken = self.partitions.pop(partition, None), self.untaken(partition)

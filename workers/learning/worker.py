@@ -35,7 +35,7 @@ from omdml.workers.telemetry.condition import Condition
 from omdml.workers.telemetry.single_models import Told
 
 log = structlog.get_logger(__name__)
-# Between two tries of what the store or the dead letters refused.
+# Seconds between two tries of a write that the store or the dead letters refused.
 RETRY_S = 0.5
 # Seconds to wait while no more models may begin.
 PAUSE_S = 0.005
@@ -105,7 +105,7 @@ class LearnerWorker:
         return self._measures.condition(self._stopping, len(self.partitions))
 
     def single_models(self) -> Mapping[str, Told]:
-        """The models in memory, and how each is told of; asked from any thread."""
+        """The models in memory, and how to measure each. Any thread may call this."""
         return self._measures.single_models(list(self.partitions.values()))
 
     def run(self) -> None:
@@ -246,7 +246,7 @@ class LearnerWorker:
                 break
 
     def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
-        """Take the next piece of these records; answers what is left."""
+        """Take the next piece of these records; returns what is left."""
         # What does not fit into a turn is decoded, and looked up in the store, again.
         count = min(piece(records), A_TURN if partition.crowded else len(records))
         try:
@@ -374,7 +374,7 @@ class LearnerWorker:
         member = self.services.source.commit({partition: start})
         if member is None:
             self._pass_over()
-            raise SourceError(f"{doubt}; whether this worker still is a member of its group cannot be told for now")
+            raise SourceError(f"{doubt}; it is unknown for now whether this worker is still a member of its group")
         return member
 
     def __repr__(self) -> str:

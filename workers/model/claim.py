@@ -149,7 +149,7 @@ def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
 
 
 def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
-    """Have events held out as the configuration and the store say today; answers what is not as it was."""
+    """Have events held out as the configuration and the store say today; returns what is not as it was."""
     hold_out, changes = model.progress.hold_out, []
     if (before := hold_out.every) != spec.guard.every:
         hold_out.every = spec.guard.every

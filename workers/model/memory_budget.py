@@ -1,4 +1,4 @@
-"""The models in memory: within a budget of bytes, the least recently used ones let go."""
+"""The models in memory, kept within a budget of bytes: the least recently used ones are dropped first."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Residents:
         return name in self._sizes
 
     def use(self, name: str, size: int, drop: Callable[[str], None]) -> None:
-        """A model is at hand, and takes so many bytes. ``drop`` saves it, and then calls :meth:`forget`."""
+        """Note that a model is used now, and how many bytes it takes. ``drop`` saves it, then calls :meth:`forget`."""
         self.forget(name)
         self._sizes[name], self._drop[name] = size, drop
         self.total += size
 
     def make_room(self) -> None:
-        """Let go of what was not used for longest, until the others fit; raises what saving raises."""
+        """Drop the models that were not used for longest, until the others fit. Raises what saving raises."""
         while self.total > self.budget and len(self._sizes) > 1:
             name = next(iter(self._sizes))
             self._drop[name](name)
@@ -48,7 +48,7 @@ class Residents:
             log.debug("model_let_go", model=name, bytes_in_memory=self.total)
 
     def forget(self, name: str) -> None:
-        """It is not in memory any more."""
+        """Note that a model is no longer in memory."""
         self.total -= self._sizes.pop(name, 0)
         self._drop.pop(name, None)
 
@@ -70,10 +70,10 @@ class Allowance:
         self._at = -math.inf
 
     def grow(self, now: float) -> None:
-        """Time went by: ``now`` is in seconds, by any clock."""
+        """Let the allowance grow until ``now``, in seconds of any clock."""
         self.left = min(self.burst, self.left + self.rate * max(0.0, now - self._at))
         self._at = now
 
     def spend(self, size: int) -> None:
-        """So many bytes were written; what was more than is left is taken off what is to come."""
+        """Take bytes that were written off the allowance. It may become negative, which delays later writes."""
         self.left -= size

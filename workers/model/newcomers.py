@@ -22,7 +22,7 @@ A_TURN = 100
 
 
 class Admission(NamedTuple):
-    """Which new names may begin, and which may not, each in order."""
+    """The new names that may begin, and those that may not, both in order."""
 
     begin: list[str]
     refused: list[str]
@@ -48,7 +48,7 @@ class Newcomers:
         self._look_at = -math.inf
 
     def room(self, now: float) -> int:
-        """How many may begin in this turn."""
+        """How many new models may begin in this turn."""
         self._allowance.grow(now)
         return int(max(0.0, min(A_TURN, self._allowance.left)))
 

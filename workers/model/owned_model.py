@@ -1,4 +1,4 @@
-"""One owned model: its learner, and what of it is learned, published and saved."""
+"""A model that this worker owns: it learns batches, and makes snapshots to publish and checkpoints to save."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from omdml.workers.telemetry import traces
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
-# Bytes that a model's objects take, and a comparison held out (measured).
+# Bytes of memory (measured): of a model's Python objects, and of one held-out comparison.
 OBJECTS, COMPARISON = 10_000, 350
-# Publications that later snapshots tell of, and for how long.
+# How many earlier publications a snapshot lists, and for how many seconds.
 TRAILS, TRAILED_S = 16, 60.0
-# What the guard compares with, the bytes of that, and the newest until it is saved.
+# Metrics in memory: the guard's reference, its bytes, and the newest one until it is saved.
 METRICS = 3
-# Counts the time inside as a stage's.
+# A context manager that counts the time inside it for one stage.
 Timed = Callable[[str], AbstractContextManager[None]]
 
 
@@ -51,7 +51,7 @@ def offsets_of(refused: Sequence[Refusal]) -> list[int]:
 
 
 class OwnedModel:
-    """A model this worker learns, from its claim until it is let go.
+    """A model that this worker learns, from its claim until it is dropped from memory.
 
     ``next`` is the offset after the last event taken; events below it are skipped. ``epoch`` guards every write.
     ``secret`` is the store's, and says which events are held out; None if nothing is going to be learned.
@@ -81,9 +81,9 @@ class OwnedModel:
         self.progress = Progress(hold_out=HoldOut(every, secret=self.draw.fingerprint), yardstick=guard.yardstick)
         self._window = self._window_over(self.progress.hold_out)
         self.drift = Drift()
-        # What to tell the history about drift.
+        # A message about drift that the history does not have yet.
         self.drifted = ""
-        # Offsets of the events that were held out, of those taken last.
+        # Offsets of the held-out events of the last batch.
         self.held_out: frozenset[int] = frozenset()
         # The offsets of events that were taken before.
         self.repeated: frozenset[int] = frozenset()
@@ -96,10 +96,10 @@ class OwnedModel:
         # Makes the metric that the model began with, to compare with; None: nothing is compared.
         self.first_metric: Callable[[], Metric] | None = None
         self._start_comparison = StartComparison()
-        # Why what it has learned is not live.
+        # Why the guard withholds the newest version; empty if it does not.
         self.withheld = ""
         self.event_time: float | None = None
-        # Of the events in no publication yet, and of the last publications.
+        # Times of the events that are in no publication yet, and of the last publications.
         self.trail: Trail | None = None
         self._trails: tuple[Trail, ...] = ()
         self._taken_at = 0.0
@@ -139,7 +139,7 @@ class OwnedModel:
         self.withheld = self.guard.yardstick.withheld
 
     def begin_at(self, offset: int) -> None:
-        """Be saved before the first event, which lies there."""
+        """Set the position for a save before the first event, whose offset this is."""
         assert self.home is not None
         self.next = offset
         self.progress.tally.take(self.home, offset, learned=0, held=0)
@@ -153,14 +153,14 @@ class OwnedModel:
 
     @property
     def metric(self) -> Metric:
-        """What was learned: one object until more is learned, or :meth:`measure` lets go of it."""
+        """The learned metric. It is one object until more is learned, or until :meth:`measure` drops it."""
         made_of = (self.learner, self.learner.version)
         if self._metric is None or self._metric[0] != made_of:
             self._metric = made_of, self.learner.metric
         return self._metric[1]
 
     def measure(self) -> None:
-        """Keep in memory only what is needed to learn on, and look at how much that is: ``size``."""
+        """Drop what can be computed again, and set ``size`` to the bytes that are left."""
         self._metric = None
         metrics = METRICS * len(self.guard.reference_bytes)
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
@@ -168,7 +168,7 @@ class OwnedModel:
         self.size += self.stretches.nbytes + self.users.nbytes
 
     def take(self, batch: Batch, timed: Timed, refused: Sequence[Refusal] = ()) -> list[Refusal]:
-        """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``.
+        """Learn a batch; returns the events that could not be learned, which changed nothing but ``next``.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class OwnedModel:
             yield from self.seen.parts(piece)
 
     def remember(self, part: Part, refused: Sequence[Refusal]) -> None:
-        """Note what became of a part."""
+        """Remember which events of a part were learned and which were refused."""
         self.seen.add(part, refused)
         self.stretches.take(part.batch, set(offsets_of(refused)))
 
@@ -238,7 +238,7 @@ class OwnedModel:
         return located, refused + too_many
 
     def _hold_out(self, located: Located) -> tuple[Located, deque[HeldOut]]:
-        """What of these events is to be learned, and what was held out."""
+        """Split the events into those to learn and those held out."""
         every = self.progress.hold_out.every
         if not every:
             self.held_out = frozenset()
@@ -276,14 +276,14 @@ class OwnedModel:
         return [Refusal(records[event], error, self.name, kinds[event]) for event, error in sorted(bad.items())]
 
     def _keep(self, held_out: deque[HeldOut], before: float = math.inf) -> None:
-        """Count and keep the events that were held out before this one of the batch."""
+        """Count held-out events that come before this event of the batch, and add them to the window."""
         while held_out and held_out[0].before < before:
             self.progress.hold_out.count += 1
             if event := held_out.popleft().event:
                 self._window.add(event)
 
     def _decide(self) -> None:
-        """Have the guard decide about this version."""
+        """Let the guard decide about this version."""
         if self.guard.config.on:
             version = self.learner.version
             self.guard.decide(self.metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
@@ -309,7 +309,7 @@ class OwnedModel:
             self.trail = self.trail.with_later(new) if self.trail else new
 
     def _trace(self, records: list[Record]) -> None:
-        """Tell of learned events that bring a trace context. That of the first goes on with the publication."""
+        """Trace learned events that carry a trace context. The publication continues the context of the first one."""
         for record in records:
             if record.headers and (context := traces.context_in(record.headers)):
                 place = {"partition": record.partition.number, "offset": record.offset}
@@ -326,7 +326,7 @@ class OwnedModel:
         return self.guard.has_time or self.guard.is_near(self.learner.version) or bool(self.guard.yardstick.withheld)
 
     def judge(self, candidate: Metric) -> str:
-        """Why a metric of this model must not go live; empty if it may. Says so when that changes."""
+        """Why a metric of this model must not go live; empty if it may. Changes are logged."""
         before, version = self.withheld, self.learner.version
         self.withheld = self.guard.withheld(candidate)
         if not self.withheld and not self.guard.is_near(version):
@@ -359,7 +359,7 @@ class OwnedModel:
         )
 
     def snapshot(self) -> Snapshot:
-        """What nodes serve, as of now."""
+        """The snapshot of the current version, for nodes to serve."""
         return Snapshot(
             model=self.name,
             learner=self.learner.name,
@@ -379,14 +379,14 @@ class OwnedModel:
         )
 
     def gone_live(self, snapshot: Snapshot) -> None:
-        """A snapshot was published: its trails stay for nodes that pass over it, but few of them, and not long."""
+        """Note that a snapshot was published. For a while later snapshots repeat its trail, for nodes that skip it."""
         trails = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
         if len(trails) > TRAILS:
             trails.appendleft(trails.popleft().with_later(trails.popleft()))
         self._trails, self.trail = tuple(trails), None
 
     def reference_again(self) -> Snapshot:
-        """What goes live again if what is live was judged worse: the reference, under the number of the version judged.
+        """The reference as a snapshot, to replace a live version that was judged worse. It has that version's number.
 
         A lower number would look like the late write of an earlier owner. Nothing that it learned is new.
         """

@@ -12,7 +12,7 @@ from omdml.workers.model.tally import Tally
 
 
 class Progress(msgspec.Struct):
-    """What a model's checkpoint keeps beside its learner."""
+    """The part of a model's checkpoint beside the learner's state."""
 
     mistakes: Prequential = msgspec.field(default_factory=Prequential)
     hold_out: HoldOut = msgspec.field(default_factory=HoldOut)

@@ -1,4 +1,4 @@
-"""Checkpoints that are changed although nobody learns their models: a log was cut, or a model is not configured."""
+"""Changes of checkpoints whose models are not in memory: after a cut of the log, or for unconfigured models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from omdml.streams.protocols.store import Store, Written
 
 
 def take_back(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
-    """Have the models of a partition whose log was cut learn on from the cut; answers those that cannot be read.
+    """Move the models of a partition whose log was cut back to the cut. Returns those whose checkpoints cannot be read.
 
     One that falls back to before the cut stays so: its next event has it go on from there.
     """

@@ -1,4 +1,4 @@
-"""How many events of a stretch of the log a model took: what ``omdml doctor --audit`` holds against the log."""
+"""How many events of a stretch of the log a model took. ``omdml doctor --audit`` compares this with the log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Tally(msgspec.Struct):
         self.learned = self.held = self.repeated = 0
 
     def resumed(self, home: Partition, begin: int) -> Tally:
-        """The tally of a model that goes on from there."""
+        """The tally of a model that continues at this position."""
         if (self.home, self.until) == (str(home), begin):
             return self
         return Tally(str(home), begin, begin)

@@ -87,7 +87,7 @@ class UserShares:
         return located.without(errors.keys()), refused
 
     def take(self, users: Sequence[str | None], comparisons: Array) -> dict[int, FeedbackError]:
-        """Take events in order; answers those that must not be learned, by their number.
+        """Take events in order; returns those that must not be learned, by their number.
 
         Parameters
         ----------

@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 class Current:
     """Asked by any number of threads; one at a time looks whether a catalogue holds more.
 
-    Where that cannot be told, as when another generation took the catalogue's place, the opened one goes on.
+    If the catalogue cannot be refreshed, for example because another generation took its place, the opened one stays.
     """
 
     def __init__(self, specs: Specs) -> None:

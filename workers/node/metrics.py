@@ -37,13 +37,13 @@ OUTCOMES = ("accepted", "refused", "failed")
 ITEM_OUTCOMES = ("put", "attributes", "deleted", "unknown", "refused")
 # Of one model alone: at /metrics of those that are configured by name, at /metrics/models of all.
 ALONE = {
-    "snapshot_version": "Comparisons learned by what answers",
-    "snapshot_serial": "Serial of the pointer that is served",
-    "snapshot_timestamp_seconds": "When what answers was published",
-    "pinned": "1 if an operator pinned what answers",
+    "snapshot_version": "Comparisons that the serving snapshot has learned",
+    "snapshot_serial": "Serial of the live pointer that is served",
+    "snapshot_timestamp_seconds": "When the serving snapshot was published",
+    "pinned": "1 if an operator pinned the live version",
     "gallery_complete": "0 while the gallery is embedded and a bridge answers",
 }
-SINGLE = {**ALONE, "gallery_items": "Items searched in", "gallery_bytes": "Memory of its gallery"}
+SINGLE = {**ALONE, "gallery_items": "Items that searches look at", "gallery_bytes": "Memory of its gallery"}
 
 
 class NodeMetrics:
@@ -72,21 +72,31 @@ class NodeMetrics:
         self.searches = counter("searches_total", "Searches answered", "model", "exact", "via")
         at_zero(self.searches, models.all(), ["true"], ["gallery", "bridge"])
         at_zero(self.searches, models.all(), ["false"], ["bridge"])
-        self.search = at_zero(seconds("search", "Searching, without HTTP", FAST, "model"), models.all())
+        self.search = at_zero(seconds("search", "Seconds of a search, without HTTP", FAST, "model"), models.all())
         self.swaps = at_zero(
-            seconds("swap", "From the look that finds a moved pointer to answers under it", STORE, "model"),
+            seconds("swap", "Seconds from noticing a moved pointer to answers with its version", STORE, "model"),
             models.all(),
         )
         self.fresh = at_zero(
-            seconds("freshness", "From the oldest event of a publication to answers, by event", FRESH, "model"),
+            seconds(
+                "freshness", "Seconds from the oldest event of a publication to answers, for each event", FRESH, "model"
+            ),
             models.all(),
         )
         self.stages = at_zero(
-            seconds("event_stage", "Parts of freshness, of the oldest event of a publication", FRESH, "stage"), STAGES
+            seconds(
+                "event_stage",
+                "Seconds of each part of freshness, for the oldest event of a publication",
+                FRESH,
+                "stage",
+            ),
+            STAGES,
         )
-        self.future = counter("events_from_future_total", "Events from after now, by this node's clock", "model")
+        self.future = counter(
+            "events_from_future_total", "Events with a time in the future, by this node's clock", "model"
+        )
         at_zero(self.future, models.all())
-        self.stale = gauge("stale_seconds", "Since the most outdated model was up to date, 0 if all are")
+        self.stale = gauge("stale_seconds", "Seconds since the most outdated model was up to date, 0 if all are")
         self.last_poll = gauge("last_poll_timestamp_seconds", "When the store last answered about every model")
         self.live = counter("snapshots_live_total", "Snapshots that went live here")
         self.refusals = at_zero(counter("snapshots_refused_total", "Snapshots not served", "reason"), REFUSED)
@@ -98,15 +108,15 @@ class NodeMetrics:
         self.feedback_refused = counter("feedback_refused_total", "Events refused by POST /feedback", "reason")
         at_zero(self.feedback_refused, REASONS)
         self.queue = gauge("feedback_queue_requests", "Requests whose events are not durable yet")
-        self.flush = seconds("feedback_flush", "Making the events of waiting requests durable", STORE)
+        self.flush = seconds("feedback_flush", "Seconds to make the events of waiting requests durable", STORE)
         self.item_changes = counter("item_changes_total", "Changes of items by PUT, DELETE and POST /items", "outcome")
         at_zero(self.item_changes, ITEM_OUTCOMES)
-        self.item_change = seconds("item_change", "From changes that came until this node answers with them", STORE)
+        self.item_change = seconds("item_change", "Seconds from a change's arrival to answers that know it", STORE)
         # When a view was made, and how fresh it was.
         self._recent: dict[str, deque[tuple[float, float]]] = {}
 
     def watch(self, views: Mapping[str, View], label: Callable[[str], str]) -> None:
-        """Tell of what answers, at every scrape."""
+        """Export the live views as metrics at every scrape."""
         self.registry.register(Views(views, label, self.models))
         self.single.ask = lambda: {name: partial(told_of, view) for name, view in dict(views).items()}
 
@@ -218,7 +228,11 @@ class Views(Collector):
             values = told_of(view)
             for name, value in single.items():
                 value.add_metric([label], values[name])
-        summed = {"models": "Models that can answer", "items": "Items searched in", "bytes": "Memory of galleries"}
+        summed = {
+            "models": "Models that can answer",
+            "items": "Items that searches look at",
+            "bytes": "Memory of galleries",
+        }
         for name, text in summed.items():
             total = family("loaded_models" if name == "models" else f"gallery_{name}", text)
             for label, sums in loaded.items():

@@ -1,4 +1,4 @@
-"""The retrieval node: follows snapshots, answers what is similar."""
+"""The retrieval node: it follows published snapshots, and answers which items are similar."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.follow import Follower
 from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.making_views import PATIENCE_S
 from omdml.workers.node.following.past_views import PastViews
 from omdml.workers.node.galleries.gallery import Query
-from omdml.workers.node.live_model import PATIENCE_S, View
+from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.pattern_memory import PatternMemory
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single
@@ -45,18 +46,18 @@ class RetrievalNode:
     Parameters
     ----------
     store
-        Where snapshots are published.
+        The store that snapshots are published to.
     catalogues
         The catalogue of a model; asked at every poll, so that it may take in what changed or open a new generation. One
         object as long as it is one generation.
     models
         Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
     sink
-        Where posted feedback goes; None: none is taken.
+        The log that posted feedback is written to; None if this node accepts no feedback.
     attributes
         Those of a model's items, by which searches filter; None if it has none.
     expand
-        What searches of a model expand to that do not say themselves; 0 is not at all.
+        How many nearest items a model's searches expand over, unless a request says otherwise; 0 turns expansion off.
     approximate
         Whether a model's searches are answered from an approximate index; otherwise they are exact.
     first
@@ -69,9 +70,9 @@ class RetrievalNode:
     registry
         For the node's Prometheus metrics; its own by default.
     poll_interval_s
-        Between two looks at the store when no hint comes.
+        Seconds between two looks at the store if no hint comes.
     patience_s
-        Galleries that take longer to embed are embedded in the background.
+        Galleries that take more seconds to embed are embedded in the background.
     models_in_metrics
         Names and patterns that metrics tell apart; the others are ``other``.
     ready
@@ -123,7 +124,7 @@ class RetrievalNode:
         self.metrics.watch(self._refresher.views, self._label)
 
     def start(self) -> None:
-        """Follow the store, and take feedback. BLAS has one thread in this process from now on."""
+        """Start to follow the store and to accept feedback. From now on BLAS uses one thread in this process."""
         one_thread()
         self._follower.start()
         self.items.start()
@@ -131,7 +132,7 @@ class RetrievalNode:
             self.inbox.start()
 
     def close(self) -> None:
-        """Stop following; what was accepted is durable."""
+        """Stop following. Feedback that was accepted is durable when this returns."""
         self.items.close()
         self._follower.close()
         self._refresher.close()
@@ -152,7 +153,7 @@ class RetrievalNode:
 
     @property
     def stale_seconds(self) -> float:
-        """Since the most outdated model was up to date; 0 if all are. If the follower hangs, nobody knows of any."""
+        """Seconds since the most outdated model was up to date; 0 if all are. If the follower hangs, all are stale."""
         return max(self._refresher.stale_seconds(), self._follower.overdue_s)
 
     def missing(self) -> list[str]:
@@ -160,7 +161,7 @@ class RetrievalNode:
         return [name for name in self.named if name not in self._refresher.views and not self._begins(name)]
 
     def _begins(self, name: str) -> bool:
-        """Whether a named model answers as it begins, because nothing of it was published."""
+        """Whether a named model answers with its start, because none of its versions was published."""
         return self._first is not None and name in self._first.ready
 
     def awaited(self) -> list[str]:
@@ -183,7 +184,7 @@ class RetrievalNode:
         return self._refresher.views.get(self._name(model))
 
     def view(self, model: str | None = None) -> View:
-        """What answers for a model now; one of a pattern is loaded if need be.
+        """The view that answers for a model now. A model of a pattern is loaded if necessary.
 
         Raises SearchError: ``unknown_model``, or ``not_ready`` if nothing was published that can be served.
         """
@@ -196,7 +197,7 @@ class RetrievalNode:
         return view
 
     def view_of(self, model: str | None, version: int) -> View:
-        """What a kept version answers, live or not; raises SearchError: ``unknown_model``, ``not_kept``,
+        """The view of a stored version, live or not. Raises SearchError: ``unknown_model``, ``not_kept``,
         ``unservable``. Raises StoreError if the store is out of reach."""
         name = self.name_of(model)
         return self._past.view(name, version)
@@ -213,7 +214,7 @@ class RetrievalNode:
         rerank: int | None = None,
         page: Page = FIRST_PAGE,
     ) -> Answer:
-        """The ``k`` items closest to the mean of ``ids``, which are no answers, or to raw vectors.
+        """The ``k`` items closest to the mean of ``ids`` (which are left out of the answer), or to raw vectors.
 
         Under a metric of sets: the ``k`` sets that answer the elements ``ids`` best. ``by`` says how: ``"vector"`` (one
         vector a set, the default), ``"aggregate"`` (one of the query too) or ``"elements"`` (greedy matching to every
@@ -319,11 +320,11 @@ class RetrievalNode:
         return descriptions
 
     def _beginning(self, name: str) -> View | None:
-        """What answers for a named model before anything of it is published."""
+        """The view that answers for a named model before any of its versions is published."""
         return self._first.view(name) if self._first and self._begins(name) else None
 
     def _parent_view(self, model: str) -> View | None:
-        """What answers for a model's parent."""
+        """The view that answers for a model's parent."""
         return self._refresher.views.get(self._parent(model))
 
     def _name(self, model: str | None) -> str:

@@ -18,7 +18,7 @@ LEFT_OUT = (".py", ".pyc", ".ts", "panels.toml", "build.sh", "try.sh")
 
 
 def write(folder: Path) -> list[Path]:
-    """Write all of it into a folder, which is made if need be; answers their paths in it.
+    """Write all of it into a folder, which is made if need be; returns their paths in it.
 
     Raises FileExistsError if there is something in the folder, or it is a file: nothing is written then.
     """

@@ -36,7 +36,7 @@ def require(store: Store, name: str) -> None:
 
 
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
-    """Begin a model again, at its start and where its events are now; answers the offset it goes on from.
+    """Begin a model again, at its start and where its events are now; returns the offset it goes on from.
 
     1. claim    Its worker is fenced: it drops what it learned since its last save.
     2. publish  Version 0. A crash before it changes nothing.
@@ -71,7 +71,7 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
 
 
 def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, placement: Placement, platform: str) -> int:
-    """Begin a model with what another one learned; answers its version.
+    """Begin a model with what another one learned; returns its version.
 
     Parameters
     ----------

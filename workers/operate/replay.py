@@ -36,15 +36,18 @@ STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2
 
 
 class Beginning:
-    """A listener that reads partitions of these numbers (all, if none are named) from the log's beginning."""
+    """A listener that reads partitions of these numbers (all, if none are named) from the log's beginning, or from the
+    offset that ``since`` has for their number."""
 
-    def __init__(self, numbers: range | None) -> None:
-        self._numbers = numbers
+    def __init__(self, numbers: range | None, since: Mapping[int, int] | None = None) -> None:
+        self._numbers, self._since = numbers, since or {}
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
         """Start each partition at its first offset, and ignore committed offsets."""
         return {
-            partition: None for partition in committed if self._numbers is None or partition.number in self._numbers
+            partition: self._since.get(partition.number)
+            for partition in committed
+            if self._numbers is None or partition.number in self._numbers
         }
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
@@ -65,12 +68,16 @@ def read_as_placed(open_source: Callable[[], Source], placement: Placement, acce
         below = step.count
 
 
-def read_whole(source: Source, accept_gap: bool = False, numbers: range | None = None) -> Iterator[list[Record]]:
+def read_whole(
+    source: Source, accept_gap: bool = False, numbers: range | None = None, since: Mapping[int, int] | None = None
+) -> Iterator[list[Record]]:
     """Every record of a log, or of its partitions of these numbers, to where it ended when that was first told.
+
+    ``since`` has the offset to begin at, by the number of the partition.
 
     Closes the source. Raises GapError for what cannot be read, or goes on behind it if that is accepted.
     """
-    source.subscribe(Beginning(numbers))
+    source.subscribe(Beginning(numbers, since))
     ends: dict[Partition, int] = {}
     try:
         while True:

@@ -12,7 +12,7 @@ STUCK_AFTER_S = 60.0
 
 
 class Routing(Protocol):
-    """A router, as those see it who ask how it is."""
+    """The facts about a router that its condition is made from."""
 
     turned_at: float | None
 
@@ -22,11 +22,11 @@ class Routing(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end."""
+        """Whether the router has been asked to stop."""
 
 
 def condition(router: Routing, topic: str) -> Condition:
-    """How a router into a topic is; asked from any thread."""
+    """The condition of a router into a topic. Any thread may call this."""
     if router.turned_at is None:
         return STARTING
     idle = time.monotonic() - router.turned_at
@@ -34,7 +34,7 @@ def condition(router: Routing, topic: str) -> Condition:
     if not alive:
         status = f"stuck: the loop has not turned for {idle:.0f} s, restart this router"
     elif router.stopping:
-        status = "draining: what was gathered is routed"
+        status = "draining: the last records are being routed"
     elif not router.connected:
         status = "waiting for Kafka: nothing is routed, nothing is lost"
     else:

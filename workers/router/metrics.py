@@ -21,26 +21,26 @@ class RouterMetrics:
         transactions = Counter("omdml_route_transactions_total", "Transactions", ["outcome"], registry=registry)
         self._transactions = at_zero(transactions, ["committed", "repeated"])
         self._seconds = Histogram(
-            "omdml_route_transaction_seconds", "Writing one transaction", buckets=STORE, registry=registry
+            "omdml_route_transaction_seconds", "Seconds to write one transaction", buckets=STORE, registry=registry
         )
         self._lag = Gauge(
-            "omdml_route_lag_offsets", "Offsets to the end of the topic that is read", ["partition"], registry=registry
+            "omdml_route_lag_offsets", "Offsets to the end of the source topic", ["partition"], registry=registry
         )
         self._owned: set[str] = set()
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
-        """One transaction is committed: so many records of each fate, written in so long."""
+        """Count a committed transaction: its records by fate, and the seconds it took."""
         for fate, count in fates.items():
             self._events.labels(fate).inc(count)
         self._transactions.labels("committed").inc()
         self._seconds.observe(seconds)
 
     def repeated(self) -> None:
-        """One transaction failed; its records are read again."""
+        """Count a transaction that failed. Its records are read again."""
         self._transactions.labels("repeated").inc()
 
     def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
-        """Note the next offset of each owned partition, and the end; how far others' are behind is theirs to say."""
+        """Set the lag of each owned partition from its next offset and its end, and drop the lags of all others."""
         numbers = {str(partition.number) for partition in progress}
         for number in self._owned - numbers:
             self._lag.remove(number)

@@ -12,7 +12,7 @@ from omdml.workers.events.decoding import JSON, content_type
 
 
 class Named(msgspec.Struct, gc=False):
-    """What a router reads of an event; a worker judges the rest."""
+    """The one field of an event that a router reads. Workers check the rest."""
 
     model: str
 
@@ -22,14 +22,14 @@ _messagepack = msgspec.msgpack.Decoder(Named)
 
 
 def key_of(record: Record) -> bytes | None:
-    """The name of a record's model, None if no worker could learn the event whatever model it is for."""
+    """The name of a record's model; None if no worker could learn the event, for any model."""
     if len(record.value) > MAX_EVENT_BYTES:
         return None
     kind = content_type(record.headers) if record.headers else JSON
     try:
         model = (_messagepack if kind == MESSAGEPACK else _json).decode(record.value).model
         name = model.encode()
-        # Percent-encoding makes three bytes of one at most, and takes as long as all the rest here.
+        # Percent-encoding makes at most three bytes of one. The full check takes as long as all the rest here.
         if 3 * len(name) > MAX_NAME:
             check_name(model)
         return name or None

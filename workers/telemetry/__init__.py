@@ -1,1 +1,1 @@
-"""What a process tells those who watch it: its registry, the log's counts, the store's times."""
+"""Observability of every process: metrics, probes, traces, counts of log lines, times of the store."""

@@ -1,4 +1,4 @@
-"""How a process is: what its probes answer, and what systemd is told."""
+"""The condition of a process, for its probes and for systemd."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOCKET, WATCHDOG, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID
 
 
 class Condition(NamedTuple):
-    """How a process is just now.
+    """The condition of a process now.
 
     ``started``: it does its work, or would if what it needs were there. ``alive``: it makes progress, so starting it
     again would not help. ``ready``: it does what it is there for. ``stopping``: it was told to end. ``status`` says all

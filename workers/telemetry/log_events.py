@@ -1,4 +1,4 @@
-"""How often the log said what: every line that is written is counted by its event."""
+"""Counts of log lines: every line is counted by its event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process without an HTTP side of its own serves: /metrics, /metrics/models, /healthz and /readyz."""
+"""The HTTP server of processes that have no other one: /metrics, /metrics/models, /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def server_class(host: str) -> type[ThreadingWSGIServer]:
                 self._room.release()
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Say nothing: the client hung up, or said nothing for too long."""
+            """Log nothing: the client hung up, or was silent for too long."""
 
     return Server
 

@@ -1,4 +1,4 @@
-"""The registry that every process has, the buckets of its durations, and labels that stay few."""
+"""The metrics registry of every process, the buckets of durations, and bounded sets of labels."""
 
 from __future__ import annotations
 

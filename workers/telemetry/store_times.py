@@ -40,7 +40,11 @@ class StoreTimes:
     def __init__(self, store: Store, registry: CollectorRegistry) -> None:
         operations = sorted({*OPERATIONS.values()})
         seconds = Histogram(
-            "omdml_store_request_seconds", "One request to the store", ["op"], buckets=STORE, registry=registry
+            "omdml_store_request_seconds",
+            "Seconds of one request to the store",
+            ["op"],
+            buckets=STORE,
+            registry=registry,
         )
         errors = Counter(
             "omdml_store_errors_total", "Requests to the store that failed", ["op", "error"], registry=registry

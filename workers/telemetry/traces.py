@@ -109,7 +109,7 @@ def span(name: str, parent: str, **attributes: str | int) -> Iterator[str]:
 
 
 def passed(name: str, parent: str, begun_at: float, ended_at: float, **attributes: str | int) -> str:
-    """A stage that is over, in seconds since the epoch; answers the context to hand on, as :func:`span` gives it."""
+    """A stage that is over, in seconds since the epoch; returns the context to hand on, as :func:`span` gives it."""
     if _tracer is None or not parent:
         return parent
     from opentelemetry.trace import set_span_in_context

@@ -1,4 +1,4 @@
-"""Tells a server of an operator's what needs one, from a thread of its own, so that learning never waits for it."""
+"""Posts log lines that need an operator to a URL, from a thread of its own, so that learning never waits for it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Webhook:
         self.url, self.timeout_s = url, timeout_s
         counter = Counter(
             "omdml_worker_webhook_requests_total",
-            "What the webhook was to be told, by what came of it",
+            "Messages for the webhook, by outcome",
             ["outcome"],
             registry=registry,
         )
@@ -78,7 +78,7 @@ class Webhook:
             self._thread.join(self.timeout_s)
 
     def _hear(self, line: Mapping[str, Any]) -> None:
-        """A line of the log was written, in any thread."""
+        """Receive a log line, in any thread."""
         if line["event"] in KINDS:
             body = {"kind": KINDS[line["event"]], "time": time.time(), **line}
             try:
@@ -103,7 +103,7 @@ class Webhook:
             pass
 
     def _tell(self, reason: str) -> None:
-        """Say that a request failed, now and then."""
+        """Log that a request failed, but not each time."""
         now = time.monotonic()
         if now - self._failure_told >= FAILURE_EVERY_S:
             self._failure_told = now

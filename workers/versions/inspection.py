@@ -104,7 +104,7 @@ def with_all_experts(tensors: Mapping[str, Array], others: Mapping[str, Array]) 
 
 
 def relative_change(old: Array, new: Array, expert: bool) -> float:
-    """How much changed, as a share of what was; of an expert's rows A, how much ``A'A`` did.
+    """The size of the change relative to the old value. For an expert's rows A, the change of ``A'A``.
 
     What an expert says of two items depends on A'A alone: directions that are about as telling change places and signs.
     """

@@ -1,4 +1,4 @@
-"""Versions that a model may be taken back to: those that nodes can serve beside what is learned today.
+"""Versions that a model may be taken back to: those that nodes can serve now.
 
 A reset begins the numbering of versions again, and a catalogue that was built again has other items: what was learned
 before either stays in the store for a while, but no longer belongs to the model as it is.

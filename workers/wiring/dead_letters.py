@@ -45,7 +45,7 @@ def letters_folder(log: FileLog) -> FileSink:
 
 
 def letters_topic(log: KafkaLog) -> str:
-    """Where the dead letters of a topic are."""
+    """The topic of the dead letters of a topic."""
     return log.letters or f"{log.topic}.letters"
 
 

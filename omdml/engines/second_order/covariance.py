@@ -1,4 +1,15 @@
-"""The engine of second-order learning: moments of near pairs and of their items, and what is served (MATHS 12)."""
+"""The engine of DCA: moments of near and far pairs, and the metrics made from them (MATHS 12).
+
+Learning a pair only adds to sums, which is cheap. Computing a metric from these sums (a *refresh*) takes
+eigendecompositions, a thousand times the work. So two metrics exist:
+
+- The rows ``W`` of the state score each triplet before it is learned. They are computed at versions that depend on the
+  number of events only (:func:`next_refresh`), so the scores, and with them everything in the state, do not depend on
+  how events were batched or when somebody asked.
+- The metric that is *served* is computed from all sums when it is asked for, and changes nothing in the state. Right
+  after a refresh it consists of ``W``. Later it is one step of subspace iteration that starts from ``W``, with the
+  current sums, in about a third of the time of a refresh.
+"""
 
 from __future__ import annotations
 
@@ -40,38 +51,34 @@ from omdml.kernels.covariance import TILE, learn, take
 from omdml.kernels.experts import hedged
 from omdml.metrics.cosine import projected
 
-# How many refreshes there are while as many pairs come as are remembered.
+# Refreshes during as many pairs as ``memory``.
 STRIDE = 10
-# How many triplets plain features count for. A share below the second number is 0.
+# The plain coordinates count as much as this many triplets. A share below the second number is taken for 0.
 PLAIN, FADED = 5.0, 0.005
 # The largest squared length of a centred item.
 LIMITS = {"float32": 1e36, "float64": 1e250}
 
 
 class CovarianceEngine(Engine):
-    """Second moments of near pairs, and what is made of them.
+    """Second moments of near and far pairs, and metrics computed from them.
 
-    A triplet is a near pair (q, r) and a far pair (q, s). An item beside itself is no pair: (q, r, q) is the near pair
-    alone, (q, q, s) the far one. So is it if two items have the same numbers.
-
-    What is served is made whenever somebody asks. What scores triplets before they are learned is made again at
-    versions that depend on the count alone: a refresh for every triplet would cost a thousand times what learning it
-    does.
+    A triplet is a near pair (q, r) and a far pair (q, s). An item with itself is no pair: (q, r, q) is only the near
+    pair, (q, q, s) only the far pair. Two items with the same numbers are no pair either.
 
     Parameters
     ----------
     dims
         Dimension of each modality, in the order in which they lie side by side.
     start
-        ``mean`` (D,), ``basis`` (d, D) or (0, D), and ``deviations`` (d,) of the catalogue, of one floating type.
+        The catalogue's ``mean`` (D,), ``basis`` (d, D) or (0, D), and ``deviations`` (d,), of one floating type.
         Copied.
     memory
-        Pairs over which the sums fade; 0 never forgets.
+        Number of pairs over which the sums fade; 0: they never fade.
     """
 
     block = BLOCK
     state: State
-    # What it scores and serves beside what it learned, if it began with another model's metric.
+    # Another model's metric that this one began with. It takes part in scores and in what is served.
     parent: Parent | None = None
 
     def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
@@ -82,15 +89,15 @@ class CovarianceEngine(Engine):
         self.weights = np.zeros(len(LEARNED))
         self.limit = LIMITS[start["mean"].dtype.name]
         self.gemm = GEMM[start["mean"].dtype.name]
-        self.nobody = Parent.nobody(start["mean"])
+        self.no_parent = Parent.absent(start["mean"])
         self.most = self._most()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
+        """An independent engine in the same state. What it knows of the catalogue never changes, and is shared."""
         memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
         if self.parent:
             memo[id(self.parent.rows)] = self.parent.rows
-        # Zeros take no time, and no memory before they are written to.
+        # Of these arrays only the used rows are copied. Fresh zeros take no memory until they are written to.
         partly = (getattr(self.state, name) for name in PARTLY_USED)
         memo.update({id(array): np.zeros(array.shape, array.dtype) for array in partly})
         twin = super().__deepcopy__(memo)
@@ -99,29 +106,29 @@ class CovarianceEngine(Engine):
         return twin
 
     def _keep(self, events: int) -> list[tuple[Array, Array]]:
-        """What undoes this many events: the open block only grows until it closes."""
+        """See the base class. Until the open block closes or a refresh is due, only the counters need a copy."""
         state, filled = self.state, self.state.counts[FILLED]
         trust = [self._trust]
         if filled + events < BLOCK and state.counts[VERSION] + events < state.next[0]:
             return with_copies([state.hedge, state.asked, state.counts, *trust])
-        whole = (getattr(state, name) for name in state._fields if name not in (*CONSTANT, *PARTLY_USED))
-        return with_copies([*whole, *self._used(), *trust])
+        others = (getattr(state, name) for name in state._fields if name not in (*CONSTANT, *PARTLY_USED))
+        return with_copies([*others, *self._used(), *trust])
 
     @property
     def _trust(self) -> Array:
-        """See :class:`Parent`; empty without one."""
+        """The trust in the parent, see :class:`Parent`; empty without a parent."""
         return self.parent.trust if self.parent else np.zeros(0)
 
     def _used(self) -> list[Array]:
-        """What counts of the arrays of which only the first rows do."""
+        """Views of the used rows of the arrays in ``PARTLY_USED``."""
         filled = self.state.counts[FILLED]
         return [*(block[:filled] for block in self._open()), *self._rows()]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t = self.state, 0
         known = self.shape, self.limit, factors(state.mean), self.rule, self.gemm
-        parent = self.parent or self.nobody
-        # Made for each call, so that thousands of models need not keep their own.
+        parent = self.parent or self.no_parent
+        # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
         products = np.empty(items.size, items.dtype)
         with one_blas_thread():
@@ -141,28 +148,33 @@ class CovarianceEngine(Engine):
         return t
 
     def _open(self) -> list[Array]:
-        """Queries, what was relevant, and what was not, of the open block."""
+        """The open block: queries, relevant items, irrelevant items."""
         return [getattr(self.state, name) for name in OPEN]
 
     def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
-        """Add near pairs in order, scoring none, and refresh.
+        """Add near pairs (n, 2) in order, scoring none, and refresh; see :meth:`add_unscored`."""
+        # A triplet whose query is also what is irrelevant is a near pair alone.
+        self.add_unscored(np.ascontiguousarray(pairs[:, (0, 1, 0)]), tables, known)
+        self.refresh()
+
+    def add_unscored(self, rows: Array, tables: Sequence[Array], known: Array) -> None:
+        """Add triplets in order, scoring none, and close the block; Hedge learns nothing, and nothing is refreshed.
 
         Parameters
         ----------
-        pairs : (n, 2)
-            Row numbers, int64, in range; ``known`` are those that the caller gave.
+        rows : (n, 3)
+            Row numbers, int64, C-contiguous, in range; ``known`` are those that the caller gave.
         tables
             The modalities' matrices, C-contiguous, of the engine's type.
 
         Raises
         ------
         FeedbackError
-            A pair whose numbers are not finite or too large; ``row`` says which. Those before it were added.
+            A triplet whose numbers are not finite or too large; ``row`` says which. Those before it were added.
         """
         state, counts = self.state, self.state.counts
         items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
-        rows = np.ascontiguousarray(pairs[:, (0, 1, 0)])
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile = rows[start : start + TILE]
@@ -173,16 +185,35 @@ class CovarianceEngine(Engine):
                     counts[place] += sound
                 if sound < len(tile):
                     index = start + sound
-                    raise self._refusal(index, pairs[index], tables, known[index])
+                    raise self._refusal(index, rows[index], tables, known[index])
                 if counts[FILLED] > BLOCK - TILE:
                     self._flush()
             self._flush()
-        self.refresh()
+
+    def add_sums(self, moments: Moments, version: int, asked: Array) -> None:
+        """Add sums that were made by :meth:`add_unscored` elsewhere, of events that follow those of this engine.
+
+        Its own block must be closed. Nothing is refreshed.
+
+        Parameters
+        ----------
+        asked : (RECENT,)
+            Codes of the last queries, placed by version; ``version`` says how many there were.
+        """
+        state = self.state
+        for name in ("near", "far", "middle", "centre", "sums"):
+            getattr(state, name)[:] += getattr(moments, name)
+        state.seen[:] |= moments.seen
+        theirs = np.arange(max(0, version - RECENT), version)
+        state.asked[(self.version + theirs) % RECENT] = asked[theirs % RECENT]
+        for place in (VERSION, UPDATES):
+            state.counts[place] += version
 
     def served(self) -> dict[str, tuple[float, Array]]:
-        """Share and matrix (r, D) of each expert, those of what the model began with included, as far as it counts.
+        """Share and matrix (r, D) of each expert of the metric that is served, including the parent's experts.
 
-        Their names begin with ``parent``; plain coordinates are the same for both, and are counted together.
+        Names of the parent's experts begin with ``parent``. The plain coordinates are the same for both models, so
+        their shares are added.
         """
         share = self.parent.share(self.version) if self.parent else 0.0
         if self.parent is None or share < FADED:
@@ -190,17 +221,16 @@ class CovarianceEngine(Engine):
         return self.parent.beside(self._served() if 1 - share >= FADED else {}, share, self.state.basis)
 
     def _served(self) -> dict[str, tuple[float, Array]]:
-        """The same of what was learned, made of all pairs learned so far, those of the open block included.
+        """Share and matrix (r, D) of the model's own experts, from all pairs learned so far, open block included.
 
-        It depends on the state alone. Right after a refresh it is what that made; later it is looked for near that, in
-        about a third of the time of a refresh. A matrix without rows stands for the coordinates as they are.
+        The result is a function of the state. A matrix without rows stands for the coordinates as they are.
         """
         weights, fresh = self._weights(), self.state.made[0] == self.version
         moments = self._moments() if fresh else self.moments()
         plain = self._plain(moments)
         wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
         last = {name: rows for name, rows in zip(LEARNED, self._rows(), strict=True) if name in wanted and len(rows)}
-        rows = {name: one.copy() for name, one in last.items()} if fresh else self._made(moments, wanted, last)
+        rows = {name: array.copy() for name, array in last.items()} if fresh else self._made(moments, wanted, last)
         learned = sum(weights[name] for name in rows)
         if not rows:
             return {"plain": (1.0, self.state.basis)}
@@ -208,53 +238,53 @@ class CovarianceEngine(Engine):
         return experts | {name: ((1 - plain) * weights[name] / learned, rows[name]) for name in rows}
 
     def _rows(self) -> list[Array]:
-        """What counts of W, by expert."""
+        """The used rows of ``W``, by expert."""
         return [rows[:used] for rows, used in zip(self.state.W, self.state.used, strict=True)]
 
     def _plain(self, moments: Moments) -> float:
-        """Share of the plain coordinates beside learned ones."""
+        """Share of the plain coordinates, beside the learned experts."""
         plain = PLAIN / (PLAIN + float(moments.sums[0]))
         return plain if plain >= FADED else 0.0
 
     def _weights(self) -> dict[str, float]:
-        """Hedge's weight of each learned expert, 1 together."""
+        """Hedge's weight of each learned expert, 1 in total."""
         hedged(self.state.hedge, self.weights)
         return dict(zip(LEARNED, self.weights.tolist(), strict=True))
 
     def moments(self) -> Moments:
-        """What is known of all pairs, those of the open block included; copies."""
-        found = Moments(*(array.copy() for array in self._moments()))
+        """Moments of all pairs, open block included, as copies."""
+        moments = Moments(*(array.copy() for array in self._moments()))
         with one_blas_thread():
-            self._add_block(found)
-        return found
+            self._add_block(moments)
+        return moments
 
     def _moments(self) -> Moments:
-        """What is known of the pairs of closed blocks: the state's own arrays."""
+        """Moments of the pairs of closed blocks: the arrays of the state, not copies."""
         return Moments(*(getattr(self.state, name) for name in Moments._fields))
 
-    def _add_block(self, to: Moments) -> None:
-        """Add the pairs of the open block to moments, in place, on one BLAS thread."""
+    def _add_block(self, moments: Moments) -> None:
+        """Add the pairs of the open block to moments, in place. Callers limit BLAS to one thread."""
         filled, state = int(self.state.counts[FILLED]), self.state
         if not filled:
             return
         items = [block[:filled] for block in self._open()]
         near, far = pairs_among(*items)
-        for named in items[:2]:
-            to.mark(named, near)
+        for side in items[:2]:
+            moments.mark(side, near)
         q, r, s = (projected(item, state.basis) for item in items)
-        to.add(q, r, s, near, far, self.rule, self.most)
+        moments.add(q, r, s, near, far, self.rule, self.most)
 
     def _most(self) -> float:
-        """Squared length that a pair counts with at most."""
+        """The squared length to which longer pairs are shortened."""
         return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
 
     def _flush(self) -> None:
-        """End the block, on one BLAS thread: its pairs go into the moments."""
+        """End the block: add its pairs to the moments. Callers limit BLAS to one thread."""
         self._add_block(self._moments())
         self.state.counts[FILLED] = 0
 
     def refresh(self) -> None:
-        """Make what scores the next triplets of the closed blocks, and set the version of the next refresh."""
+        """Compute from the closed blocks the rows that score the next triplets, and set the next refresh's version."""
         state, moments = self.state, self._moments()
         rows = self._made(moments, LEARNED)
         state.share[0] = self._plain(moments) if rows else 1.0
@@ -268,51 +298,54 @@ class CovarianceEngine(Engine):
     def _made(
         self, moments: Moments, names: Sequence[str], near: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
-        """The rows (k, D) of these experts, as far as these moments have any; looked for ``near`` these, if given."""
-        state, found = self.state, {}
+        """The rows (k, D) of these experts, computed from moments; experts without any direction are left out.
+
+        With ``near``, earlier rows by expert, directions are searched near these only, which is faster.
+        """
+        state, made = self.state, {}
         compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
         others = {name: compared.others[name] for name in names}
-        if not len(compared.kept):
+        if not len(compared.coordinates):
             return {}
-        earlier = {name: self._in_coordinates(rows, compared.kept) for name, rows in (near or {}).items()}
+        earlier = {name: self._in_coordinates(rows, compared.coordinates) for name, rows in (near or {}).items()}
         for name, rows in discriminant_rows(compared.near, others, compared.added, earlier).items():
             if len(state.basis):
                 with one_blas_thread():
-                    whole = rows @ state.basis[compared.kept]
+                    whole = rows @ state.basis[compared.coordinates]
             else:
                 whole = np.zeros((len(rows), len(state.mean)))
-                whole[:, compared.kept] = rows
+                whole[:, compared.coordinates] = rows
             with np.errstate(over="ignore"):
-                found[name] = whole.astype(state.W.dtype, copy=False)
-        # rows for features close to the smallest numbers can be too large for the type
-        return {name: rows for name, rows in found.items() if np.isfinite(rows).all()}
+                made[name] = whole.astype(state.W.dtype, copy=False)
+        # If features are close to the smallest numbers of the type, rows can be too large for it.
+        return {name: rows for name, rows in made.items() if np.isfinite(rows).all()}
 
-    def _in_coordinates(self, rows: Array, kept: Array) -> Array:
-        """Rows (k, D), of numbers of items, in these coordinates."""
+    def _in_coordinates(self, rows: Array, coordinates: Array) -> Array:
+        """Rows (k, D) over the numbers of an item, as rows over the principal coordinates ``kept``."""
         if not len(self.state.basis):
-            return rows[:, kept].astype(np.float64)
+            return rows[:, coordinates].astype(np.float64)
         with one_blas_thread():
-            return (rows @ self.state.basis[kept].T).astype(np.float64)
+            return (rows @ self.state.basis[coordinates].T).astype(np.float64)
 
     @property
     def shrinkage(self) -> float:
-        """Variance that is added to each coordinate of near pairs of closed blocks, as a share of their mean one."""
+        """Variance added to each coordinate of near pairs of closed blocks, as a share of their mean variance."""
         return shrinkage(effective_pairs(self._moments()), len(self.state.near))
 
     @property
     def hedge_loss(self) -> float:
-        """Loss of both learned experts as weighed, from 0 to 1 a triplet."""
+        """Sum of the weighted loss of both learned experts, from 0 to 1 per triplet."""
         return float(self.state.hedge[len(LEARNED)])
 
     @property
     def hedge_loss_bound(self) -> float:
-        """What ``hedge_loss`` can at most be; infinite if anything has faded."""
+        """An upper bound of ``hedge_loss``; infinite if anything has faded."""
         least = float(self.state.hedge[: len(LEARNED)].min())
-        # weights that faded are no longer their own squares
+        # Weights that have faded are below 1, so their sum differs from the sum of their squares.
         return least + self._regret() if self.state.sums[0] == self.state.sums[1] else math.inf
 
     def _regret(self) -> float:
-        """By how much ``hedge_loss`` can exceed the better expert's (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""
+        """The most by which ``hedge_loss`` exceeds the better expert's (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""
         count, merged = map(float, self.state.hedge[-2:])
         experts = math.log(len(LEARNED))
         return merged + 2 * math.sqrt(count / 2 * experts) + math.sqrt(experts / 8)
@@ -321,22 +354,17 @@ class CovarianceEngine(Engine):
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""
         with one_blas_thread():
             self._flush()
-        added, state = other.moments(), self.state
-        for name in ("near", "far", "middle", "centre", "sums"):
-            getattr(state, name)[:] += getattr(added, name)
-        state.seen[:] |= added.seen
+        state, before = self.state, self.state.counts.copy()
         regrets = self._regret() + other._regret()
+        self.add_sums(other.moments(), other.version, other.state.asked)
         state.hedge[:] = [*(state.hedge + other.state.hedge)[:-1], regrets]
-        # their last queries follow ours
-        theirs = np.arange(max(0, other.version - RECENT), other.version)
-        state.asked[(self.version + theirs) % RECENT] = other.state.asked[theirs % RECENT]
-        state.counts[:] += other.state.counts
+        state.counts[:] = before + other.state.counts
         state.counts[FILLED] = 0
         self._trust[:] += other._trust
         self.refresh()
 
     def to_tensors(self) -> dict[str, Array]:
-        """The state: what counts of the open block and of W, and one triangle of each symmetric matrix."""
+        """The state as arrays by name: used rows of the open block and of W, one triangle of each symmetric matrix."""
         state, filled = self.state, int(self.state.counts[FILLED])
         tensors = super().to_tensors()
         for name in SYMMETRIC:

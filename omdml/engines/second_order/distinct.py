@@ -1,4 +1,7 @@
-"""How many different items were seen, in a kilobyte: linear counting (Whang, Vander-Zanden, Taylor, 1990)."""
+"""Count different items in one kilobyte, by linear counting (Whang, Vander-Zanden, Taylor, 1990).
+
+Each item sets one bit, which a hash of its numbers selects. The number of free bits gives an estimate of the count.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from omdml.kernels.covariance import hash_rows, set_bits
 
 Array = NDArray[Any]
 BITS = 13
-# About 30,000 items are told apart, more than any question here is about.
+# This is enough for about 30,000 different items, more than DCA needs to distinguish.
 SLOTS = 1 << BITS
 
 
 def mark(seen: Array, items: Array, chosen: Array) -> None:
-    """Note that the ``chosen`` (n,) ones of items (n, D) were seen.
+    """Record in ``seen`` (SLOTS / 8,) the items (n, D) for which ``chosen`` (n,) is True.
 
-    Each sets one bit of ``seen`` (SLOTS / 8,), which a hash of all its bytes numbers.
+    Each sets one bit, whose number is a hash of all its bytes.
     """
     set_bits(seen, codes(items)[chosen], BITS)
 
@@ -33,22 +36,22 @@ def codes(items: Array) -> Array:
 
 
 def factors(items: Array) -> Array:
-    """What the words of such items (..., D), of 32 bits each, are multiplied by in their hashes."""
+    """Factors of the hashes of items (..., D), one for each word of 32 bits."""
     return _factors(items.shape[-1] * items.itemsize // np.dtype(np.uint32).itemsize)
 
 
 def distinct(seen: Array) -> float:
-    """About how many different items were seen; infinity if they are more than can be told apart."""
+    """Estimated number of different items; infinity if they are too many to distinguish."""
     free = SLOTS - int(np.unpackbits(seen).sum())
     return SLOTS * math.log(SLOTS / free) if free else math.inf
 
 
 @cache
 def _factors(count: int) -> Array:
-    """Odd numbers (count,), the same ones everywhere: those of splitmix64 (Steele, Lea, Flood, 2014)."""
+    """Odd numbers (count,), always the same: those of splitmix64 (Steele, Lea, Flood, 2014)."""
     with np.errstate(over="ignore"):
         z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found: Array = (z ^ (z >> np.uint64(31))) | np.uint64(1)
-    return found
+        odd: Array = (z ^ (z >> np.uint64(31))) | np.uint64(1)
+    return odd

@@ -1,4 +1,4 @@
-"""The metric that a model of second-order learning begins with, and how far it is trusted (MATHS 15)."""
+"""The metric of another model that a DCA model begins with, and how far it is trusted (MATHS 15)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.kernels.experts import trusted
 from omdml.metrics.cosine import CosineMetric
 
-# How the names of a parent's arrays begin in a state. No name of a modality holds a slash.
+# Prefix of the parent's arrays in a state. Names of modalities have no slash.
 PREFIX = "parent/"
 
 
 class Parent(NamedTuple):
-    """What another model served when this one began. Only ``trust`` ever changes."""
+    """The metric that another model served when this one began. Only ``trust`` ever changes."""
 
     # Rows of the parent's learned experts, one expert after the other.
     rows: Array  # (p, D)
@@ -32,25 +32,25 @@ class Parent(NamedTuple):
 
     @classmethod
     def of(cls, metric: CosineMetric, version: int, mean: Array, basis: Array) -> Parent:
-        """The parent of a model of this mean and basis; raises ValueError if it has other coordinates."""
+        """The parent of a model with this mean and basis; raises ValueError if the metric has other coordinates."""
         if unknown := sorted(set(metric.experts) - {"plain", *LEARNED}):
             raise ValueError(f"its experts are {', '.join(unknown)}: it has a parent itself")
         plain = metric.experts.get("plain", basis)
         if metric.mean.dtype != mean.dtype or not (np.array_equal(metric.mean, mean) and np.array_equal(plain, basis)):
-            raise ValueError("it began from other items, or in other coordinates")
+            raise ValueError("it began from different items, or in different coordinates")
         rows = [metric.experts.get(name, np.zeros((0, len(mean)), mean.dtype)) for name in LEARNED]
         shares = [metric.shares.get(name, 0.0) for name in ("plain", *LEARNED)]
         return cls(
             rows=np.concatenate(rows),
-            sizes=np.array([len(one) for one in rows], np.int64),
+            sizes=np.array([len(array) for array in rows], np.int64),
             shares=np.array(shares),
             version=np.array([version], np.int64),
             trust=np.zeros(4),
         )
 
     @classmethod
-    def nobody(cls, mean: Array) -> Parent:
-        """What stands for no parent in compiled code, which wants one of the same types: its ``trust`` is empty."""
+    def absent(cls, mean: Array) -> Parent:
+        """A stand-in for no parent, with an empty ``trust``: compiled code needs an argument of the same type."""
         return cls(
             rows=np.zeros((0, len(mean)), mean.dtype),
             sizes=np.zeros(len(LEARNED), np.int64),
@@ -64,54 +64,54 @@ class Parent(NamedTuple):
         """The parent in these arrays of a state, None if it has none; raises KeyError or ValueError."""
         if not any(name.startswith(PREFIX) for name in tensors):
             return None
-        found = cls(*(tensors[PREFIX + name].copy() for name in cls._fields))
-        # Zeros of the right shapes refuse whatever does not fit them.
-        count = len(found.rows) if found.rows.ndim == 2 else 0
+        parent = cls(*(tensors[PREFIX + name].copy() for name in cls._fields))
+        # ``fill`` raises ValueError if an array does not fit zeros of the right shape and type.
+        count = len(parent.rows) if parent.rows.ndim == 2 else 0
         for name, like in zip(
             cls._fields,
             (np.zeros((count, D), dtype), np.zeros(2, np.int64), np.zeros(3), np.zeros(1, np.int64), np.zeros(4)),
             strict=True,
         ):
-            fill(like, getattr(found, name), PREFIX + name)
-        shares, (ahead, squares, weight, scored) = found.shares, found.trust.tolist()
-        if not (found.sizes.min() >= 0 and found.sizes.sum() == count and found.version[0] >= 0):
-            raise ValueError(f"{PREFIX}sizes are {found.sizes.tolist()}, of {count} rows")
+            fill(like, getattr(parent, name), PREFIX + name)
+        shares, (ahead, squares, weight, scored) = parent.shares, parent.trust.tolist()
+        if not (parent.sizes.min() >= 0 and parent.sizes.sum() == count and parent.version[0] >= 0):
+            raise ValueError(f"{PREFIX}sizes are {parent.sizes.tolist()}, of {count} rows")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):
             raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected parts of 1")
         if not (0 <= weight <= scored and ahead**2 <= weight * squares * (1 + ROUNDING) and squares <= 64 * weight):
-            raise ValueError(f"{PREFIX}trust is {found.trust.tolist()}, no sums of differences of margins")
-        return found
+            raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}, no sums of differences of margins")
+        return parent
 
     def to_tensors(self) -> dict[str, Array]:
-        """Its arrays, as part of a state."""
+        """The arrays as part of a state."""
         return {PREFIX + name: getattr(self, name) for name in self._fields}
 
     def experts(self, basis: Array) -> dict[str, tuple[float, Array]]:
         """Share and matrix of each expert that has one; the plain coordinates have the matrix ``basis``."""
-        each = dict(zip(LEARNED, np.split(self.rows, self.sizes.cumsum()[:-1]), strict=True))
-        found = {"plain": (float(self.shares[0]), basis)}
-        found |= {name: (float(share), each[name]) for name, share in zip(LEARNED, self.shares[1:], strict=True)}
-        return {name: (share, matrix) for name, (share, matrix) in found.items() if share > 0}
+        matrices = dict(zip(LEARNED, np.split(self.rows, self.sizes.cumsum()[:-1]), strict=True))
+        experts = {"plain": (float(self.shares[0]), basis)}
+        experts |= {name: (float(share), matrices[name]) for name, share in zip(LEARNED, self.shares[1:], strict=True)}
+        return {name: (share, matrix) for name, (share, matrix) in experts.items() if share > 0}
 
     def beside(
         self, own: Mapping[str, tuple[float, Array]], share: float, basis: Array
     ) -> dict[str, tuple[float, Array]]:
-        """Share and matrix of each of a model's own experts, if any, and of its parent's, which have this share."""
+        """Share and matrix of each expert, of a model's ``own`` and of its parent's, which get ``share`` in total."""
         total = share + (1 - share) * bool(own)
-        found = {name: ((1 - share) * part / total, matrix) for name, (part, matrix) in own.items()}
+        combined = {name: ((1 - share) * part / total, matrix) for name, (part, matrix) in own.items()}
         for name, (part, matrix) in self.experts(basis).items():
-            # plain coordinates are the same for both
-            before = found["plain"][0] if name == "plain" and name in found else 0.0
-            found[name if name == "plain" else f"parent {name}"] = before + share * part / total, matrix
-        return found
+            # The plain coordinates are the same for both, so their shares are added.
+            before = combined["plain"][0] if name == "plain" and name in combined else 0.0
+            combined[name if name == "plain" else f"parent {name}"] = before + share * part / total, matrix
+        return combined
 
     def share(self, version: int) -> float:
-        """What it counts for beside what a model learned from ``version`` events, from 0 to 1."""
+        """The parent's share, from 0 to 1, beside a model that learned ``version`` events."""
         return float(trusted(self.trust, version))
 
 
-def same(one: Parent | None, other: Parent | None) -> bool:
-    """Whether both are what one model served at one time, or nothing."""
-    if one is None or other is None:
-        return one is other
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields if name != "trust")
+def same(left: Parent | None, right: Parent | None) -> bool:
+    """Whether both are the same metric of the same version, or both are None."""
+    if left is None or right is None:
+        return left is right
+    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in left._fields if name != "trust")

@@ -1,4 +1,4 @@
-"""What a model of second-order learning is, and how it begins (MATHS 12)."""
+"""The state of a DCA model, and how it begins (MATHS 12)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from omdml.engines.base import Array
 from omdml.engines.second_order.distinct import SLOTS
 from omdml.engines.second_order.moments import LEARNED
 
-# How many near pairs are added at a time. It is part of the arithmetic: another number gives other bytes.
+# Triplets that are added to the sums at a time. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 64
-# Among so many triplets, answers to one search are recognised.
+# Answers to the same search are recognised if at most this many triplets lie between them.
 RECENT = 64
+# What the model knows of the catalogue, the symmetric matrices, the rows of the open block, and all arrays of which
+# only the first rows count.
 CONSTANT = ("mean", "basis", "deviations")
 SYMMETRIC = ("near", "far", "middle")
 OPEN = ("Q", "R", "S")
@@ -22,7 +24,7 @@ PARTLY_USED = (*OPEN, "W")
 
 
 class State(NamedTuple):
-    """What a model is; D numbers an item, d principal coordinates. For the sums see Moments."""
+    """A model: D numbers per item, d principal coordinates. For the sums ``near`` to ``seen`` see Moments."""
 
     # The catalogue's mean.
     mean: Array  # (D,)
@@ -60,7 +62,7 @@ class State(NamedTuple):
 
 
 def new_state(start: Mapping[str, Array]) -> State:
-    """The state before the first pair; ``start`` has the arrays of CONSTANT, of one floating type. Copied."""
+    """The state before the first pair. ``start`` has the arrays named in CONSTANT, of one floating type; copied."""
     d, D, dtype = len(start["deviations"]), len(start["mean"]), start["mean"].dtype
     return State(
         mean=start["mean"].copy(),
@@ -87,5 +89,5 @@ def new_state(start: Mapping[str, Array]) -> State:
 
 
 def next_refresh(version: int) -> int:
-    """The version after this one at which what scores is made again: a fifth more triplets."""
+    """The version of the refresh that follows one at ``version``: after a fifth more triplets, at least one."""
     return version + max(1, -(-version // 5))

@@ -1,4 +1,4 @@
-"""What every learner is: hyperparameters, one verb, a state that travels as bytes."""
+"""The base of all learners: hyperparameters, one verb (learn), and a state that can be written as bytes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
 
 Array = NDArray[Any]
-# A state may stand for so many numbers without holding them: coordinates can share a weight.
+# The arrays of a start may have up to this many numbers more than the state: coordinates can share a weight. A larger
+# difference means a damaged state, for which no memory must be allocated.
 ROOM = 1 << 24
-# Stands before the names of arrays that ``init`` brought; no modality's name holds a slash.
+# Prefix of the arrays that ``init`` was given. Names of modalities have no slash.
 GIVEN = "init//"
 LEARNERS: dict[str, type[Learner]] = {}
 # The names of the hyperparameters of each class.
@@ -32,33 +33,33 @@ KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}
 
 
 class Outcome(NamedTuple):
-    """What a call learned: ``scores`` (T,) are f of each comparison before it was learned, f > 0 being a mistake."""
+    """Result of a call: ``scores`` (T,) are f of each comparison before it was learned; f > 0 is a mistake."""
 
     scores: Array
 
     @property
     def mistakes(self) -> int:
-        """How many comparisons the metric had the wrong way round."""
+        """Number of comparisons that the metric ordered wrongly."""
         return int((self.scores > 0).sum())
 
 
 class Learner(base.Base):
-    """Common ground of all learners; river gives ``clone`` and ``repr``, so arguments are stored untouched.
+    """Base of all learners. river provides ``clone`` and ``repr``, so constructor arguments are stored as they are.
 
-    A learner has an engine as soon as it has begun: from ``init`` given as arrays, or from a sample of features at
-    :meth:`start`, which the first call of ``learn_many`` makes up for.
+    A learner has an engine once it has started: in the constructor if ``init`` is arrays, otherwise from a sample of
+    features in :meth:`start`, or in the first call of ``learn_many``, which calls it.
     """
 
     name: ClassVar[str]
     # Kinds of comparison: triplet, quadruplet, pair, set.
     accepts: ClassVar[frozenset[str]]
-    # How many items a comparison has.
+    # Number of items in a comparison.
     width: ClassVar[int]
-    # What of a catalogue a model learns on if its configuration does not say.
+    # The coordinates of a catalogue to learn on, unless a configuration says: "features" or "mapped".
     coordinates: ClassVar[str] = "features"
-    # Hyperparameters that have another default on mapped coordinates.
+    # Hyperparameters with a different default on mapped coordinates.
     on_mapped: ClassVar[Mapping[str, Any]] = {}
-    # Keywords of learn_many: what else a comparison brings.
+    # Keywords of learn_many: further values of a comparison.
     columns: ClassVar[tuple[str, ...]] = ()
     dims: Mapping[str, int]
     init: str | Mapping[str, ArrayLike]
@@ -74,7 +75,7 @@ class Learner(base.Base):
             LEARNERS[cls.name] = cls
 
     def _prepare(self) -> None:
-        """Refuse bad arguments, and begin where ``init`` is arrays: the end of every constructor."""
+        """Check the arguments, and start if ``init`` is arrays. Every constructor ends with this call."""
         check_dims(self.dims)
         expect(self.dtype in ("float32", "float64"), "dtype", self.dtype, "'float32' or 'float64'")
         expect(whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
@@ -89,7 +90,7 @@ class Learner(base.Base):
 
     @abstractmethod
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
-        """A start of the name ``init`` from a sample of these features, keyed like ``matrices``; raises StartError."""
+        """The start named ``init`` from a sample of these features, keyed like ``matrices``; raises StartError."""
 
     @abstractmethod
     def _begin(self, start: Mapping[str, Array]) -> Engine:
@@ -97,10 +98,10 @@ class Learner(base.Base):
 
     @abstractmethod
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-        """Of the start's arrays, for an engine that takes on these tensors; raises CorruptError."""
+        """Shapes of the start's arrays for an engine that can restore these tensors; raises CorruptError."""
 
     def start(self, features: Mapping[str, Array]) -> None:
-        """Begin from a sample of these features; without effect on a learner that has begun.
+        """Start from a sample of these features. Without effect if the learner has started already.
 
         Raises StartError, or FeedbackError if the features do not fit ``dims``.
         """
@@ -124,7 +125,7 @@ class Learner(base.Base):
 
     @property
     def figures(self) -> dict[str, float]:
-        """What people who inspect a snapshot are told of the learner, as shares; none of most learners."""
+        """Shares to show to people who inspect a snapshot, by name; empty for most learners."""
         return {}
 
     @abstractmethod
@@ -138,7 +139,7 @@ class Learner(base.Base):
     def _learn(
         self, rows: ArrayLike, features: Mapping[str, Array], *columns: Array, width: int | None = None
     ) -> Outcome:
-        """Check rows (T, width), begin if need be, and walk; ``width`` is the learner's own by default."""
+        """Check rows (T, width), start if necessary, and learn. ``width`` is the learner's own by default."""
         checked = check_rows(rows, width or self.width, check_features(features, self.dims))
         fresh = self._engine is None
         self.start(features)
@@ -156,7 +157,7 @@ class Learner(base.Base):
         return self._engine
 
     def learning_on(self, **hyperparameters: Any) -> Self:
-        """A learner that goes on from this one's state, open block included, with other hyperparameters.
+        """A learner with other hyperparameters that continues from this one's state, open block included.
 
         Raises ParameterError, or CorruptError if the state has another shape under them.
         """
@@ -164,17 +165,17 @@ class Learner(base.Base):
         return type(self)(dims=self.dims, **hyperparameters)._resumed(tensors)
 
     def _resumed(self, tensors: Mapping[str, Array]) -> Self:
-        """This learner, gone on to a state; raises CorruptError if that has another shape."""
+        """This learner, after it has restored a state; raises CorruptError if the state does not fit."""
         shapes = self._shapes(tensors)
-        claimed, held = sum(map(math.prod, shapes.values())), sum(array.size for array in tensors.values())
-        if claimed > max(held, ROOM):
-            raise CorruptError(f"learner state of {held} numbers, expected {claimed} for dims {dict(self.dims)}")
+        expected, size = sum(map(math.prod, shapes.values())), sum(array.size for array in tensors.values())
+        if expected > max(size, ROOM):
+            raise CorruptError(f"learner state of {size} numbers, expected {expected} for dims {dict(self.dims)}")
         self._engine = self._begin({name: np.zeros(shape, self.dtype) for name, shape in shapes.items()})
         self._started("from_bytes").restore(tensors)
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A learner in the same state that learns by itself; hyperparameters, which nobody changes, are shared."""
+        """An independent learner in the same state. Hyperparameters never change, and are shared."""
         twin = copy.copy(self)
         twin._engine = copy.deepcopy(self._engine, memo)
         return twin
@@ -182,41 +183,41 @@ class Learner(base.Base):
     @property
     @abstractmethod
     def metric(self) -> Metric:
-        """Immutable view of what was learned, open block included."""
+        """The metric learned so far, open block included; immutable."""
 
     @property
     @abstractmethod
     def matrices(self) -> dict[str, Array]:
-        """What was learned as arrays, open block included."""
+        """The learned arrays by name, open block included."""
 
     @property
     def version(self) -> int:
-        """Comparisons learned."""
+        """Number of comparisons learned."""
         return int(self._engine.version) if self._engine else 0
 
     @property
     def mistakes(self) -> int:
-        """Comparisons with f > 0."""
+        """Number of comparisons with f > 0, which the metric ordered wrongly."""
         return int(self._engine.mistakes) if self._engine else 0
 
     @property
     def updates(self) -> int:
-        """Comparisons that changed something: violated ones."""
+        """Number of comparisons that violated their margin, and so changed the model."""
         return int(self._engine.updates) if self._engine else 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that learning takes: state and scratch."""
+        """Bytes of memory for learning: state and working space."""
         return int(self._engine.nbytes) if self._engine else 0
 
     def _get_params(self) -> dict[str, Any]:
-        """Hyperparameters by name; river's own reads the constructor's signature each time, 0.3 ms."""
+        """Hyperparameters by name. river's own method takes 0.3 ms, because it reads the signature each time."""
         if type(self) not in KEYWORDS:
             KEYWORDS[type(self)] = tuple(inspect.signature(type(self)).parameters)
         return {name: getattr(self, name) for name in KEYWORDS[type(self)]}
 
     def to_bytes(self) -> bytes:
-        """The whole state, open block included: equal states give equal bytes. Raises NotStarted."""
+        """The whole state as bytes, open block included. Equal states give equal bytes. Raises NotStarted."""
         parameters = self._get_params()
         tensors = self._started("to_bytes").to_tensors()
         if not isinstance(parameters.get("init", ""), str):
@@ -226,9 +227,10 @@ class Learner(base.Base):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """A learner that continues with the same bytes; raises CorruptError, FormatError if another release wrote them.
+        """The learner in these bytes. It continues as the one that wrote them would.
 
-        What was written under an earlier number may fit this release, or not: its bytes are whole either way.
+        Raises CorruptError if the bytes are damaged, and FormatError if another release wrote them and this one cannot
+        read them.
         """
         tensors, metadata = unpack(data)
         try:

@@ -1,4 +1,4 @@
-"""What learners refuse, and how they say so."""
+"""Checks of arguments of learners, and the errors for bad ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from omdml.errors import FeedbackError, NotStarted, ParameterError
 from omdml.initial import STARTS
 
 Array = NDArray[Any]
-# The largest size of a hyperparameter.
+# The largest absolute value of a hyperparameter.
 MOST = 1e300
-# The largest whole number: beyond it floats, and JSON in other languages, skip numbers.
+# The largest whole number. Above it, floats (and JSON in other languages) cannot hold every whole number.
 MOST_WHOLE = 2**53
 
 
 def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
-    """Row numbers as int64 (T, width), each below ``count``; raises FeedbackError naming the first bad one."""
+    """Row numbers as int64 (T, width), each below ``count``; raises FeedbackError with the first bad comparison."""
     try:
         table = np.asarray(rows)
     except ValueError as error:
@@ -38,10 +38,10 @@ def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
 def tables(
     rows: Array, features: Mapping[str, Array], names: list[str], dtype: np.dtype[Any]
 ) -> tuple[Array, list[Array]]:
-    """Matrices the kernels can walk, and the rows renumbered for them.
+    """Row numbers and matrices in the form that kernels take.
 
-    C-contiguous matrices of ``dtype`` (memory maps too) pass as they are; of others only the touched rows are read
-    and cast.
+    C-contiguous matrices of ``dtype``, memory maps too, are returned as they are. From other matrices only the rows
+    that are named are read and cast, and ``rows`` are renumbered accordingly.
     """
     matrices = [np.asarray(features[name]) for name in names]
     if all(matrix.flags.c_contiguous and matrix.dtype == dtype for matrix in matrices):
@@ -52,7 +52,7 @@ def tables(
 
 
 def expect(holds: bool, name: str, got: object, expected: str) -> None:
-    """Refuse a hyperparameter."""
+    """Raise ParameterError unless ``holds``: argument ``name`` is ``got``, but ``expected`` is something else."""
     if not holds:
         if isinstance(got, int) and abs(got) >= MOST_WHOLE and "'" not in expected:
             expected += ", below 2**53"
@@ -60,19 +60,19 @@ def expect(holds: bool, name: str, got: object, expected: str) -> None:
 
 
 def whole(value: object) -> bool:
-    """An integer that float64 can hold, not a truth value."""
+    """Whether the value is an integer that float64 can hold, and not a bool."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < MOST_WHOLE
 
 
 def number(value: object) -> bool:
-    """A finite number, not a truth value."""
+    """Whether the value is a finite number, and not a bool."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return False
     return bool(-MOST <= (value.item() if isinstance(value, np.number) else value) <= MOST)
 
 
 def check_numbers(init: object) -> None:
-    """Refuse arrays of a start that are not finite numbers which float64 holds."""
+    """Refuse arrays of a start whose values are not finite numbers of at most float64."""
     for name, values in init.items() if isinstance(init, Mapping) else ():
         where, expected = f"init[{name!r}]", "finite numbers, of float64 at most"
         try:
@@ -85,12 +85,12 @@ def check_numbers(init: object) -> None:
 
 
 def nameable(name: object) -> bool:
-    """Text that can name a tensor: without a slash, and UTF-8 can hold it."""
+    """Whether a text can name a tensor: it has no slash, and UTF-8 can encode it."""
     return isinstance(name, str) and "/" not in name and name.encode(errors="ignore").decode() == name
 
 
 def check_dims(dims: object) -> None:
-    """Refuse dimensions that are none."""
+    """Refuse dimensions that are not a mapping from names to whole numbers of at least 1."""
     sound = isinstance(dims, Mapping) and len(dims) > 0
     for name, size in dims.items() if isinstance(dims, Mapping) else ():
         sound = sound and nameable(name) and whole(size) and size > 0
@@ -111,14 +111,16 @@ def check_init(init: object, dims: Mapping[str, int]) -> None:
         expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape (r, {dims[name]})")
 
 
-def check_hedge(beta: object, memory: object, gamma: object) -> None:
-    """Refuse parameters of the weights over the modalities that are out of range."""
-    expect(number(beta) and 0 < beta <= 1, "beta", beta, "a discount in (0, 1]")  # type: ignore[operator]
-    fades = number(memory) and (memory == 0 or memory >= 1)  # type: ignore[operator]
-    expect(fades, "memory", memory, "a number of events of at least 1, or 0 to never forget")
-    expect(number(gamma), "gamma", gamma, "a finite margin")
+def check_rate(name: str, rate: object) -> None:
+    """Refuse a rate that is not a finite number above 0."""
+    expect(number(rate) and rate > 0, name, rate, "a rate above 0")  # type: ignore[operator]
+
+
+def check_step(step: object) -> None:
+    """Refuse a kind of step other than ``"pa"`` (capped) and ``"ogd"`` (at a fixed rate)."""
+    expect(step in ("pa", "ogd"), "step", step, "'pa' or 'ogd'")
 
 
 def not_started(what: str) -> NotStarted:
-    """The error for what a learner only has after its start."""
+    """The error if ``what`` is asked of a learner that has not started."""
     return NotStarted(f"{what}: this learner has not begun; call start(features) or learn_many, or give init as arrays")

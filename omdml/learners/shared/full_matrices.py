@@ -1,4 +1,4 @@
-"""Common ground of the learners of full matrices: their starts, and what they show."""
+"""What OMDML and Qwise share: full matrices, their starts, and how they are served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omdml.learners.shared.checks import expect, number, whole
 from omdml.learners.shared.quadruplets import QuadrupletLearner
 from omdml.metrics.full import FullMetric
 
-# Share of the largest eigenvalue that a start's smallest may lie below 0.
+# The smallest eigenvalue of a start may lie below 0 by this share of the largest.
 INDEFINITE = 1e-6
 
 
@@ -42,7 +42,7 @@ class FullMatrixLearner(QuadrupletLearner):
             check_positive(name, np.asarray(array), self.dims[name])
 
     def _share(self) -> float:
-        """Of the distance that each modality starts with."""
+        """Factor of each modality's distance at the start."""
         return 1.0
 
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
@@ -56,12 +56,12 @@ class FullMatrixLearner(QuadrupletLearner):
 
     @property
     def metric(self) -> FullMetric:
-        """What is served."""
+        """The metric to serve."""
         engine: FullEngine = self._started("metric")
         return FullMetric(self._weights(engine), self.matrices)
 
     def _weights(self, engine: FullEngine) -> dict[str, float]:
-        """Of the modalities' distances in their sum."""
+        """Weight of each modality in the sum of distances."""
         return dict.fromkeys(engine.names, 1.0)
 
     @property
@@ -72,13 +72,13 @@ class FullMatrixLearner(QuadrupletLearner):
 
     @property
     def bites(self) -> dict[str, int]:
-        """Updates of each modality whose result was not positive semi-definite, and was projected."""
+        """For each modality, the number of updates after which its matrix had to be projected."""
         engine = self._started("bites")
         return dict(zip(engine.names, engine.bites, strict=True))
 
 
 def check_positive(name: str, matrix: Array, size: int) -> None:
-    """Refuse a start that is no symmetric positive semi-definite matrix (size, size)."""
+    """Refuse a start that is not a symmetric positive semi-definite matrix (size, size)."""
     where = f"init[{name!r}]"
     square = matrix.shape == (size, size) and matrix.dtype.kind in "fiu" and bool(np.isfinite(matrix).all())
     expect(square, where, matrix.shape, f"finite numbers of shape ({size}, {size})")

@@ -1,12 +1,55 @@
-"""The certificate of exponential weights that forget (MATHS 10)."""
+"""What learners share that weigh their modalities by Hedge (MATHS 10)."""
 
 from __future__ import annotations
 
 import math
 
+from omdml.engines.base import HedgeEngine
+from omdml.learners.shared.base import Learner
+from omdml.learners.shared.checks import expect, number
+
+
+class HedgeLearner(Learner):
+    """Learners with a weight for each modality, which falls with the modality's mistakes.
+
+    Losses fade by ``1 - 1 / memory`` with each gated event, and ``beta`` discounts a modality that was wrong.
+    """
+
+    beta: float
+    memory: float
+    gamma: float
+
+    def _check_hedge(self) -> None:
+        """Raise ParameterError if ``beta``, ``memory`` or ``gamma`` is out of range."""
+        expect(number(self.beta) and 0 < self.beta <= 1, "beta", self.beta, "a discount in (0, 1]")
+        fades = number(self.memory) and (self.memory == 0 or self.memory >= 1)
+        expect(fades, "memory", self.memory, "a number of events of at least 1, or 0 to never forget")
+        expect(number(self.gamma), "gamma", self.gamma, "a finite margin")
+
+    @property
+    def _keep(self) -> float:
+        """Factor by which losses fade with each gated event."""
+        return 1.0 - 1.0 / self.memory if self.memory else 1.0
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """theta_i, the weight of each modality; 1 in total."""
+        engine: HedgeEngine = self._started("weights")
+        return dict(zip(engine.names, engine.weights.tolist(), strict=True))
+
+    @property
+    def hedge_loss(self) -> float:
+        """H, the faded sum of ``sum_i theta_i [f_i > 0]`` over gated events (MATHS 10)."""
+        return float(self._engine.hedge_loss) if self._engine else 0.0
+
+    @property
+    def hedge_loss_bound(self) -> float:
+        """An upper bound of H; see :func:`hedge_bound`."""
+        return hedge_bound(self._engine.fewest_mistakes if self._engine else 0.0, self.beta, len(self.dims))
+
 
 def hedge_bound(fewest: float, beta: float, modalities: int) -> float:
-    """What Hedge's own faded loss can at most be: ``(ln(1/beta) fewest + ln m) / (1 - beta)``; infinite at beta 1.
+    """Upper bound of Hedge's own faded loss: ``(ln(1/beta) fewest + ln m) / (1 - beta)``; infinite if beta is 1.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Learners of pairs: these two are similar in the sense of a task, or they are not (MATHS 5)."""
+"""Learners of pairs: two items are similar in the sense of a task, or they are not (MATHS 5)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from omdml.feedback import ONLY_TASK
 from omdml.initial import SAMPLE, STARTS, start_matrices
 from omdml.kernels.coupled import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_rows, expect, number, whole
+from omdml.learners.shared.checks import check_rate, check_rows, check_step, expect, whole
 from omdml.metrics.base import check_features
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
 
 class PairLearner(Learner):
-    """Common ground of learners of matrices L (r, d), d the sum of ``dims``: modalities lie side by side."""
+    """Base of learners of matrices L (r, d), with d the sum of ``dims``: modalities lie side by side."""
 
     accepts: ClassVar[frozenset[str]] = frozenset({"pair"})
     width: ClassVar[int] = 2
@@ -30,6 +30,27 @@ class PairLearner(Learner):
     rank: int
     eta: float
     step: str
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        tasks: Sequence[str] | None = None,
+        rank: int = 64,
+        eta: float = 1.0,
+        step: str = "pa",
+        init: str | Mapping[str, ArrayLike] = "wpca",
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        self.dims = dims
+        self.tasks = tasks
+        self.rank = rank
+        self.eta = eta
+        self.step = step
+        self.init = init
+        self.dtype = dtype
+        self.seed = seed
+        self._prepare()
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -42,10 +63,10 @@ class PairLearner(Learner):
     @property
     @abstractmethod
     def _stacks(self) -> list[list[str]]:
-        """Names of the matrices of every task that is learned."""
+        """Names of the matrices of each task."""
 
     def _shares(self) -> list[float]:
-        """Of the rate, that each matrix of a task takes."""
+        """Share of the rate for each matrix of a task."""
         return [1.0]
 
     @property
@@ -58,8 +79,8 @@ class PairLearner(Learner):
         sound = names is None or (sound and len(set(names)) == len(names) and SHARED not in names)
         expect(sound, "tasks", names, f"a list of distinct names other than {SHARED!r}, or None for one task")
         expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
-        expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
-        expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
+        check_rate("eta", self.eta)
+        check_step(self.step)
         if isinstance(self.init, Mapping):
             self._check_arrays({name: np.asarray(array) for name, array in self.init.items()})
         else:
@@ -79,7 +100,7 @@ class PairLearner(Learner):
         together, width = " + ".join(self.dims), sum(self.dims.values())
         sample = np.concatenate([np.asarray(features[name][rows], np.float64) for name in self.dims], axis=1)
         start = start_matrices({together: sample}, {together: min(self.rank, width)}, str(self.init), self.seed)
-        # Divided by this, the distances of a task's matrices add up to unit spread.
+        # With this scale, the distances of all matrices of a task add up to unit spread.
         scale = np.sqrt(len(self._stacks[0]))
         return dict.fromkeys(self._names, start[together] / scale)
 
@@ -107,13 +128,14 @@ class PairLearner(Learner):
         Parameters
         ----------
         rows : (T, 2)
-            Row numbers of a pair's items.
+            Row numbers of the two items of each pair.
         features
-            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+            One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
+            are read and cast.
         similar : scalar or (T,)
-            True if the pair is similar; always needed.
+            True if the pair is similar; required.
         task : scalar or (T,)
-            Names of tasks; may be left out if there is one.
+            Names of tasks; may be left out if there is only one task.
 
         Returns
         -------
@@ -122,10 +144,10 @@ class PairLearner(Learner):
         Raises
         ------
         FeedbackError
-            A row out of range or with values that are not finite, a task that is not among ``tasks`` (``row`` says
-            which), features that do not fit. The state is as before.
+            A row out of range, or with values that are not finite; a task that is not in ``tasks`` (``row`` is the
+            index of the pair); features that do not fit. The state is as before.
         StartError
-            On the first call, features too few for the start.
+            On the first call: too few features for the start.
         """
         expect(not kw, "learn_many", sorted(kw), "pairs, features, similar and task, nothing else")
         pairs = check_rows(rows, self.width, check_features(features, self.dims))
@@ -133,23 +155,23 @@ class PairLearner(Learner):
         return self._learn(pairs, features, signs(similar, len(pairs)), tasks)
 
     def _numbers(self, tasks: Array) -> Array:
-        """Numbers of the learned tasks that these stand for."""
+        """Numbers, among the learned stacks, of the tasks with these numbers."""
         return tasks
 
     @property
     def metric(self) -> CoupledMetric:
-        """What is served."""
+        """The metric to serve."""
         return CoupledMetric(self.dims, self.matrices, dict(zip(self._tasks, self._stacks, strict=True)))
 
     @property
     def matrices(self) -> dict[str, Array]:
-        """What was learned, by task; what tasks share is called ``shared``."""
+        """The learned matrices (r, d) by task; the shared one is called ``shared``."""
         engine: CoupledEngine = self._started("matrices")
         return dict(zip(self._names, engine.parts(), strict=True))
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """b_t of each task: pairs closer than that count as similar."""
+        """b_t of each task: pairs at a smaller squared distance count as similar."""
         engine: CoupledEngine = self._started("thresholds")
         numbers = self._numbers(np.arange(len(self._tasks)))
         return dict(zip(self._tasks, engine.thresholds[numbers].tolist(), strict=True))
@@ -162,7 +184,7 @@ def check_array(name: str, array: Array, shape: tuple[int, int]) -> None:
 
 
 def rank_of(tensors: Mapping[str, Array]) -> int:
-    """r of a state; raises CorruptError."""
+    """The rank r of a state; raises CorruptError if the state has none."""
     L = tensors.get("L", np.zeros(0))
     if L.ndim != 3 or L.shape[1] < 1:
         raise CorruptError(f"state holds L of shape {L.shape}, expected (M, r, d)")
@@ -170,17 +192,17 @@ def rank_of(tensors: Mapping[str, Array]) -> int:
 
 
 def signs(similar: ArrayLike | None, count: int) -> Array:
-    """1 where similar, -1 if not: (count,); raises FeedbackError."""
+    """1 for similar pairs and -1 for others, (count,); raises FeedbackError for anything but booleans."""
     column = np.asarray(similar)
     if column.shape not in ((), (count,)) or (column.size and column.dtype.kind != "b"):
         got = f"{column.dtype} of shape {column.shape}"
-        raise FeedbackError(f"similar={got}: expected True, False, or ({count},) booleans, one a pair")
-    # An array of its own: kernels are compiled once more for one that cannot be written to.
+        raise FeedbackError(f"similar={got}: expected True, False, or ({count},) booleans, one for each pair")
+    # A new array, because numba would compile kernels again for a read-only one.
     return np.full(count, np.where(column, 1.0, -1.0))
 
 
 def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str], count: int) -> Array:
-    """Places in ``tasks``: (count,); raises FeedbackError naming the first pair of an unknown one."""
+    """Indices in ``tasks``, (count,); raises FeedbackError for the first pair with an unknown task."""
     if task is None:
         if len(tasks) > 1:
             raise FeedbackError(
@@ -191,8 +213,8 @@ def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str],
     if column.shape not in ((), (count,)):
         raise FeedbackError(f"task of shape {column.shape}, expected a name or ({count},) names")
     places = {name: place for place, name in enumerate(tasks)}
-    found = np.array([places.get(name, -1) for name in column.ravel().tolist()], np.int64)
-    numbers = np.full(count, found.reshape(column.shape))
+    indices = np.array([places.get(name, -1) for name in column.ravel().tolist()], np.int64)
+    numbers = np.full(count, indices.reshape(column.shape))
     unknown = np.flatnonzero(numbers < 0)
     if unknown.size:
         name = column.ravel().tolist()[unknown[0] if column.ndim else 0]

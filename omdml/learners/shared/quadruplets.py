@@ -1,4 +1,4 @@
-"""Learners of quadruplets: this pair should be closer than that one, by this margin. A triplet is one of them."""
+"""Learners of quadruplets: one pair should be closer than another, by a margin. A triplet is a special case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omdml.learners.shared.checks import expect
 
 
 class QuadrupletLearner(Learner):
-    """Common ground of these learners."""
+    """Base of learners that take quadruplets and triplets."""
 
     accepts: ClassVar[frozenset[str]] = frozenset({"triplet", "quadruplet"})
     width: ClassVar[int] = 4
@@ -28,30 +28,31 @@ class QuadrupletLearner(Learner):
         rows : (T, 4) or (T, 3)
             Row numbers of near pair and far pair; or of query, relevant, irrelevant.
         features
-            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+            One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
+            are read and cast.
         margin : scalar or (T,)
-            By how much the far pair should be further apart.
+            By how much the distance of the far pair should be larger.
 
         Raises
         ------
         FeedbackError
-            A row out of range or with values that are not finite, a margin that is not (``row`` says which), features
-            that do not fit. The state is as before.
+            A row out of range, or with values that are not finite; a margin that is not finite (``row`` is the index of
+            the comparison); features that do not fit. The state is as before.
         StartError
-            On the first call, features too few for the start.
+            On the first call: too few features for the start.
         """
         expect(not kw, "learn_many", sorted(kw), "rows, features and margin, nothing else")
         try:
             shape = np.shape(rows)
         except ValueError:
-            # The rows are ragged. What checks them says so.
+            # The rows are ragged. ``check_rows`` will say so.
             shape = ()
         width = 3 if shape[1:] == (3,) and "triplet" in self.accepts else self.width
         return self._learn(rows, features, margins(margin, shape[0] if shape else 0), width=width)
 
 
 def margins(margin: ArrayLike, count: int) -> Array:
-    """One margin a comparison, (count,); raises FeedbackError naming the first that is not finite."""
+    """The margin of each comparison, (count,); raises FeedbackError for the first that is not finite."""
     column = np.asarray(margin, np.float64)
     if column.shape not in ((), (count,)):
         raise FeedbackError(f"margin of shape {column.shape}, expected a number or ({count},)")
@@ -59,5 +60,5 @@ def margins(margin: ArrayLike, count: int) -> Array:
     if bad.size:
         message = f"comparison {bad[0]} has margin {column.flat[bad[0]]}, expected a finite number"
         raise FeedbackError(f"{message}; nothing was learned", reason="not_finite", row=int(bad[0]))
-    # An array of its own: kernels are compiled once more for one that cannot be written to.
+    # A new array, because numba would compile kernels again for a read-only one.
     return np.full(count, column)

@@ -1,4 +1,4 @@
-"""Common ground of the learners of one weight a coordinate."""
+"""What Diagonal and Signed share: one weight for each coordinate."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from omdml.engines.diagonal import DiagonalEngine
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.checks import check_rate, check_step, expect, number
 from omdml.learners.shared.quadruplets import QuadrupletLearner
 
 
 class VectorLearner(QuadrupletLearner):
-    """Learners of w_i (d_i,) a modality, of a distance that is linear in them."""
+    """Learners of weights w_i (d_i,) for each modality, with a distance that is linear in them."""
 
-    # The names that ``init`` may have.
+    # Names of starts that ``init`` accepts.
     starts: ClassVar[frozenset[str]]
     eta: float
     lam: float
     step: str
 
     def _check(self) -> None:
-        expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
+        check_rate("eta", self.eta)
         expect(number(self.lam) and self.lam >= 0, "lam", self.lam, "a weight of at least 0")
-        expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
+        check_step(self.step)
         if isinstance(self.init, str):
             expect(self.init in self.starts, "init", self.init, f"one of {', '.join(sorted(self.starts))}, or arrays")
             return

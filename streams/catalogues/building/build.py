@@ -235,7 +235,7 @@ def _write(
     mapped: bool | KeptMap,
     describer: Describer | None,
 ) -> tuple[Part, str]:
-    """Check the items, fit scaling and map, and write; answers the catalogue's only part and its generation."""
+    """Check the items, fit scaling and map, and write; returns the catalogue's only part and its generation."""
     scan.read(tables, step)
     scan.take(sets)
     fixed_map = mapped if isinstance(mapped, KeptMap) and mapped.fits(scan.modalities) else None

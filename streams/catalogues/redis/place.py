@@ -53,12 +53,12 @@ def elsewhere(place: str) -> CatalogueError:
 
 
 def current_key(name: str) -> str:
-    """Where the name of the current generation lies."""
+    """The key that holds the name of the current generation."""
     return f"omdml:catalogue:{name}"
 
 
 class Keys:
-    """Where a generation of a catalogue lies."""
+    """The keys of one generation of a catalogue."""
 
     def __init__(self, name: str, generation: str) -> None:
         self.manifest = f"omdml:catalogue:{name}:{generation}"

@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: Sequence[ItemSet] | None = None) -> int:
-    """Copy a catalogue to Redis and make its generation the current one there; answers how many items were new.
+    """Copy a catalogue to Redis and make its generation the current one there; returns how many items were new.
 
     ``sets``: to be copied instead of the catalogue's own; they may hold items that are there already.
 

@@ -69,7 +69,7 @@ class ParquetTable:
             self.widest = self._check_sizes(file.metadata, os.fstat(data.fileno()).st_size)
 
     def _check_sizes(self, metadata: Any, size: int) -> dict[str, int]:
-        """Refuse a file that says it becomes far more than it is; answers the numbers of an item in each column."""
+        """Refuse a file that says it becomes far more than it is; returns the numbers of an item in each column."""
         limit, widest = max(EXPANDED_BYTES, EXPANSION * size), dict.fromkeys([*self._wanted, *self.others], 1)
         for number in range(metadata.num_row_groups):
             group, claimed = metadata.row_group(number), 0

@@ -1,4 +1,4 @@
-"""What kafka-python reads too strictly, or gives up without a word on where to go on."""
+"""Record batches that kafka-python refuses although they can be read, or fails on without saying where to continue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIELDS_BEFORE_KEY = 4
 
 
 class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types
-    """A batch that is damaged; ``then`` is the offset behind it, or behind its first record if nobody knows."""
+    """A damaged batch. ``then`` is the offset behind it, or behind its first record if its end is unknown."""
 
     def __init__(self, why: str, then: int) -> None:
         super().__init__(why)
@@ -116,6 +116,6 @@ def _make_readable(buffer: bytearray, index: int) -> None:
 
 
 def _behind(buffer: bytearray, index: int) -> int:
-    """Where the bytes end whose length stands here; -1 is that of none."""
+    """The end of a field of bytes whose length stands here. A length of -1 means that there is no field."""
     length, begin = decode_varint(buffer, index)
     return int(begin + max(length, 0))

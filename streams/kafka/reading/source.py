@@ -344,7 +344,7 @@ class KafkaSource:
             self._make_client()
 
     def _replace_client(self, error: Exception) -> None:
-        """Go on with another client; raises ClientFailed after too many in a row."""
+        """Continue with another client. Raises ClientFailed after too many in a row."""
         self._failures.reader_failed(self.topic, self.options, error)
         self._make_client()
 

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class Begin(enum.StrEnum):
-    """What an operator decides if nobody can tell what was routed."""
+    """What an operator decides if it is unknown what was routed."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -98,7 +98,7 @@ def is_known(admin: KafkaAdminClient, group: str, places: Sequence[TopicPartitio
 
 
 def forgotten(options: KafkaOptions, origin: str, group: str) -> SourceRefused:
-    """The error for a group of which the cluster keeps no offsets."""
+    """The error for a group whose offsets the cluster no longer has."""
     return SourceRefused(
         f"Kafka at {options.servers} keeps no offsets of group {group!r} in topic {origin!r}, so nobody can tell which "
         "of its events were routed: either no router ever ran, or none ran for longer than the cluster's "

@@ -37,7 +37,7 @@ class RoutedSource(KafkaSource):
         return member
 
     def books(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a transaction has to say to the group about these partitions, as :meth:`commit` would."""
+        """The offsets of these partitions that a transaction commits to the group, as :meth:`commit` would."""
         return {
             (tp := TopicPartition(self.topic, partition.number)): OffsetAndMetadata(
                 offset, self.topic_id, self._epochs.of(tp, offset)
@@ -46,7 +46,7 @@ class RoutedSource(KafkaSource):
         }
 
     def go_back(self) -> None:
-        """Go on where the group's offsets are, in every partition that flows; raises SourceError.
+        """Continue at the group's offsets, in every partition that did not stop at a gap. Raises SourceError.
 
         A transaction that is not over yet is waited for, up to ``ANSWER_LIMIT_S``. Raises SourceRefused if the topic is
         gone, like a poll.

@@ -70,7 +70,7 @@ class Targets(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """What becomes of a record: ``fate`` is ``keyed``, ``keyless`` or ``letter``."""
+    """The copy of a record. ``fate`` is ``keyed``, ``keyless`` or ``letter``."""
 
     fate: str
     topic: str
@@ -80,16 +80,16 @@ class Copy(NamedTuple):
 
 
 class Told(Protocol):
-    """What counts a router's transactions: its metrics."""
+    """The metrics of a router."""
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
-        """One transaction is committed: so many records of each fate, written in so long."""
+        """Count a committed transaction: its records by fate, and the seconds it took."""
 
     def repeated(self) -> None:
-        """One transaction failed; its records are read again."""
+        """Count a transaction that failed. Its records are read again."""
 
     def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
-        """Told about once a second: the next offset of each owned partition, and the end."""
+        """Called about once a second with the next offset and the end of each owned partition."""
 
 
 def copy_of(record: Record, key: bytes | None, targets: Targets) -> Copy:
@@ -125,7 +125,7 @@ class Router:
     source
         What is read; its group's offsets say how far.
     targets
-        Where it goes.
+        The topics that copies and dead letters are sent to, and how large their messages may be.
     key_of
         Answers the key of a record, the name of its model; None if it has none that can be read.
     name
@@ -170,16 +170,16 @@ class Router:
 
     @property
     def connected(self) -> bool:
-        """Whether it has a producer, so that it routes what comes; asked from any thread."""
+        """Whether it has a producer, so that it can route records. Any thread may ask."""
         return self._transactions is not None
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was asked to stop."""
         return self._stop_by is not None
 
     def stop(self) -> None:
-        """End soon: what was gathered is still routed, if the cluster takes it within ``STOP_S``."""
+        """Stop soon. Records that were gathered are still routed, if the cluster accepts them within ``STOP_S``."""
         self._stop_by = time.monotonic() + STOP_S
 
     def run(self) -> None:
@@ -211,7 +211,7 @@ class Router:
             self._start_over(error)
 
     def _go_on(self, gap: GapError, partition: Partition, resume: int) -> None:
-        """Go on after a gap that is accepted."""
+        """Continue after a gap that the operator accepted."""
         self._trouble = str(gap)
         # If another router owns the partition now, its own source tells it of the gap.
         with suppress(SourceError):
@@ -219,7 +219,7 @@ class Router:
             log.warning("gap_accepted", reason=self._trouble, resume=resume)
 
     def _connect(self) -> None:
-        """Make a producer, which ends what one before it left open; then go where the group's offsets are."""
+        """Make a producer, which aborts its predecessor's open transaction, and continue at the group's offsets."""
         self.targets = self.targets.measured(self._options)
         self._transactions = KafkaTransactions(
             self._options,
@@ -276,7 +276,7 @@ class Router:
             fates[fate] += 1
 
     def _start_over(self, error: SourceError) -> None:
-        """After an error: drop the producer and what was gathered. Raises ClientFailed if that was tried enough."""
+        """After an error, drop producer and gathered records. Raises ClientFailed after too many in a row."""
         if self._gathered:
             self._told.repeated()
         self._gathered.clear()
@@ -325,7 +325,7 @@ class Router:
         return committed
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
-        """Forget what was gathered of these: nothing of it is written, their next owner reads it."""
+        """Drop the gathered records of these partitions. None of them is written, so the next owner reads them."""
         log.info("route_partitions_given_up", partitions=sorted(partition.number for partition in partitions))
         for partition in partitions:
             self._gathered.pop(partition, None)

@@ -1,4 +1,4 @@
-"""Several records in several topics, and where they were read from, all of them or none."""
+"""Transactions: records in several topics, and the offsets they were read from, are written together or not at all."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class KafkaTransactions:
         self._sent.append(sent)
 
     def send_offsets(self, offsets: Mapping[Any, Any], member: Any) -> None:
-        """Have a group's offsets move with the open transaction, once all of its records are written.
+        """Add a group's offsets to the open transaction, once all of its records are written.
 
         Refused, like the whole transaction, if the group's ``member`` is not the one it was: another may own its
         partitions already.
@@ -144,7 +144,7 @@ class KafkaTransactions:
             self._finish(self._steps.send_offsets(offsets, member), doing)
 
     def commit(self) -> None:
-        """End the open transaction; after an error nobody knows whether it is committed: drop this producer."""
+        """Commit the open transaction. After an error it is unknown whether it is committed, so drop this producer."""
         with translated(self.options, "committing a transaction"):
             self._await_written()
             self._finish(self._steps.commit(), "committing a transaction")
@@ -155,7 +155,7 @@ class KafkaTransactions:
             self._producer.close(timeout=1.0)
 
     def drop(self) -> None:
-        """Let go at once, whatever is on its way; the next producer of this name aborts what is open."""
+        """Close without waiting. The next producer of this name aborts the open transaction."""
         self._steps.drop_unsent()
         with contextlib.suppress(kafka.errors.KafkaError):
             self._producer.close(timeout=0)

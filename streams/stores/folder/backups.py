@@ -63,7 +63,7 @@ def back_up(store: DirectoryStore, target: Path) -> None:
 
 
 def put_back(store: DirectoryStore, file: Path) -> None:
-    """Put a backup in the place of the store; raises StoreError if a worker is living."""
+    """Replace the store by a backup. Raises StoreError if a worker is running."""
     with reaching(store):
         store.make()
         lock = store.lock_owners(fcntl.LOCK_EX)
@@ -139,7 +139,7 @@ def of_model(store: DirectoryStore, folder: Path) -> list[File]:
 
 
 def below(folder: Path) -> Iterator[Path]:
-    """A folder, the oldest name in it first, and what lies in folders in it."""
+    """The contents of a folder with its sub-folders, in the order of names."""
     if folder.exists():
         yield folder
         for path in listed(folder):
@@ -150,7 +150,7 @@ def below(folder: Path) -> Iterator[Path]:
 
 
 def listed(folder: Path) -> list[Path]:
-    """What lies in a folder and is finished, by name."""
+    """The finished files of a folder, by name."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith(ASIDE))
 
 
@@ -232,5 +232,5 @@ def write_member(target: Path, member: tarfile.TarInfo, data: bytes) -> None:
 
 
 def fingerprint(name: str, data: bytes) -> bytes:
-    """What a checksum takes of a file."""
+    """The bytes of a file that go into the checksum."""
     return hashlib.sha256(name.encode()).digest() + hashlib.sha256(data).digest()

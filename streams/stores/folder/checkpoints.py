@@ -54,11 +54,11 @@ class CheckpointFolder:
         self.path, self.model, self._last = path, model, last
 
     def owner(self) -> str | None:
-        """The epoch that owns the model; None if nobody claimed it."""
+        """The epoch of the model's owner; None if the model was never claimed."""
         return max(self._epochs(), default=None)
 
     def position(self) -> ModelPosition | None:
-        """That of the newest checkpoint that was not found to be damaged, if there is such a one; None without any."""
+        """The position of the newest checkpoint that is not known to be damaged; None if there is none."""
         files = self._files()
         newest = ([file for file in files if not file.damaged] or files)[-1:]
         return newest[0].saved.position if newest else None

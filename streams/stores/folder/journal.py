@@ -63,7 +63,7 @@ class DirectoryJournal:
         return max(self._numbers(), default=0)
 
     def newest(self) -> Entry | None:
-        """The last entry that brought a snapshot."""
+        """The last entry that added a snapshot."""
         for number in sorted(self._numbers(), reverse=True):
             if (entry := self._read(number)) and entry.what in PUBLICATIONS:
                 return entry
@@ -104,7 +104,7 @@ class DirectoryJournal:
             return None
 
     def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
-        """Forget the bytes of snapshots, and what a crash left without an entry or half written."""
+        """Drop the bytes of these snapshots, and files that a crash left without an entry or half written."""
         for key in keys:
             (self._snapshots / snapshot_name(key)).unlink(missing_ok=True)
         named = {snapshot_name(entry.snapshot) for _, entry in self.entries()}

@@ -1,4 +1,4 @@
-"""Checkpoints and snapshots of a store in a folder, read as far as they can be what they should be."""
+"""Reads checkpoints and snapshots of a store in a folder, and refuses files that cannot be one."""
 
 from __future__ import annotations
 

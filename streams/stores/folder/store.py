@@ -55,7 +55,7 @@ RESTORE_S = 60.0
 class DirectoryStore(JournaledSnapshots):
     """A CheckpointStore and SnapshotStore; any number of processes and threads may use it.
 
-    Who only reads makes nothing: a folder that is not there yet is a store that holds nothing.
+    Reading never creates anything: a folder that does not exist yet is an empty store.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class DirectoryStore(JournaledSnapshots):
 
     @property
     def store_id(self) -> str:
-        """The id that lies in the folder; empty if nobody has made it yet."""
+        """The id in the folder; empty if it was not created yet."""
         with suppress(FileNotFoundError):
             return read_identity(self.path / "store-id")
         return ""
@@ -161,7 +161,7 @@ class DirectoryStore(JournaledSnapshots):
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live."""
+        """The placement of a log's models; None before the first worker recorded it."""
         with self._reaching():
             path = self._placement(topic_id)
             return Placement.decode(read_regular(path, DOCUMENT_BYTES), str(path)) if path.exists() else None
@@ -181,7 +181,7 @@ class DirectoryStore(JournaledSnapshots):
             return as_expected
 
     def secret(self) -> bytes:
-        """The secret that lies in the folder."""
+        """The secret, which is created if it does not exist yet."""
         if secret := self.kept_secret():
             return secret
         path = self.path / "secret"
@@ -191,7 +191,7 @@ class DirectoryStore(JournaledSnapshots):
             return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
 
     def kept_secret(self) -> bytes | None:
-        """The secret, if it was made."""
+        """The secret; None if it does not exist yet."""
         path = self.path / "secret"
         with self._reaching(), suppress(FileNotFoundError):
             return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
@@ -204,7 +204,7 @@ class DirectoryStore(JournaledSnapshots):
             return sorted(unquote(name) for name in names if not name.startswith(ASIDE))
 
     def delete(self, model: str) -> None:
-        """Forget a model: in one step out of sight, then from the disk."""
+        """Delete a model. One rename hides it, then its files are deleted."""
         with self._reaching():
             self._last(model).unlink(missing_ok=True)
             if self._folder(model).exists():
@@ -244,7 +244,7 @@ class DirectoryStore(JournaledSnapshots):
             return super().move(model, version, pin, why)
 
     def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
-        """Tell the history something about the live snapshot."""
+        """Add a remark about the live snapshot to the history."""
         with self._reaching():
             return super().note(model, epoch, what, reason)
 
@@ -273,7 +273,7 @@ class DirectoryStore(JournaledSnapshots):
         self._seen = True
 
     def _is_there(self) -> bool:
-        """Whether somebody has made the store; raises FileNotFoundError if it was there before, and is gone."""
+        """Whether the store exists. Raises FileNotFoundError if it existed before and is gone."""
         if (self.path / "store-id").exists():
             self._seen = True
         elif self._seen:

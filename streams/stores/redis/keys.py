@@ -25,11 +25,11 @@ class StoreKeys:
         self.secret = f"{prefix}-secret"
 
     def mark(self, partition: Partition) -> str:
-        """Where the mark of a partition lies."""
+        """The key of a partition's mark."""
         return f"{self._prefix}:mark:{partition.topic_id}:{partition.number}"
 
     def placement(self, topic_id: str) -> str:
-        """Where the placement of a log's models lies."""
+        """The key of the placement of a log's models."""
         return f"{self._prefix}:placement:{topic_id}"
 
     def model(self, name: str) -> ModelKeys:
@@ -51,7 +51,7 @@ class ModelKeys:
         self.snapshots = f"{start}:snapshot:"
 
     def snapshot(self, version: int, digest: str) -> str:
-        """Where the bytes of a snapshot lie."""
+        """The key of a snapshot's bytes."""
         return f"{self.snapshots}{version}:{digest}"
 
 

@@ -34,7 +34,7 @@ class RedisMarks(RedisDatabase):
             return bool(self._compare_and_set([self._keys.mark(partition)], [expected, offset]))
 
     def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live."""
+        """The placement of a log's models; None before the first worker recorded it."""
         with reaching(self._where):
             data = self._client.get(self._keys.placement(topic_id))
         return Placement.decode(data, self._where) if data else None

@@ -1,16 +1,18 @@
-"""What must happen at once, or not at all, on the server: Lua, run by Redis between two other commands.
+"""Lua scripts for changes that must happen as a whole: Redis runs no other command while a script runs.
 
 Each script touches keys of one model only, or one mark or placement; DELETE the list of names too, SAVE the placement
-of the model's log. ``KEYS`` and ``ARGV`` are named in its first lines. All may run twice: a client that got no answer
-sends its command again.
+of the model's log. ``KEYS`` and ``ARGV`` are named in its first lines. Every script may run twice, because a client
+that got no answer sends its command again: the second run changes nothing and gives an answer that means the same.
 """
 
 # What scripts answer beside the values of Written.
 LOST, ABSENT = b"lost", b"absent"
 
 CLAIM = """
--- Raise the epoch, answer it, the newest checkpoint, the digest of what was saved last, and if there is no newest one,
--- the one before it. The nonce tells a retry from another owner.
+-- Raise the epoch. Returns it, the newest checkpoint, the digest of the checkpoint that was saved last, and, if there
+-- is no newest one, the one before it.
+-- The owner's nonce is part of the epoch. A retry finds its own nonce there and does not raise the epoch again;
+-- otherwise it would fence itself.
 local epoch, checkpoint, newest, previous, nonce = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local owner = redis.call('GET', epoch) or '0-'
 local counter, by = string.match(owner, '^(%d+)%-(.*)$')
@@ -24,7 +26,7 @@ return {owner, data, digest, damaged, redis.call('HGET', newest, 'saved'), befor
 """
 
 CONDEMN = """
--- Mark the newest checkpoint as damaged, unless it has been replaced meanwhile.
+-- Mark the newest checkpoint as damaged, unless another one has replaced it in the meantime.
 local checkpoint, digest = KEYS[1], ARGV[1]
 if redis.call('HGET', checkpoint, 'digest') == digest then
   redis.call('HSET', checkpoint, 'damaged', 1)
@@ -33,6 +35,8 @@ end
 
 SAVE = """
 -- Compare and set the checkpoint; keep the one before it, unless that is damaged. '' stands for any placement.
+-- The order of the checks matters. 'lost' comes first: without an epoch the store has forgotten its owners. A position
+-- that goes back is refused, because it can only be the late write of an earlier owner; 'back' allows it on purpose.
 local epoch, checkpoint, previous, newest, placement = unpack(KEYS)
 local owner, topic, partition, offset, version, digest, data, back, placed = unpack(ARGV)
 local actual = redis.call('GET', epoch)
@@ -48,7 +52,8 @@ end
 if damaged then
   redis.call('DEL', checkpoint)
 elseif kept_topic then
-  redis.call('RENAME', checkpoint, previous) -- first, so that a full server goes on replacing checkpoints
+  -- RENAME comes first, because it needs no memory: a server that is full can still replace checkpoints.
+  redis.call('RENAME', checkpoint, previous)
 end
 redis.call('HSET', checkpoint, 'home_topic', topic, 'home_partition', partition, 'next', offset,
   'version', version, 'digest', digest, 'epoch', owner, 'data', data)
@@ -57,8 +62,11 @@ return 'stored'
 """
 
 PUBLISH = """
--- Compare and set the pointer, or only note a snapshot that is held back; its bytes become permanent either way.
--- streams/stores/journal.py decides alike.
+-- Compare and set the pointer, or only note a snapshot that is withheld; its bytes become permanent either way.
+-- streams/stores/journal.py makes the same decisions for the other stores: change both together.
+-- The bytes were uploaded before, with an expiry. If they have expired, 'absent' makes the client upload them again.
+-- A version lower than the newest one of the same owner can only be a late retry. Another owner may publish a lower
+-- version, because it may have started from an older checkpoint.
 local epoch, current, newest, history, blob = unpack(KEYS)
 local owner, version, digest, held, channel = unpack(ARGV)
 local actual = redis.call('GET', epoch)
@@ -89,7 +97,7 @@ return 'stored'
 """
 
 NOTE = """
--- Tell the history something about what is live.
+-- Add a remark about the live snapshot to the history.
 local epoch, current, history = unpack(KEYS)
 local owner, what, reason = unpack(ARGV)
 local actual = redis.call('GET', epoch)
@@ -105,13 +113,14 @@ return 'stored'
 """
 
 MOVE = """
--- Point at a snapshot whose bytes are kept; answer the pointer, nothing if they are not, or false if the history
--- has grown beyond what was seen of it ('' for whatever that is).
+-- Point at a stored snapshot. Returns the pointer, nothing if the bytes are gone, or false if the history has grown
+-- since the client read it up to 'seen' ('' accepts any history). The client then decides again on the new history.
 local current, history, blob = unpack(KEYS)
 local version, digest, publisher, what, pinned, channel, seen, actor, reason = unpack(ARGV)
 if seen ~= '' and #redis.call('XRANGE', history, '(' .. seen, '+', 'COUNT', 1) > 0 then return false end
 if redis.call('EXISTS', blob) == 0 then return {} end
-redis.call('PERSIST', blob) -- after a write that needs no memory, a full server lets a script go on
+-- A full server refuses a script whose first write needs memory, but lets it finish after one that needs none.
+redis.call('PERSIST', blob)
 local time = redis.call('TIME')
 local at = string.format('%d.%06d', time[1], time[2])
 local serial = redis.call('HINCRBY', current, 'serial', 1)
@@ -124,7 +133,8 @@ return redis.call('HGETALL', current)
 """
 
 COMPARE_AND_SET = """
--- Compare and set the mark of a partition, or a placement; '' stands for none. What was set already is a retry.
+-- Compare and set the mark of a partition, or a placement; '' stands for none. A value that is
+-- already what it should become is a retry, and counts as success.
 local key, before, after = KEYS[1], ARGV[1], ARGV[2]
 local actual = redis.call('GET', key) or ''
 if actual ~= before and actual ~= after then return 0 end
@@ -133,7 +143,7 @@ return 1
 """
 
 DELETE = """
--- Forget a model, with the snapshots that its history tells of: these keys are not named, but lie in the same slot.
+-- Delete a model with all snapshots in its history. Their keys are not among KEYS, but they are in the same slot.
 local names, history = KEYS[1], KEYS[2]
 local model, snapshots, channel = unpack(ARGV)
 for _, entry in ipairs(redis.call('XRANGE', history, '-', '+')) do
@@ -147,7 +157,7 @@ redis.call('PUBLISH', channel, 0)
 """
 
 DROP = """
--- Forget a snapshot and these entries about it, unless it has gone live again meanwhile.
+-- Drop a snapshot and its entries in the history, unless it has become live again in the meantime.
 local current, history, blob = unpack(KEYS)
 local live = redis.call('HMGET', current, 'version', 'digest')
 if live[1] == ARGV[1] and live[2] == ARGV[2] then return end

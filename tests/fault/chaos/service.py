@@ -70,8 +70,11 @@ class Service:
         Names of the models, what each learns with, and events a second of all of them.
     watched
         The models that both watch.
+    process
+        How workers, nodes and routers are started.
     """
 
+    process: type[Process] = Process
     models: Sequence[str] = MODELS
     learner: Mapping[str, str] = LEARNER
     rate = RATE
@@ -206,7 +209,9 @@ class Service:
 
     def start_process(self, name: str, entry: str, *arguments: str) -> Process:
         """A process with the configuration of this name."""
-        return Process(self.folder, *arguments, "--config", str(self.configuration(name)), name=name, module=entry)
+        # Other entries change what modules find when they are imported, so they need a new interpreter.
+        process = self.process if entry == "omdml.workers.cli" else Process
+        return process(self.folder, *arguments, "--config", str(self.configuration(name)), name=name, module=entry)
 
     def _worker(self, number: int, *arguments: str, entry: str = "") -> Process:
         return self.start_process(self.name(number), entry or self.entry, *arguments, "worker")

@@ -16,8 +16,9 @@ from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.wiring.kafka_topic import look_at_topic, survey_topic
+from tests.support.forks import ForkedProcess
 from tests.support.kafka_reader import cut, write
-from tests.support.processes import Process, wait_for
+from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events
 
 NAMES = [f"user-{number}" for number in range(8)]
@@ -55,7 +56,7 @@ class Place:
 
     def worker(self, *options):
         self.workers += 1
-        return Process(self.folder, "worker", "--config", str(self.path), *options, name=f"worker-{self.workers}")
+        return ForkedProcess(self.folder, "worker", "--config", str(self.path), *options, name=f"worker-{self.workers}")
 
     def omdml(self, *arguments, group="topics"):
         return CliRunner().invoke(main, [group, *arguments, "--config", str(self.path)])

@@ -13,7 +13,8 @@ from omdml import LOMDML
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.worlds import ITEMS, events, items, triplets
 
 
@@ -35,7 +36,7 @@ class Place:
         self.run("catalogue", "build", target, str(folder / "items.npz"))
         self.store = open_store(store)
         self.worker, self.node = (
-            Process(folder, name, "--config", str(self.file), name=name) for name in ("worker", "node")
+            ForkedProcess(folder, name, "--config", str(self.file), name=name) for name in ("worker", "node")
         )
         wait_for(lambda: self.asked("POST", "/search", id="i1"), "an answer of the node", 60, self.node)
 

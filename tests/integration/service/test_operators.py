@@ -19,7 +19,8 @@ from omdml.workers.cli import main
 from omdml.workers.wiring import dead_letters
 from omdml.workers.wiring.dead_letters import open_sender
 from tests.fault.asking import version_served
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.worlds import catalogue, events, items, triplets
 
 
@@ -37,7 +38,7 @@ class Place:
         )
         self.store = open_store(url)
         self.worker, self.node = (
-            Process(folder, name, "--config", str(self.file), name=name) for name in ("worker", "node")
+            ForkedProcess(folder, name, "--config", str(self.file), name=name) for name in ("worker", "node")
         )
         wait_for(lambda: self.served() is not None, "an answer of the node", 60, self.node)
 
@@ -104,7 +105,7 @@ def test_a_user_is_forgotten_while_the_worker_stands_and_nodes_go_on(place, tmp_
     wait_for(lambda: place.served() == 40, "version 40 to be live", 60, place.node)
     kept = [row for n, row in enumerate(rows) if n % 3]
     assert place.store.peek("shop").state == learned(place, np.array(kept))
-    place.worker = Process(tmp_path, "worker", "--config", str(place.file), name="again")
+    place.worker = ForkedProcess(tmp_path, "worker", "--config", str(place.file), name="again")
     place.send(*(of("ben", line) for line in events(10, seed=1)))
     wait_for(lambda: place.served() == 50, "version 50 to be live", 60, place.worker)
     place.worker.stop()

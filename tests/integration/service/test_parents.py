@@ -11,7 +11,8 @@ from omdml.streams.files.source import FileSink
 from omdml.streams.stores.opening import open_store
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.worlds import catalogue, events, triplets
 
 PERSON = "user-7"
@@ -33,7 +34,7 @@ class Place:
         wait_for(lambda: self.answer("main"), "an answer of the node", 60, self.node)
 
     def process(self, name):
-        return Process(self.folder, name, "--config", str(self.file), name=name)
+        return ForkedProcess(self.folder, name, "--config", str(self.file), name=name)
 
     def answer(self, model):
         """What the node answers; None if it does not."""

@@ -20,8 +20,9 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
 from tests.integration.waiting import until
+from tests.support.forks import ForkedProcess
 from tests.support.kafka_reader import write
-from tests.support.processes import Process, wait_for
+from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events, triplets
 
 SAID, ROWS = list(events(60)), triplets(60)
@@ -63,7 +64,7 @@ class Place:
         self.kafka.create_topic(self.topic, 2)
 
     def worker(self, *options):
-        return Process(self.folder, "worker", "--config", str(self.path), *options, name="worker")
+        return ForkedProcess(self.folder, "worker", "--config", str(self.path), *options, name="worker")
 
     def goes_on_with(self, first, last):
         """If the gap is accepted, I expect these events behind the first ten, each once."""

@@ -176,8 +176,8 @@ def test_the_reservoir_is_bounded_and_the_class_not_seen_for_longest_leaves():
     model = MetricTransformer(capacity=3, classes=4, warm_up=2)
     for turn, (x, _) in enumerate(samples(100)):
         model.learn_one(x, turn % 10)
-    assert list(model._reservoir) == [6, 7, 8, 9]
-    assert max(len(kept.items) for kept in model._reservoir.values()) <= 3
+    assert list(model._reservoirs) == [6, 7, 8, 9]
+    assert max(len(reservoir.items) for reservoir in model._reservoirs.values()) <= 3
 
 
 def test_the_same_seed_gives_the_same_coordinates_and_another_one_others():

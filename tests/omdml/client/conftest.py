@@ -18,6 +18,8 @@ def shop(tmp_path):
 @pytest.fixture
 def server(shop):
     with shop.serving() as node, listening(node, TOKEN) as server:
+        # Five seconds, its default, may pass between two requests on a busy machine.
+        server._server.config.timeout_keep_alive = 120
         yield server
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA
-from omdml.engines import covariance
+from omdml.engines.second_order import covariance
 from omdml.engines.second_order.discriminant import discriminant_rows
 from omdml.engines.second_order.state import next_refresh
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
@@ -165,7 +165,7 @@ def test_any_chunking_and_any_restart_give_the_same_bytes(seed, dtype, dims, mem
     assert [single.learn_one(row, features).scores[0] for row in rows[:100]] == scores[:100].tolist()
 
 
-def test_what_is_served_knows_every_triplet_and_what_scores_changes_at_versions_that_depend_on_the_count():
+def test_what_is_served_knows_every_triplet_and_scores_change_at_due_versions():
     features, rows, _, _ = world(3, events=60)
     model, served, scored = learner(features), [], []
     for version, row in enumerate(rows, 1):

@@ -226,7 +226,7 @@ def test_items_that_nobody_clicks_do_not_mislead_however_long_people_click():
     assert scores[2] > max(scores[:2]) - 0.02
 
 
-def test_few_items_that_are_clicked_over_and_over_do_not_spoil_the_order_of_the_others():
+def test_items_that_are_clicked_over_and_over_do_not_spoil_the_other_ones():
     features, _, labels, draw = world(18, dims=(20, 20), items=400)
     clicked = np.arange(12)
     rows = draw.choice(clicked, (60_000, 3))

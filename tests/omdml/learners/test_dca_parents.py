@@ -165,7 +165,7 @@ def test_merged_learners_add_up_what_they_know_of_one_parent():
     np.testing.assert_array_equal(trust[0] + trust[1], trust[2])
     plain.learn_many(rows, features)
     for pair in itertools.permutations([one, plain]):
-        with pytest.raises(ParameterError, match="have other parents"):
+        with pytest.raises(ParameterError, match="have different parents"):
             merge(*pair)
 
 
@@ -186,11 +186,11 @@ def test_a_parent_is_taken_at_the_start_alone_and_from_its_like():
         fresh.begin_from(other.metric, 1)
     moved = learner({name: x + 1 for name, x in features.items()})
     moved.learn_many(rows, {name: x + 1 for name, x in features.items()})
-    with pytest.raises(ParameterError, match="began from other items"):
+    with pytest.raises(ParameterError, match="began from different items"):
         fresh.begin_from(moved.metric, moved.version)
     narrow = learner(features, rank=3)
     narrow.learn_many(rows, features)
-    with pytest.raises(ParameterError, match="in other coordinates"):
+    with pytest.raises(ParameterError, match="in different coordinates"):
         fresh.begin_from(narrow.metric, narrow.version)
     fresh.learn_many(rows, features)
     with pytest.raises(ParameterError, match="a learner at its start"):

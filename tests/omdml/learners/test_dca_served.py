@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA
-from omdml.engines import covariance
+from omdml.engines.second_order import covariance
 from omdml.engines.second_order.discriminant import discriminant_rows
 from omdml.errors import FeedbackError
 from tests.support.dca import learner, world

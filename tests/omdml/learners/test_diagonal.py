@@ -240,7 +240,7 @@ def test_the_diagonal_metric_embeds_to_its_own_distance_and_travels():
     assert (again.euclidean, again.dims) == (True, {"m0": 7, "m1": 5})
     with pytest.raises(ValueError, match="below 0"):
         DiagonalMetric.from_tensors({"a/w": np.array([1.0, -1])}, {"modalities": ["a"]})
-    with pytest.raises(ValueError, match="expected a vector a modality"):
+    with pytest.raises(ValueError, match="expected a vector for each modality"):
         SignedMetric.from_tensors({"a/w": np.eye(2)}, {"modalities": ["a"]})
 
 

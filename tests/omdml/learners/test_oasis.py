@@ -147,7 +147,7 @@ def test_a_start_of_equal_items_warns_and_one_without_items_is_refused():
         model.start({**features, "m0": np.ones((40, 7))})
     with pytest.raises(StartError, match="no item"):
         learner(features).start({name: x[:0] for name, x in features.items()})
-    with pytest.raises(StartError, match="'m1': sampled items hold values not finite"):
+    with pytest.raises(StartError, match="'m1': sampled items hold values that are not finite"):
         learner(features).start({**features, "m1": np.full((40, 5), np.inf)})
     with pytest.raises(NotStarted):
         _ = learner(features).metric

@@ -252,7 +252,7 @@ def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_
     assert "mapped" not in build(target, tmp_path / "0.npz", "--replace", "--no-map")
 
 
-def test_an_item_keeps_its_coordinates_if_its_catalogue_is_replaced_by_one_with_far_items(tmp_path: Path) -> None:
+def test_an_item_keeps_its_coordinates_in_a_new_catalogue_with_far_items(tmp_path: Path) -> None:
     features = worlds.items()[0]
     np.savez(tmp_path / "items.npz", **features)  # type: ignore[arg-type]
     np.savez(tmp_path / "more.npz", **{name: np.concatenate([x, 50 * x[:1]]) for name, x in features.items()})

@@ -23,7 +23,8 @@ from omdml.streams.stores.folder.backups import back_up, put_back
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.retention import Retention
 from omdml.workers.cli import main
-from tests.support.processes import Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import wait_for
 from tests.support.store_samples import checkpoint, live, published, snapshot
 from tests.support.worlds import catalogue, events, learned_of
 
@@ -70,7 +71,7 @@ def test_what_came_since_a_backup_is_learned_again_with_the_same_bytes(place: Pa
 
     # Given a backup that was written while a worker learned, and what it learned since
     send(100)
-    worker = Process(place, "worker", "--config", "omdml.toml", name="worker")
+    worker = ForkedProcess(place, "worker", "--config", "omdml.toml", name="worker")
     wait_for(taken, "the first events to be saved", 90, worker)
     written = omdml("backup", "copy.omdml")
     assert written.exit_code == 0, written.output
@@ -91,7 +92,7 @@ def test_what_came_since_a_backup_is_learned_again_with_the_same_bytes(place: Pa
     assert (DirectoryStore("state").secret(), DirectoryStore("state").placement(topic(place))) == (secret, placement)
     # If a worker starts, I expect it to learn what came since, and the bytes of a run without any backup.
     send(100)
-    worker = Process(place, "worker", "--config", "omdml.toml", name="worker")
+    worker = ForkedProcess(place, "worker", "--config", "omdml.toml", name="worker")
     wait_for(taken, "every event to be saved", 90, worker)
     assert worker.stop() == 0
     twin = LOMDML(dims=dict(items.dims), rank=3)

@@ -8,9 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.describers import pool
+from omdml.workers.cli import main
 from tests.support.products import COUNT, TEXT, drawn, write_shop
 from tests.support.waiting import comes_true
 
@@ -39,10 +41,13 @@ def test_a_folder_and_a_table_become_a_catalogue_and_what_is_left_out_is_told(tm
 
 
 def test_nothing_to_build_from_and_options_without_a_model_are_usage_errors(tmp_path):
-    assert "name an input, or a folder with --pictures" in run(tmp_path / "c").stderr
-    _, sources = write_shop(tmp_path)
-    told = run(tmp_path / "c", "--pictures", sources.pictures, "--onnx-size", 64)
-    assert (told.returncode, "name a model too" in told.stderr) == (2, True)
+    for options, expected in (
+        ([], "name an input, or a folder with --pictures"),
+        (["--pictures", str(tmp_path), "--onnx-size", "64"], "name a model too"),
+    ):
+        result = CliRunner().invoke(main, ["catalogue", "build", str(tmp_path / "c"), *options])
+        assert result.exit_code == 2
+        assert expected in result.output
 
 
 def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path):

@@ -81,7 +81,7 @@ def test_a_level_that_is_none_is_refused():
 
 
 @pytest.mark.parametrize(("settings", "code"), [("[worker]\nmemory_mb = -1\n", 2), ("", 0)])
-def test_a_full_disk_under_the_log_changes_neither_what_a_worker_does_nor_its_exit_code(tmp_path, settings, code):
+def test_a_full_disk_under_the_log_changes_no_work_and_no_exit_code(tmp_path, settings, code):
     catalogue(tmp_path / "items")
     (tmp_path / "omdml.toml").write_text(
         f'[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n{settings}'
@@ -110,8 +110,19 @@ def test_a_full_disk_under_the_log_changes_neither_what_a_worker_does_nor_its_ex
         worker.wait()
 
 
-@pytest.mark.parametrize(("output", "why"), [(">&-", "it is closed"), (">/dev/full", "No space left on device")])
-@pytest.mark.parametrize("command", ["config schema", "letters list", "--help", "worker --help"])
+CLOSED, FULL = (">&-", "it is closed"), (">/dev/full", "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "why"),
+    [
+        ("config schema", *CLOSED),
+        ("config schema", *FULL),
+        ("letters list", *FULL),
+        ("--help", *CLOSED),
+        ("worker --help", *FULL),
+    ],
+)
 def test_a_command_whose_output_takes_nothing_ends_with_a_sentence(tmp_path, command, output, why):
     ended = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m omdml.workers.cli {command} {output}"],

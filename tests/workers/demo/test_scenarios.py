@@ -94,7 +94,7 @@ def test_amounts_without_an_inside_are_refused(amounts):
         Order(amounts, seed=0)
 
 
-def test_sets_hold_two_to_five_open_items_and_fit_who_looks_for_one_of_their_labels():
+def test_sets_hold_two_to_five_open_items_of_a_label_that_is_looked_for():
     labels = Labels({f"i{number}": "abcdefgh"[number % 8] for number in range(400)}, seed=0)
     sets = made_albums(labels.open, 40, seed=0)
     assert Counter(map(len, sets.values())) == {2: 10, 3: 10, 4: 10, 5: 10}

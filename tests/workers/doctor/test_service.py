@@ -307,7 +307,7 @@ def test_a_rollback_goes_only_where_the_doctor_finds_that_nodes_can_load_it(shop
     assert shop.store.current("shop") == live
     # If the catalogue cannot be read here, that is said, and a rollback is not kept from helping.
     shutil.rmtree(shop.folder / "items")
-    assert "cannot be told here" in shop.omdml("rollback", "shop", "--version", str(older))
+    assert "cannot check here" in shop.omdml("rollback", "shop", "--version", str(older))
     assert shop.store.current("shop").version == older
 
 

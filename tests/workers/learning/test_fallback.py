@@ -12,6 +12,7 @@ from omdml.errors import StoreError
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.learning.interruptions import StoreChanged
 from omdml.workers.learning.partition.watermark import Mark
+from tests.support.deep import deep_after
 from tests.support.worlds import (
     World,
     configuration,
@@ -92,7 +93,9 @@ def cut_off(world, writes, error, prepare):
     return store.left <= 0
 
 
-@pytest.mark.parametrize("error", [Killed(), StoreError("the answer is lost")], ids=["killed", "answer lost"])
+@pytest.mark.parametrize(
+    "error", deep_after(1, [Killed(), StoreError("the answer is lost")]), ids=["killed", "answer lost"]
+)
 @pytest.mark.parametrize(
     ("eta", "prepare", "first"),
     # A worker that only claimed a restored model leaves no trace of what it found, hence 2.

@@ -143,7 +143,7 @@ def lag(worker, partition=0):
     return read(worker, "lag_seconds", partition=str(partition))
 
 
-def test_the_lag_is_the_age_of_the_oldest_record_not_taken_whatever_other_partitions_do(tmp_path):
+def test_the_lag_is_the_age_of_the_oldest_record_that_was_not_taken(tmp_path):
     world = World(tmp_path, partitions=2)
     worker = world.worker()
     run_until_idle(worker)

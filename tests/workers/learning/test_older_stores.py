@@ -197,6 +197,6 @@ def test_a_fenced_worker_waits_while_nobody_can_tell_whether_it_is_a_member(memo
         for seed in (1, 2):
             world.send(*events(10, seed=seed))
             run_until_idle(worker)
-    assert "cannot be told for now" in capsys.readouterr().out
+    assert "it is unknown for now" in capsys.readouterr().out
     run_until_idle(worker)
     assert versions(world, "shop") == [30]

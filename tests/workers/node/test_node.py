@@ -10,7 +10,7 @@ import pytest
 from omdml.errors import StoreError
 from omdml.metrics import ProjectionMetric
 from omdml.streams.catalogues.building.build import add_items
-from omdml.workers.node.live_model import embedded_view
+from omdml.workers.node.following.making_views import embedded_view
 from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, metric_value, pointer, serves

@@ -15,7 +15,7 @@ from omdml.metrics import CosineMetric
 from omdml.snapshot import metric_from_bytes, metric_to_bytes
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.cli import main
-from omdml.workers.node.live_model import bridged_view, embedded_view
+from omdml.workers.node.following.making_views import bridged_view, embedded_view
 from omdml.workers.versions.inspection import changes, neighbours_kept, parts, weights
 from tests.support.shops import Shop
 

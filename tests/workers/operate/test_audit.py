@@ -17,7 +17,8 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import audit
 from omdml.workers.operate import models as upkeep
 from omdml.workers.operate.audit import Audit, Letters, Report
-from tests.support.processes import Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import wait_for
 from tests.support.worlds import World, catalogue, events, rehomed, run_until_idle
 
 BROKEN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))
@@ -271,7 +272,7 @@ def test_doctor_reads_a_whole_installation(tmp_path):
         sink.send(event, key="shop")
     sink.flush()
     store = DirectoryStore(tmp_path / "state")
-    worker = Process(tmp_path, "worker", "--config", str(tmp_path / "omdml.toml"))
+    worker = ForkedProcess(tmp_path, "worker", "--config", str(tmp_path / "omdml.toml"))
     wait_for(lambda: (kept := store.peek("shop")) and kept.next > 1 << 40, "the events to be saved", 60, worker)
     assert worker.stop() == 0
     asked = ["doctor", "--audit", "--config", str(tmp_path / "omdml.toml")]

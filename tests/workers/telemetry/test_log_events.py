@@ -26,7 +26,7 @@ COMPUTED = {
         ("info", name) for name in ("model_live", "new_version", "rolled_back", "pinned")
     }
     | {("info", "unpinned")},
-    "workers/node/http/limits.py": {("warning", "connection_refused")},
+    "workers/node/http/connection_limits.py": {("warning", "connection_refused")},
     "workers/learning/worker.py": {
         ("error", name) for name in ("checkpoint_damaged_previous_used", "model_goes_on", "model_deleted")
     },

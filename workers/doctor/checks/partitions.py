@@ -24,7 +24,7 @@ def partitions(
     Parameters
     ----------
     placement
-        Where the store says that models live; None if no worker has read the topic yet.
+        The placement in the store; None if no worker has read the topic yet.
     partitioner
         The configured one.
     learning

@@ -152,7 +152,7 @@ def advise(senders: Senders, learned: bool, now: float) -> str | list[Remark]:
     """
     looked = f"the newest {amount(senders.count, 'event')}, of {amount(len(senders.models), 'model')},"
     if not senders.count:
-        return "the topic holds no events yet by which senders could be told"
+        return "the topic holds no events yet that show how senders choose partitions"
     if senders.partitions == 1:
         return f"one partition: {looked} are where they belong, whatever the senders do"
     if not senders.causes:
@@ -187,7 +187,7 @@ def fate(example: Example, age: float, right: int, over: bool) -> str:
     """
     (_, number), offset, time = example.record.partition, example.record.offset, example.record.timestamp
     newest = f"the newest is at {number}/{offset}{f', {when(time)}, {span(age)} ago' if time is not None else ''}"
-    until = f"This is told until {EVENTS} newer events lie in partition {number}"
+    until = f"This warning stays until {EVENTS} newer events lie in partition {number}"
     if over:
         since = f"{amount(right, 'event')} with the right key lie at home since" if right else "none came since"
         return (

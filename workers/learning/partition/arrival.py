@@ -1,4 +1,4 @@
-"""Step 2 of the protocol, seen from a partition: whether a claimed model goes on here, and from where."""
+"""Step 2 of the protocol: whether a claimed model may continue on this partition, and from which offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class Arrival:
-    """Holds what checkpoints say of one partition against its log and the placement."""
+    """Checks the checkpoints of one partition against its log and the placement."""
 
     def __init__(self, partition: Partition, services: Services) -> None:
         self._partition = partition
@@ -26,11 +26,11 @@ class Arrival:
         self._end = 0
 
     def forget_end(self) -> None:
-        """The log was cut: it may end earlier than is known."""
+        """Forget the known end of the log, which was cut."""
         self._end = 0
 
     def admit(self, claimed: Claimed, placement: Placement, taken: int, cut: int | None = None) -> None:
-        """Have a claimed model go on where it was, or come here from its old home.
+        """Let a claimed model continue where it was, or move it here from its old home.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class Arrival:
         self._go_back(model, self._end, placement)
 
     def _go_back(self, model: OwnedModel, offset: int, placement: Placement) -> None:
-        """Have a model go on at an offset before its position, in the store too."""
+        """Move a model's position back to an offset, in the store too."""
         model.next = offset
         checkpoint = model.checkpoint(self._services.platform)
         written = self._services.store.save(checkpoint, model.epoch, back=True, placement=placement)
@@ -111,7 +111,7 @@ class Arrival:
 
 
 def learned_elsewhere(model: str, home: Partition, here: Partition) -> GapError:
-    """The error for a model of a log of the past."""
+    """The error for a model that was learned from an earlier log."""
     return GapError(
         f"model {model!r} was learned from log {home.topic_id}, this one is {here.topic_id}: it was made again. Bring "
         "the old log back, begin with an empty store, or go on with this log as it is (omdml worker --accept-gap)"

@@ -37,7 +37,7 @@ class OwnedModels:
     placement
         Where models live, as this partition's owner knows it.
     go_back
-        Has the partition read again from an offset on, for a model and a reason; answers the Rewind to raise.
+        Has the partition read again from an offset on, for a model and a reason; returns the Rewind to raise.
 
     Attributes
     ----------
@@ -69,27 +69,27 @@ class OwnedModels:
         self._go_back = go_back
 
     def load(self, model: OwnedModel) -> None:
-        """Keep a model in memory, which may take the least recently used one's place."""
+        """Keep a model in memory. The least recently used model may be dropped for it."""
         self.loaded[model.name] = model
         self.use(model)
 
     def use(self, model: OwnedModel) -> None:
-        """Note that a model is needed just now."""
+        """Note that a model is used now."""
         self._services.residents.use(model.name, model.size, self.keep_and_drop)
 
     def keep_and_drop(self, name: str) -> None:
-        """Bring one model to the nodes and into the store, then drop it from memory; raises Fenced."""
+        """Publish and save one model, then drop it from memory. Raises Fenced."""
         self.keep([self.loaded[name]])
         self.drop(name)
 
     def drop(self, name: str) -> None:
-        """Have a model in memory no more; what it learned since it was saved is lost here, and read again."""
+        """Drop a model from memory. What it learned since its last save is read again."""
         for models in (self.loaded, self.unsaved, self.unpublished):
             models.pop(name, None)
         self._services.residents.forget(name)
 
     def changed(self, model: OwnedModel, offset: int) -> None:
-        """Have a model saved: what lies from ``offset`` on is in no checkpoint of it."""
+        """Note that a model must be saved, because its events from ``offset`` on are in no checkpoint."""
         if model.name not in self.unsaved:
             model.changed_at, model.unsaved_from = self._services.clock(), offset
             self.unsaved[model.name] = model
@@ -103,7 +103,7 @@ class OwnedModels:
                 break
 
     def keep(self, models: list[OwnedModel]) -> None:
-        """Publish models, or record that they are withheld, then save them: each if there is need to."""
+        """Publish changed models, or record that they are withheld. Then save those with unsaved changes."""
         self._tell(models)
         if unpublished := [model for model in models if model.name in self.unpublished]:
             self._publish(unpublished, record=True)
@@ -121,7 +121,7 @@ class OwnedModels:
                     model.drifted = ""
 
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
-        """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
+        """A withheld snapshot is stored only for the ``record``, together with a checkpoint."""
         metrics, new = self._services.metrics, []
         # The last published model of each label.
         published: dict[str, OwnedModel] = {}
@@ -158,7 +158,7 @@ class OwnedModels:
             metrics.describe(label, model)
 
     def _take_back(self, models: list[OwnedModel]) -> None:
-        """Bring the reference back if the guard says that what went live since then is worse."""
+        """Make the reference live again if the guard has judged the versions since then worse."""
         for model in models:
             if model.guard.take_back:
                 self.require_placement()
@@ -223,7 +223,7 @@ class OwnedModels:
             raise self._go_back(model.name, begin, "model_deleted") from None
 
     def written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
-        """What the store answered to a write; raises Fenced, PlacementChanged, or the error that is the answer."""
+        """Check the store's answer to a write. Raises Fenced, PlacementChanged, or the error that is the answer."""
         if isinstance(answer, CorruptError | StoreLost):
             raise answer
         if answer is Written.MOVED:

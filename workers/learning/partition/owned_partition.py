@@ -1,28 +1,31 @@
 """One owned partition, exactly once.
 
-The protocol, in numbered steps. After a crash between any two of them the next owner starts at step 1 and ends with
-the same bytes:
+The protocol, in numbered steps. If a worker crashes between any two of them, the next owner starts at step 1 and ends
+with the same bytes. Two positions are stored: the mark in the store, and the commit in the log. Everything before the
+mark is in checkpoints, and the commit never passes the mark.
 
-1. start     at min(mark, commit). Nothing was taken: nothing is lost.
-2. claim     a model at the first event that it has not taken: its epoch rises, its checkpoint is loaded. If that lacks
-             what lies below the mark (the newest one was damaged, or is an older copy), the mark goes back to where it
-             ends, before anything of the model is saved. Settings that are others now are noted and saved. A crash
-             leaves a higher epoch, a mark that is too low, or the same settings noted twice.
-3. take      learn what lies at or after the model's ``next``; what cannot be learned, or belongs on another partition
-             (streams/placement.py), becomes a dead letter. Only memory changed: a crash takes it all again.
-4. publish   a snapshot. It may run ahead of the checkpoint: a replay makes the same bytes, and until it has caught up
-             with what is live it publishes nothing.
-5. save      a checkpoint a changed model, the oldest changes first, as many as there is time for. A crash between two
-             models: the saved one skips by its ``next``, the other one learns again from its older checkpoint. The
-             store refuses it if the models were placed elsewhere: these events may be dead letters now.
-6. letters   flushed until acknowledged; those of a model before its checkpoint too, which skips their events. A
-             crash sends some twice: readers tell them by position.
-7. mark      moved to the first offset that is in no checkpoint, from where this owner left it. A crash replays what
-             every model that was saved skips.
-8. look      whether the store is still the one that took all this. One that was restored older, or failed over,
-             may have forgotten some of it, whatever its mark says: the partition begins again, at the lower of its mark
-             and the last one that was looked at. A crash leaves the commit there: min(mark, commit).
-9. commit    to the log. A crash leaves it behind the mark: min(mark, commit) replays what every model skips.
+1. start     reading at min(mark, commit). Nothing was taken yet, so a crash loses nothing.
+2. claim     a model at the first event that it has not taken. Its epoch rises and its checkpoint is loaded. The
+             checkpoint may lack events below the mark, if the newest one was damaged or is an older copy. Then the mark
+             goes back to the end of this checkpoint, before anything of the model is saved. Changed settings are noted
+             and saved. A crash leaves a higher epoch, a mark that is too low, or settings noted twice.
+3. take      the events at or after the model's ``next``, and learn them. An event that cannot be learned, or belongs on
+             another partition (streams/placement.py), becomes a dead letter. Only memory changed, so after a crash all
+             of them are taken again.
+4. publish   a snapshot. It may be ahead of the checkpoint: a replay makes the same bytes, and publishes nothing until
+             it has caught up with the live version.
+5. save      a checkpoint of each changed model, the oldest changes first, as many as there is time for. After a crash
+             between two models, the saved one skips events by its ``next``, and the other one learns them again from
+             its older checkpoint. The store refuses a checkpoint if the models were placed elsewhere in the meantime,
+             because its events may be dead letters under the new placement.
+6. letters   flushed until they are acknowledged. A model's letters are flushed before its checkpoint, too, because the
+             checkpoint skips their events. A crash sends some letters twice; readers recognise them by their position.
+7. mark      moved to the first offset that is in no checkpoint, if it still is what this owner wrote last. After a
+             crash, events are replayed that every saved model skips.
+8. look      whether the store is still the one that accepted all this. A store that was restored from an older copy, or
+             failed over, may have forgotten some of it, whatever its mark says. Then the partition starts over at the
+             lower of its mark and the last mark that was verified. A crash leaves the commit there: min(mark, commit).
+9. commit    to the log. A crash leaves the commit behind the mark: min(mark, commit) replays what every model skips.
 """
 
 from __future__ import annotations
@@ -77,12 +80,12 @@ class OwnedPartition:
 
     @property
     def placement(self) -> Placement:
-        """Where models live, as this owner knows it."""
+        """The placement of models, as this owner knows it."""
         return self.models.placement
 
     # 1
     def start(self, committed: int | None) -> int | None:
-        """Where to read from; see :meth:`omdml.workers.learning.partition.watermark.Mark.start`."""
+        """The offset to read from; see :meth:`omdml.workers.learning.partition.watermark.Mark.start`."""
         begin = self.mark.start(committed)
         return 0 if begin is None and committed is not None else begin
 
@@ -96,9 +99,9 @@ class OwnedPartition:
         return claimed
 
     def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
-        """Go on with settings that are others now: tell the history, save a checkpoint that names them.
+        """Continue with changed settings: note the change in the history, and save a checkpoint with the new settings.
 
-        A model that is deleted meanwhile begins again with the events at hand, which lie at ``offset`` and after it.
+        A model that is deleted in the meantime begins again with the events at hand; the first one is at ``offset``.
         """
         self.models.changed(model, offset)
         with self.models.unless_deleted(model):
@@ -111,8 +114,9 @@ class OwnedPartition:
     def _begin(self, model: OwnedModel, first: int) -> None:
         """Save a model that begins with what its parent served, before it learns its event at the offset ``first``.
 
-        A crash before this: it begins once more, perhaps with what the parent serves by then, and nobody knows of the
-        first time. A crash after it: it goes on from here, so the same events make the same bytes.
+        After a crash before this, the model begins once more, perhaps with a newer version of its parent; nothing of
+        the first attempt was visible. After a crash behind it, the model resumes from this checkpoint, so the same
+        events make the same bytes.
         """
         model.begin_at(first)
         self.models.changed(model, first)
@@ -120,12 +124,12 @@ class OwnedPartition:
 
     # 3
     def take(self, records: list[Record]) -> list[Record]:
-        """Learn records, in order; answers those that are for a later turn, because too many new models would begin.
+        """Learn records in order. Returns the records for a later turn, if too many new models would begin in this one.
 
-        Raises StoreError if the store is out of reach: take them again then, models skip what they have taken.
+        Raises StoreError if the store is out of reach. Then pass the same records again: models skip what they have.
         """
         if self._taken is not None and records[0].offset < self._taken:
-            # It was the letters that failed.
+            # An earlier call took these records, and then failed to write their letters.
             records = [record for record in records if record.offset >= self._taken]
         since = self.placement.since(self.partition.number)
         for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
@@ -213,12 +217,12 @@ class OwnedPartition:
             if changes:
                 self._adopt(model, changes, offset)
             if from_parent:
-                # It may have waited since earlier events, which are taken again after this.
+                # It may have waited since earlier events. They are taken again after this.
                 self._begin(model, min(span[0], waited) if back else span[0])
         except (StoreError, SourceError) as error:
             self.models.drop(name)
             if back:
-                # Its checkpoint may have been saved all the same, and does not say any more what it lacks.
+                # Its checkpoint may have been saved nevertheless, and no longer shows which events it lacks.
                 self._blocked.add(name, back.offset, error)
             raise
         self._blocked.unblock(name)
@@ -240,10 +244,10 @@ class OwnedPartition:
         self.mark.look()
 
     def go_on_at(self, offset: int, cut: bool) -> None:
-        """A gap was accepted. Where the log was cut, whatever lies at or after this offset is new to every model.
+        """Continue after a gap that the operator accepted. If the log was ``cut``, every event from here on is new.
 
-        Each is saved with what it learned, then moved back, the mark after them. A crash between two: the cut is told
-        of again.
+        Each model is saved with what it learned, then its position is moved back; the mark follows at the end. After a
+        crash between two models, the source reports the cut again, and the rest is done then.
         """
         self._taken, self._committed = offset, None
         if not cut:
@@ -258,7 +262,7 @@ class OwnedPartition:
         self.mark.go_back(offset)
 
     def _cut_placement(self, offset: int) -> None:
-        """What the log holds from this offset on is new: it belongs where today's placement says."""
+        """Make the current placement hold for all events from this offset on, because they are new."""
         after = self.placement.cut(self.partition.number, offset)
         if after != self.placement:
             if not self.services.store.place(self.partition.topic_id, self.placement, after):
@@ -266,7 +270,7 @@ class OwnedPartition:
             self.models.placement = after
 
     def try_waiting(self) -> None:
-        """Raise Rewind if the model that waits for longest can be read again: it goes on where it waits."""
+        """Raise Rewind if the checkpoint of the model that has waited longest can be read now."""
         if (name := self._blocked.due()) is None:
             return
         store, source = self.services.store, self.services.source
@@ -274,7 +278,7 @@ class OwnedPartition:
         try:
             positions = store.positions([name])
             if positions and store.peek(name) is None:
-                # A claim would leave a trace each time.
+                # Look before claiming: each claim would raise the epoch.
                 raise none_valid(name, str(store))
             model = self.claim(name).model
         except CorruptError as error:
@@ -285,9 +289,9 @@ class OwnedPartition:
         raise back
 
     def _back(self, name: str, begin: int, why: str) -> Rewind:
-        """Take again what lies from there on, the mark first: a crash after any later step reads it again too.
+        """Start over at an offset. The mark moves first, so that a crash at any later step reads the events again.
 
-        Never forward: another model may have gone back to before.
+        This never moves forward, because another model may have gone further back.
         """
         begin = begin if self._taken is None else min(begin, self._taken)
         self.mark.go_back(begin)
@@ -302,7 +306,7 @@ class OwnedPartition:
         self._blocked.forget()
 
     def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
-        """Learn events of a model, and note those that cannot be: its checkpoint will skip both."""
+        """Learn the events of a model, and note the refused ones. Its next checkpoint will skip both."""
         refused = [refusal for refusal in refused if refusal.record.offset >= model.next]
         if batch.records and batch.records[0].offset < model.next:
             batch = batch.since(model.next)
@@ -344,12 +348,12 @@ class OwnedPartition:
         if live and live.generation == self.services.specs.of(name).catalogue.generation:
             return
         if live is None and self.services.specs.of(name).parent and not self.services.store.positions([name]):
-            # Until its first event nodes answer with what its parent serves, and that may still learn.
+            # Until this model's first event, nodes answer with its parent, which may still learn.
             return
         model = self.claim(name).model
         if live is None or model.learner.version >= live.version:
             new = model.snapshot()
-            # What is withheld stays so, and nodes go on with what they have.
+            # A withheld version stays withheld, so nodes keep the version that they have.
             if live and model.withheld:
                 new = msgspec.structs.replace(live, generation=new.generation)
             self.models.require_placement()
@@ -358,18 +362,18 @@ class OwnedPartition:
 
     # 5 to 9
     def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:
-        """Make everything taken so far durable.
+        """Save everything that was taken, then move mark and commit.
 
         Parameters
         ----------
         untaken
             Offset of the first record that was polled and not taken, if there is one.
         commit
-            Off inside a rebalance, when a client cannot commit: min(mark, commit) covers it.
+            False inside a rebalance, when a client cannot commit. The next owner starts at min(mark, commit).
         until
-            No further model after this, by the clock: the mark stays below what is not saved.
+            Clock time after which no further model is saved. The mark then stays below the events that are not saved.
 
-        What was learned is published first: a successor starts behind the mark and would not know of it.
+        New versions are published before they are saved: the next owner skips their events, so it would not publish.
         Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
         self._letters.finish(until - self.services.clock())
@@ -382,9 +386,9 @@ class OwnedPartition:
 
     # 6 to 9
     def advance(self, untaken: int | None, commit: bool = True) -> None:
-        """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
+        """Move mark and commit to the end of what is in checkpoints. Parameters and errors: see :meth:`save`."""
         position = self._taken if untaken is None else untaken
-        # The log's own position, if it tells one, passes what is no event.
+        # The log's own position, if it has one, also passes offsets that hold no event.
         if untaken is None and commit:
             position = self.services.source.progress().get(self.partition, (self._taken,))[0]
         waiting = [*self._blocked.offsets.values()]

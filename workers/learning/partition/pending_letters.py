@@ -58,7 +58,7 @@ class PendingLetters:
 
 @contextmanager
 def naming_dead_letters() -> Iterator[None]:
-    """Say in errors that it is the dead letters that cannot be written, which nobody asked for by name."""
+    """Make errors say that the dead letters cannot be written: an operator has not configured them by name."""
     try:
         yield
     except SourceRefused as error:

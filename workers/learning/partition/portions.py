@@ -16,7 +16,7 @@ Owner = TypeVar("Owner")
 
 
 def portions(models: list[OwnedModel], left: Callable[[], float] = lambda: math.inf) -> Iterator[list[OwnedModel]]:
-    """Models in order, as many at a time as are written to the store together: few, and no more bytes than are left."""
+    """Models in order, in portions that are written to the store together: a few at a time, within the bytes left."""
     while models:
         count, room = 0, min(PORTION_BYTES, left())
         while count < min(PORTION, len(models)) and (room > 0 or not count):
@@ -29,7 +29,7 @@ def portions(models: list[OwnedModel], left: Callable[[], float] = lambda: math.
 def by_owner(
     changed: list[tuple[OwnedModel, Owner]], left: Callable[[], float]
 ) -> Iterator[tuple[Owner, list[OwnedModel]]]:
-    """Models in order, as many at a time as are of one partition and are written together."""
+    """Models in order, in portions of one partition each that are written together."""
     for _, neighbours in groupby(changed, key=lambda pair: id(pair[1])):
         models, owners = zip(*neighbours, strict=True)
         for portion in portions(list(models), left):

@@ -1,4 +1,4 @@
-"""What a partition takes in one turn: records sorted out by model, as far as new models may begin; and their claims."""
+"""One turn of a partition: records sorted by model, as many new models as may begin, and claims of all models."""
 
 from __future__ import annotations
 

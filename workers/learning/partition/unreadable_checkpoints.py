@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 
 class Misplaced(CorruptError):
-    """A whole checkpoint that was learned where its model does not live."""
+    """A sound checkpoint of a model that lives on another partition."""
 
 
 class Blocked:

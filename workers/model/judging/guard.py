@@ -77,15 +77,15 @@ class Yardstick(msgspec.Struct):
     Parameters
     ----------
     version
-        Of the reference.
+        The reference's version.
     renewed
-        Events held out when it was taken.
+        How many events had been held out when it became the reference.
     lost
         Margins, by renewals since the best reference.
     decided
-        The version that was decided on last.
+        The version that the last decision was about.
     withheld
-        Why it must not go live; empty if it may.
+        Why that version must not go live; empty if it may.
     sizes, weights
         Of the last version that was allowed: what is compared with it leaps if these differ much.
     """
@@ -100,7 +100,7 @@ class Yardstick(msgspec.Struct):
 
 
 class Look(NamedTuple):
-    """What was found out about one metric, which is looked at several times before it goes live."""
+    """Sizes and weights of one metric, kept because a metric is looked at several times before it goes live."""
 
     metric: weakref.ref[Metric]
     sizes: dict[str, float]
@@ -108,7 +108,7 @@ class Look(NamedTuple):
 
 
 class Guard:
-    """Decides about the versions of one model, one after another.
+    """Decides which versions of one model may go live, one after another.
 
     ``take_back`` says that what went live since the last version that was allowed was judged worse, and that the
     reference is to be live again. Who published that sets it to False.
@@ -225,9 +225,10 @@ class Guard:
     def _weigh(
         self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
     ) -> str:
-        """Compare on the events held out; if they say nothing, or nothing good, a leap is not let through.
+        """Compare candidate and reference on the held-out events. A leap goes live only if they show that it is good.
 
-        A candidate is withheld if it is surely worse; the next ones, until one is probably not.
+        A candidate is withheld if it is certainly worse than the reference. After that, candidates stay withheld until
+        one is probably not worse.
         """
         if not window.kept:
             return self._leap(candidate)
@@ -237,19 +238,25 @@ class Guard:
         each = votes(gain, asked)
         if len(gain) < FEWEST or len(each) < VOTES:
             return self._leap(candidate)
+        # 1. Worse on all events. Either the model got worse, or people changed their minds and the older events are
+        # out of date. The newest events alone decide which of the two it is.
         if worse := self._worse(each, bool(self.yardstick.withheld)):
             if not self._minds_changed(gain, asked):
-                # If the last one was withheld, this was done then.
+                # If the previous version was withheld, the reference is live again already.
                 self.take_back |= not self.yardstick.withheld
                 return worse
+            # People changed their minds: forget the older events, and compare with this version from now on.
             first = newest(asked, NEWEST)
             window.keep_newest(len(gain) - first)
             window.expect(margins[first:])
             self._renew(candidate, version, held_out, 0.0)
             return ""
+        # 2. Not worse, but no clear gain either: then the metric must not have jumped.
         mean, doubt = self._surely(each)
         if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
             return leap
+        # 3. Good enough to become the new reference? Renewals come now and then, or at once after a certain gain. The
+        # losses of all renewals are added up, so that many small steps down cannot pass one after another.
         lost = self.yardstick.lost + mean
         due = held_out >= self.yardstick.renewed + RENEWAL or mean - doubt > self.config.tolerance
         if due and mean >= -self.config.tolerance / 2 and lost >= -self.config.tolerance:
@@ -258,24 +265,24 @@ class Guard:
         return ""
 
     def _worse(self, each: Array, withheld: bool) -> str:
-        """In which way a candidate of these votes is not as good as the reference; empty if it is.
+        """Why a candidate with these votes is not as good as the reference; empty if it is as good.
 
-        ``withheld``: whether the one before was: then this one does not get the benefit of the doubt.
+        ``withheld`` says whether the previous candidate was withheld. Then this one gets no benefit of the doubt.
         """
         mean, doubt = self.margin, self.doubt = self._surely(each)
-        # Not ``<``: the mean may be NaN.
+        # The comparison is written with >= because the mean may be NaN, which must count as worse.
         if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""
         return f"{WHY['worse']} {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
 
     def _surely(self, each: Array) -> tuple[float, float]:
-        """The mean of some votes, and how far off it may be."""
+        """The mean of the votes, and its margin of error at the configured confidence."""
         return float(each.mean()), self._deviations * float(each.std(ddof=1)) / math.sqrt(len(each))
 
     def _minds_changed(self, gain: Array, asked: Array) -> bool:
-        """Whether the newest events alone say that the candidate is surely better: people mean something else now.
+        """Whether the newest events alone show that the candidate is certainly better: people changed their minds.
 
-        Each quarter of them has to say so: what a short burst brought does not reach back far enough.
+        Each quarter of these events has to agree, so that a short burst is not enough.
         """
         first = newest(asked, NEWEST)
         each = votes(gain[first:], asked[first:])
@@ -286,7 +293,7 @@ class Guard:
         return mean - doubt > self.config.tolerance and all(quarter.mean() > 0 for quarter in quarters)
 
     def _renew(self, candidate: Metric, version: int, held_out: int, lost: float) -> None:
-        """Compare with this one from now on."""
+        """Make this version the reference that later ones are compared with."""
         self.reference, self.reference_bytes = candidate, metric_to_bytes(candidate)
         self.yardstick.version, self.yardstick.renewed, self.yardstick.lost = version, held_out, lost
 
@@ -309,7 +316,7 @@ class Guard:
         return expected
 
     def _leap(self, candidate: Metric) -> str:
-        """What changed too much since the last version that was allowed; empty if nothing did."""
+        """What changed too much since the last version that was allowed to go live; empty if nothing did."""
         before, now = self.yardstick.sizes, self._look_at(candidate)
         for name, size in now.sizes.items():
             usual = before.get(name, 0.0)
@@ -325,7 +332,7 @@ def why(withheld: str) -> str:
 
 
 def votes(gain: Array, asked: Array) -> Array:
-    """Mean gain of each query (Q,), from that of each event (n,): nobody speaks louder by asking again."""
+    """Mean gain of each query (Q,), from that of each event (n,): a query that is asked often has one vote, too."""
     _, query = np.unique(asked, return_inverse=True)
     means: Array = np.bincount(query, gain) / np.bincount(query) if len(gain) else np.empty(0)
     return means

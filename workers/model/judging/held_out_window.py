@@ -167,7 +167,7 @@ def margins_on(metric: Metric, events: Sequence[HeldEvent], features: Mapping[st
 
 
 def margins_by_pairs(metric: Metric, events: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
-    """The same of pairs: the oldest first, as far as tasks are as old as each other."""
+    """The same for pairs: the oldest first, provided that the pairs of all tasks are equally old."""
     parts = [margins(metric, rows, features, task) for task, rows in opposed(events).items()]
     age = np.concatenate([np.arange(len(each)) for each in parts])
     return np.concatenate(parts)[np.argsort(-age, kind="stable")]

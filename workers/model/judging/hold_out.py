@@ -1,4 +1,4 @@
-"""Which of a model's events are never learned: new versions are judged by these before they go live.
+"""Which of a model's events are held out, that is, never learned: new versions are judged by them before they go live.
 
 An event is held out if a keyed hash of its model and its position says so. So it does not matter how events were
 batched, or how often they were read; a replay holds out the same ones; and whoever sends events, but does not know the
@@ -44,7 +44,7 @@ class Draw:
 
 
 def fingerprint(secret: bytes) -> str:
-    """Tells whether two secrets are the same, and nothing else of them."""
+    """Shows whether two secrets are the same, and nothing else about them."""
     return hashlib.blake2b(b"which secret this is", key=secret, digest_size=8).hexdigest()
 
 
@@ -85,7 +85,7 @@ class Parted(NamedTuple):
 
 
 def part(located: Located, draw: Draw, every: int, catalogue: Catalogue, tasks: Collection[str]) -> Parted:
-    """Hold out what the draw says.
+    """Hold out the events that the draw chooses.
 
     Parameters
     ----------

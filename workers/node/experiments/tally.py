@@ -65,7 +65,7 @@ class Tally:
     Parameters
     ----------
     path
-        Where the counts are kept; None: only in memory.
+        The file that keeps the counts; None keeps them in memory only.
 
     Raises ConfigurationError if there is a file that holds no counts, or cannot be read.
     """

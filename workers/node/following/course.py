@@ -1,4 +1,4 @@
-"""What went live on a node, and when: what charts show, and what browsers that watch are told at once."""
+"""What went live on a node, and when: for charts, and for browsers that listen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEWEST = 50
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """One move of what a node answers with.
+    """One change of the version that a node answers with.
 
     ``number`` counts the steps of this node from 1. ``at`` is in seconds since the epoch. ``freshness_s`` is the age of
     the oldest event that answers know from this step on, and ``stages`` its parts in seconds; None if no such event is
@@ -60,7 +60,7 @@ class Course:
         self._listeners: set[Callable[[Step], None]] = set()
 
     def add(self, what: str, model: str, before: View | None, view: View, took_s: float) -> None:
-        """A view of a model went live just now; loading it took so many seconds."""
+        """Note that a view of a model went live, and how many seconds it took to load."""
         now = time.time()
         # An older version may have answered in between, moved there by an operator: what was live before it is no news.
         known = self._highest.get(model, 0) if before else 0
@@ -96,7 +96,7 @@ class Course:
             listener(step)
 
     def steps(self, model: str) -> list[Step]:
-        """What is kept of a model, oldest first."""
+        """The remembered steps of a model, oldest first."""
         with self._changing:
             return [step for step in self._steps.get(self._label(model), ()) if step.model == model]
 
@@ -107,7 +107,7 @@ class Course:
         return sorted(newest.values(), key=lambda step: step.number)
 
     def listen(self, listener: Callable[[Step], None]) -> Callable[[], None]:
-        """Call this with each step from now on, from any thread; answers what ends it."""
+        """Call this with each step from now on, from any thread; returns what ends it."""
         with self._changing:
             self._listeners.add(listener)
 

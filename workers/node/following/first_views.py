@@ -1,4 +1,4 @@
-"""What answers for a model before its first snapshot: the metric that it begins with."""
+"""Views that answer before a model's first snapshot, with the metric that it begins with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.live_model import PATIENCE_S, View, embedded_view
+from omdml.workers.node.following.making_views import PATIENCE_S, embedded_view
+from omdml.workers.node.live_model import View
 
 # Of nothing that was published: any pointer of the store is newer.
 NOTHING = Pointer(serial=0, version=0, digest="", epoch="", published_at=0.0)
@@ -64,9 +65,9 @@ class FirstViews:
         self._told: set[str] = set()
 
     def view(self, model: str) -> View:
-        """The view of a model that has learned nothing; raises OmdmlError if it cannot begin on its catalogue.
+        """The view of a model that has learned nothing. Raises OmdmlError if the model cannot begin on its catalogue.
 
-        It is that of its parent as long as the parent has learned something of the same items.
+        It is its parent's view if the parent has learned something about the same items.
         """
         parent, generation = self._parent(model), self._catalogues(model).generation
         if parent and parent.snapshot.version and parent.snapshot.generation == generation:
@@ -82,7 +83,7 @@ class FirstViews:
         return replace(made, snapshot=snapshot)
 
     def prepare(self, model: str) -> None:
-        """The store has nothing of this model: have its view ready, if it is configured by name."""
+        """Make the view of a model that is not in the store, if the model is configured by name."""
         if model not in self._named or model in self.ready:
             return
         try:
@@ -95,5 +96,5 @@ class FirstViews:
         self.ready.add(model)
 
     def drop(self, model: str) -> None:
-        """Something of this model was published."""
+        """Drop the view, because a version of this model was published."""
         self.ready.discard(model)

@@ -29,9 +29,9 @@ class Follower:
     Parameters
     ----------
     named
-        Models to follow whether anybody asked for them or not; beside them, all that have a view.
+        Models to follow in any case. All models with a view are followed, too.
     poll_interval_s
-        Between two looks at every pointer: hints may be lost.
+        Seconds between two looks at every pointer: hints may be lost.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Follower:
 
     @property
     def overdue_s(self) -> float:
-        """Seconds since the thread last made a turn, 0 if that is as usual."""
+        """Seconds since the thread last made a turn; 0 if it is not late."""
         idle = time.monotonic() - self._progressed_at
         return idle if self._thread.is_alive() and idle > OVERDUE_S else 0.0
 
@@ -97,7 +97,7 @@ class Follower:
             self._watch.close()
 
     def _due(self, models: frozenset[str]) -> frozenset[str]:
-        """Wait for hints; the models to look at now."""
+        """Wait for hints, and return the models to look at now."""
         if self._watch is None or models != self._watched:
             if self._watch is not None:
                 self._watch.close()
@@ -111,7 +111,7 @@ class Follower:
         return models
 
     def _refresh(self, model: str) -> None:
-        """Refresh one model; a failure that nobody foresaw holds up neither the others nor the thread."""
+        """Refresh one model. An unexpected failure stops neither the other models nor the thread."""
         try:
             self._refresher.refresh(model)
             self._found()

@@ -1,4 +1,4 @@
-"""The hot swap: what a node answers from, model by model, is loaded, verified and swapped in as one reference."""
+"""The hot swap: a new version of a model is loaded, verified, and swapped in by replacing one reference."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.node.following.course import Course
 from omdml.workers.node.following.first_views import FirstViews
+from omdml.workers.node.following.making_views import PATIENCE_S, bridged_view, embedded_view, grown_view
 from omdml.workers.node.galleries.indexing import is_index_due, with_cells
-from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view, grown_view
+from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.versions.targets import readable, since_reset
 
@@ -42,7 +43,7 @@ class Refusal(NamedTuple):
 class Refresher:
     """Keeps ``views`` at what the store points at. Any number of threads may use it.
 
-    A view is replaced whole, by one assignment: whoever took the one before goes on with it. Where the store lost its
+    A view is replaced whole, by one assignment: whoever took the one before goes on with it. If the store lost its
     content or holds a snapshot that cannot be served, the last good view stays. ``course`` is what went live, and when.
 
     Parameters
@@ -53,7 +54,7 @@ class Refresher:
     label
         The name of a model in metrics.
     patience_s
-        Where embedding a gallery takes longer, a new metric answers over a bridge meanwhile.
+        If embedding a gallery takes longer than this, a bridge answers under the new metric in the meantime.
     first
         What answers for models of which the store has nothing; None: nothing does.
     approximate
@@ -93,21 +94,21 @@ class Refresher:
         self._closed = False
 
     def close(self) -> None:
-        """Embed nothing more; views stay as they are."""
+        """Stop embedding. Views stay as they are."""
         self._closed = True
         self._embedder.shutdown(cancel_futures=True)
 
     def stale_seconds(self) -> float:
-        """Since the most outdated of the views was up to date; 0 if all are."""
+        """Seconds since the most outdated view was up to date; 0 if all are."""
         since = [self._confirmed[model] for model in tuple(self._behind) if model in self._confirmed]
         return time.monotonic() - min(since) if since else 0.0
 
     def fall_behind(self, models: Iterable[str]) -> None:
-        """Note that nobody knows any more what the store points at for these."""
+        """Note that it is unknown which version of these models is live."""
         self._behind.update(self.views.keys() & set(models))
 
     def forget(self, model: str) -> None:
-        """Let go of a model's view and of its memory."""
+        """Drop a model's view, and free its memory."""
         with self._loading:
             self.views.pop(model, None)
             self._confirmed.pop(model, None)
@@ -152,7 +153,7 @@ class Refresher:
             self._lag(model, pointer)
 
     def _lag(self, model: str, pointer: Pointer | None = None) -> None:
-        """The store holds less than what answers, perhaps nothing: the last good view stays."""
+        """Handle a store that lacks the version that answers: the last good view stays."""
         if model not in self.views:
             return
         gone = pointer is None
@@ -172,7 +173,7 @@ class Refresher:
         self.refused.pop(model, None)
 
     def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError, began: float) -> None:
-        """Keep the last good view, or take an older snapshot if there is none; say so once a snapshot."""
+        """Keep the last good view, or load an older snapshot if there is none. Logged once for each snapshot."""
         refusal = Refusal(pointer.version, pointer.digest, str(error)) if pointer else Refusal(-1, "", str(error))
         known = self.refused.get(model)
         if model not in self.views and isinstance(error, CorruptError):
@@ -185,7 +186,7 @@ class Refresher:
             _log.error("snapshot_refused", model=model, error=str(error), digest=refusal.digest, serving=serving)
 
     def _serve_older(self, model: str, began: float) -> None:
-        """Answer with the newest snapshot that was live once and can be served, until the live one can."""
+        """Answer with the newest earlier live snapshot that can be served, until the live one can be."""
         catalogue = self._catalogues(model)
         published = [line for line in since_reset(self._store.history(model)) if line["what"] == "published"]
         for line in published[: -OLDER_TRIED - 1 : -1]:
@@ -204,7 +205,7 @@ class Refresher:
             return
 
     def _adopt(self, model: str, view: View | None, pointer: Pointer, began: float) -> None:
-        """Swap in what the pointer names: by name only if nothing else changed, over a bridge if one leads."""
+        """Swap in the pointer's snapshot: only its name if the bytes are the same, over a bridge if one is possible."""
         catalogue = self._catalogues(model)
         if view and (view.pointer.version, view.pointer.digest) == (pointer.version, pointer.digest):
             self._swap(model, view, replace(view, pointer=pointer), began)
@@ -245,7 +246,7 @@ class Refresher:
             self._told_at, self._swaps_untold = time.monotonic(), 0
 
     def take_in(self) -> None:
-        """Have every view answer as its catalogue is now: when this returns, nobody is answered with less.
+        """Let every view answer with its catalogue as it is now. All answers after the return know the changes.
 
         Raises CorruptError if a metric cannot embed what came.
         """
@@ -301,7 +302,7 @@ class Refresher:
                 self._embedding.discard(model)
 
     def _incomplete(self, model: str) -> View | None:
-        """The view to embed; None, and nothing embeds this model any more, if there is nothing to do."""
+        """The view to embed; None if there is nothing to do, and then this model's embedding ends."""
         with self._loading:
             view = self.views.get(model)
             complete = view is None or (
@@ -313,7 +314,7 @@ class Refresher:
             return None
 
     def _complete(self, model: str, view: View, made: View) -> None:
-        """Put the embedded view under the one that answers now."""
+        """Replace the embedding of the view that answers now by the finished one."""
         latest = self.views.get(model)
         if latest is None:
             return

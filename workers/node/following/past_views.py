@@ -1,4 +1,4 @@
-"""Views of kept versions that are not live, for whoever compares before and after."""
+"""Views of stored versions that are not live, to compare versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable
 from omdml.errors import CorruptError
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import SnapshotStore
-from omdml.workers.node.live_model import View, embedded_view
+from omdml.workers.node.following.making_views import embedded_view
+from omdml.workers.node.live_model import View
 from omdml.workers.node.searching.options import SearchError
 
 # Views that are kept: one to look at, and one to compare it with.

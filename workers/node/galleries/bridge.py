@@ -101,7 +101,7 @@ class Bridge:
 
     @property
     def work(self) -> int:
-        """Numbers looked at to answer one query."""
+        """How many numbers a scan reads for one query."""
         return self.gallery.work + REFINED * sum(self.metric.dims.values())
 
     @property
@@ -121,8 +121,12 @@ class Bridge:
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows under the new metric; None if too many items could be among them."""
         table = query.table(self.features)
+        # Both ends of a distance move: a row by at most its radius, the query by at most this width. A row whose old
+        # distance, minus both, is above the k-th smallest old distance plus both cannot be an answer.
         width = self._width(self.spread.of(table)).astype(np.float64)
         candidates = self.gallery.candidates([query], self.gallery.point(query)[None], k, self._radii, width)[0]
+        # Candidates are read and embedded one by one, which costs more for each row than a scan. If the metric moved so
+        # far that many rows remain, give up: the caller then answers by the version before.
         most = max(4 * k, REFINED, int(SHARE * len(self._radii)))
         return closest_of(candidates, k, partial(self._refined, table=table), most)
 

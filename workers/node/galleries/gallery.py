@@ -1,4 +1,4 @@
-"""Items to search in: exact nearest neighbours under one metric, by a scan over bytes and a proof."""
+"""Galleries of items: exact nearest neighbours under one metric, by a scan over one-byte codes and a proof."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ class Index(Protocol):
 
     @property
     def work(self) -> int:
-        """Numbers looked at to answer one query."""
+        """How many numbers a scan reads for one query."""
 
     @property
     def nbytes(self) -> int:
-        """Memory that is used."""
+        """Bytes of memory."""
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows, fewer if there are no more; None if the index cannot prove its answer.
@@ -143,12 +143,12 @@ class Gallery:
 
     @property
     def work(self) -> int:
-        """Numbers looked at to answer one query."""
+        """How many numbers a scan reads for one query."""
         return self.embedding.size
 
     @property
     def nbytes(self) -> int:
-        """Memory that is used."""
+        """Bytes of memory."""
         return self.embedding.nbytes + self.codes.nbytes + (self.cells.nbytes if self.cells else 0)
 
     def grown(self, features: Features) -> Self:
@@ -164,7 +164,7 @@ class Gallery:
 
     @property
     def outside(self) -> int:
-        """Rows that are in no cell."""
+        """How many rows are in no cell of the index."""
         return len(self.embedding) - (self.cells.count if self.cells else 0)
 
     def with_cells(self) -> Self:
@@ -174,7 +174,7 @@ class Gallery:
         return made
 
     def point(self, query: Query) -> NDArray[np.float64]:
-        """Where the query lies among the embedded items."""
+        """The query's place (R,) among the embedded items."""
         if query.place is not None:
             return query.place
         if query.features is None:

@@ -1,4 +1,4 @@
-"""The node over HTTP as a Starlette app: its routes, and what stands around them."""
+"""The node over HTTP as a Starlette app: its routes and its middleware."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from starlette.routing import Route
 from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.node.experiments.experiments import Experiments
+from omdml.workers.node.http.connection_limits import MAX_CONNECTIONS
 from omdml.workers.node.http.endpoints.api import Api
 from omdml.workers.node.http.endpoints.console import CONSOLE, FILES_OF
 from omdml.workers.node.http.endpoints.items.changes import Items
 from omdml.workers.node.http.endpoints.operators import Operators
 from omdml.workers.node.http.endpoints.trials import Trials
 from omdml.workers.node.http.endpoints.watch import Watch
-from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.middleware.gate import Bodies, Hosts, Tokens
 from omdml.workers.node.http.middleware.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.middleware.request_id import Identified
@@ -40,9 +40,9 @@ PAGES: dict[str, Any] = {
     "expose_headers": ("etag", "retry-after", "x-request-id"),
     "max_age": 3600,
 }
-# Answered to anybody even by a private node: they hold nothing of its models.
+# A private node answers these to anybody: they hold nothing about its models.
 OPEN = ("/", "/console", "/healthz", "/readyz", "/schema", "/click.js")
-# Of answers shorter than this, packing costs more than it spares.
+# Bytes. Compressing a shorter answer costs more than it saves.
 MIN_GZIP_BYTES = 4096
 
 
@@ -90,7 +90,7 @@ def create_app(
         Route("/click.js", api.click_js, methods=["GET"]),
     ]
     handlers: dict[Any, Any] = {OmdmlError: refused, HTTPException: no_route, ClientDisconnect: client_gone}
-    # Starlette calls what is listed here outside its own handlers, so that the first of these brings them.
+    # Starlette calls this middleware outside its own exception handlers, so the first one brings the handlers.
     gate = [Middleware(ExceptionMiddleware, handlers=handlers), Middleware(Bodies)]
     if hosts or not access:
         gate.insert(1, Middleware(Hosts, names=hosts))
@@ -108,7 +108,7 @@ def create_app(
     around += [Middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
     app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: failed})
     app.state.metrics = metrics
-    # Whoever serves the app says when it stops: streams of events have no end of their own.
+    # The server replaces this when it stops. Streams of events would never end by themselves.
     app.state.stopping = lambda: False
     return app
 

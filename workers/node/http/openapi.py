@@ -110,7 +110,7 @@ def openapi() -> dict[str, Any]:
                 token=True,
             ),
             "delete": operation(
-                "Delete an item; one that is not there is told as unknown; " + CONFIRMED,
+                "Delete an item; an unknown item is reported as such; " + CONFIRMED,
                 changed,
                 parameters=[*OF_ITEM, *of_model],
                 token=True,

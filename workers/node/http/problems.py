@@ -82,7 +82,7 @@ async def no_route(request: Request, error: HTTPException) -> Response:
 
 
 async def client_gone(_: Request, __: ClientDisconnect) -> Response:
-    # Nobody reads the answer.
+    # The client is gone, so this answer is not read.
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
@@ -90,6 +90,6 @@ async def failed(request: Request, error: Exception) -> Response:
     log.error("request_failed", method=request.method, path=request.url.path, error=repr(error))
     message = f"this node failed to answer: see its log, request_id={request.scope[HEADER]}"
     response = error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message)
-    # What is around the other answers does not see this one.
+    # The middleware that adds this header to the other answers does not see this one.
     response.headers[HEADER] = request.scope[HEADER]
     return response

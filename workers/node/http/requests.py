@@ -15,17 +15,13 @@ from omdml.errors import FeedbackError
 from omdml.feedback import MESSAGEPACK
 from omdml.streams.describers.pictures import MAX_SENT_BYTES, MAX_SENT_PIXELS
 from omdml.workers.configuration.suggestion import suggestion
+from omdml.workers.node.http.body_limits import MAX_QUERY_BYTES
 from omdml.workers.node.searching.answers import DEFAULT_K, MAX_K
 from omdml.workers.node.searching.options import MAX_EXPAND, SearchError
 from omdml.workers.node.writing.inbox import Event, Inbox
 from omdml.workers.versions.moves import MAX_REASON
 
 T = TypeVar("T", bound=msgspec.Struct)
-MAX_QUERY_BYTES = 1 << 20
-MAX_FEEDBACK_BYTES = 16 << 20
-# A picture takes four bytes of base64 for three.
-MAX_PICTURE_QUERY_BYTES = MAX_SENT_BYTES // 3 * 4 + MAX_QUERY_BYTES
-MAX_MOVE_BYTES = 1 << 12
 MAX_QUERIES = 100
 # The most events of one request.
 MAX_EVENTS = 10_000

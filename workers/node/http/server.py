@@ -17,7 +17,7 @@ from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.configuration.process import on_signals
 from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.http.app import create_app
-from omdml.workers.node.http.limits import MAX_CONNECTIONS, BoundedConnection
+from omdml.workers.node.http.connection_limits import MAX_CONNECTIONS, BoundedConnection
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.telemetry.condition import Condition, Messenger

@@ -1,7 +1,7 @@
 """Searches that come at the same moment are answered together: one scan of the items serves many of them.
 
 Reading all items takes most of a search's time, and reading them for sixteen queries takes little longer than for one.
-Nobody waits for others to come: small searches are grouped with those that arrived in the same turn of the event loop,
+No search waits for later ones: small searches are grouped with those that arrived in the same turn of the event loop,
 big ones with those that arrived while every processor was busy with earlier ones.
 """
 
@@ -21,7 +21,7 @@ from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Answers, Page
 from omdml.workers.node.searching.options import Options
 
-# Numbers. Fewer are looked at in 0.2 ms, and the hop to a thread costs as much.
+# Numbers that a scan reads. Fewer take under 0.2 ms, and the hop to a thread costs as much.
 INLINE_WORK = 3_000_000
 
 
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Searches that are answered together: the queries of each, and where its answer is waited for."""
+    """Searches that share one scan: the queries of each search, and the future that its client waits for."""
 
     view: View
     asked: Asked
@@ -101,11 +101,11 @@ class SharedScans:
 
 
 def _found(node: RetrievalNode, group: _Group) -> list[Answers | Exception]:
-    """The answer to each search of a group, or why there is none.
+    """The answer to each search of a group, or the error that it failed with.
 
-    If one of several cannot be answered, each is asked alone: the others have answers.
+    If the shared scan fails, each search is run alone, so that only the failing one gets an error.
     """
-    # A bridge answers one query after the other anyway, and some of them by the version before.
+    # A bridge answers one query after the other anyway, and some queries by the version before.
     if len(group.queries) > 1 and group.view.origin is None:
         try:
             return [*node.answers_together(group.view, group.queries, *group.asked)]
@@ -124,7 +124,7 @@ def _found(node: RetrievalNode, group: _Group) -> list[Answers | Exception]:
 def _settle(group: _Group, results: Sequence[Answers | Exception]) -> None:
     for answer, result in zip(group.answers, results, strict=True):
         if answer.done():
-            # Its client went away.
+            # The client went away.
             continue
         if isinstance(result, Exception):
             answer.set_exception(result)

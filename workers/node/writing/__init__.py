@@ -1,1 +1,1 @@
-"""What is sent to a node: durable before it is acknowledged."""
+"""Writes to a node, feedback and items: durable before they are acknowledged."""

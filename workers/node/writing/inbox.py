@@ -42,7 +42,7 @@ class Delivery(NamedTuple):
 
 
 class Inbox:
-    """Takes events from any number of threads; one thread of its own writes them and makes them durable together.
+    """Takes events from any number of threads. One thread writes all waiting events and flushes them once.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Inbox:
         metrics.queue.set_function(self._queue.waiting)
 
     def close(self) -> None:
-        """Write what waits, and let go of the sink."""
+        """Write the waiting events, then close the sink."""
         self._queue.close()
         self._sink.close()
 

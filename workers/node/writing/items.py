@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 
 class ItemWriter:
-    """Takes changes from any number of threads; one thread of its own makes those that wait together.
+    """Takes changes from any number of threads. One thread makes all waiting changes together.
 
     Parameters
     ----------

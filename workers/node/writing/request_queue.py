@@ -1,4 +1,4 @@
-"""Requests that wait for one thread, which does those together that wait together."""
+"""A queue of requests for one thread, which handles all requests that wait in one batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STUCK_AFTER_S = 60.0
 
 
 class Request(Protocol):
-    """What waits; ``done`` is set by whoever does it."""
+    """A request in the queue. Whoever handles it sets ``done``."""
 
     @property
     def done(self) -> Future[Any]:
@@ -29,18 +29,18 @@ R = TypeVar("R", bound=Request)
 
 
 class RequestQueue(Generic[R]):
-    """Takes requests from any number of threads; one thread of its own does those that wait together.
+    """Takes requests from any number of threads. One thread handles all that are in the queue as one batch.
 
     Parameters
     ----------
     name
         Of the thread.
     do
-        Does some requests, and sets ``done`` of each; it raises nothing.
+        Handles a batch of requests, and sets ``done`` of each. It must not raise.
     refused
-        Makes the error for a request that cannot be taken, of what is to be told.
+        Makes the error for a request that cannot be taken, from the message for the client.
     size, most
-        Requests are done together up to this size in all; the ones after that wait for the next turn.
+        ``size`` of one request, and the most that a batch has in all. Later requests wait for the next batch.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RequestQueue(Generic[R]):
         if self._thread.ident is not None:
             self._waiting.put(None)
             self._thread.join()
-        # A thread that had not seen that this closes may have put some.
+        # A thread that had not yet seen the flag may have put a request into the queue.
         while not self._waiting.empty():
             late = self._waiting.get()
             if late:
@@ -75,7 +75,7 @@ class RequestQueue(Generic[R]):
 
     @property
     def alive(self) -> bool:
-        """Whether requests are being done, and none hangs."""
+        """Whether the thread runs and no batch hangs."""
         begun = self._busy_since
         return self._thread.is_alive() and (begun is None or time.monotonic() - begun < STUCK_AFTER_S)
 
@@ -84,7 +84,7 @@ class RequestQueue(Generic[R]):
         return self._waiting.qsize()
 
     def put(self, request: R) -> None:
-        """Have a request done; raises the error of ``refused`` if too many wait already."""
+        """Put a request into the queue; raises the error of ``refused`` if the queue is full."""
         if self._closed:
             raise self._stopping()
         try:

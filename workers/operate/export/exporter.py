@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,35 +19,22 @@ from omdml.streams.disk import take_lock
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.operate.export.manifest import Format, Manifest, Part, read_manifest
-from omdml.workers.operate.export.parts import Attributes, Rows, pyarrow, read_part, write_part
+from omdml.workers.operate.export.parts import Rows, pyarrow, read_part, write_part
+from omdml.workers.operate.export.source import LiveItems, Table
 from omdml.workers.operate.export.vectors import (
     aligned,
     chosen,
     distances,
-    embedded,
-    items_of,
     matched,
     merged,
     spread,
     widened,
 )
-from omdml.workers.versions.targets import misfit
 
 LOCK = ".lock"
 # Between two looks at the store.
 LOOK_S = 1.0
 OURS = re.compile(r"part-\d{6,}|\.[0-9a-f]{16}")
-
-
-class Table(Protocol):
-    """What is known of items beside their vectors."""
-
-    @property
-    def columns(self) -> Any:
-        """The names of the attributes that are exported."""
-
-    def of(self, items: Sequence[str], names: Sequence[str]) -> Attributes:
-        """The values of each item, as far as it has them."""
 
 
 class Options(NamedTuple):
@@ -79,11 +66,11 @@ class Exporter:
     Parameters
     ----------
     folder
-        Where the parts go.
+        The folder that parts are written to.
     options
         What is exported.
     store
-        Where the snapshots are.
+        The store of the snapshots.
     catalogue
         Answers the model's catalogue as it is now, with the items added since; raises CatalogueError.
     attributes
@@ -108,10 +95,9 @@ class Exporter:
         if options.format == "parquet":
             pyarrow()
         self.folder, self.options = folder, options
-        self._store, self._catalogue, self._attributes = store, catalogue, attributes
+        self._source = LiveItems(store, catalogue, attributes, options.model, options.task, options.version)
         self.manifest = read_manifest(folder)
         self._written: Rows | None = None
-        self._seen: object = None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -148,24 +134,15 @@ class Exporter:
         Raises StoreError if nothing is published, or the store is out of reach; CatalogueError if the version does not
         fit the catalogue; CorruptError if the metric diverged.
         """
-        pointer = self._store.current(self.options.model)
-        catalogue, attributes = self._catalogue(), self._attributes()
-        ids, rows = items_of(catalogue)
-        # The table is another object after its file has changed.
-        seen = pointer, catalogue, hash(rows.tobytes()), attributes
-        if self._written is not None and seen == self._seen:
+        if (look := self._source.look()) is None:
             return None
-        pointer, snapshot = self._loaded()
-        if why := misfit(snapshot, catalogue):
-            raise CatalogueError(f"model {snapshot.model!r}, version {snapshot.version}: {why}: nothing is exported")
-        named = None if attributes is None else attributes.of(ids, list(attributes.columns))
-        now = Rows(ids, embedded(snapshot, catalogue, rows, self.options.task), named)
+        pointer, snapshot, now = look.pointer, look.snapshot, look.rows
         changes, bound = self._changes(now, snapshot.generation)
         if self.options.follow and changes is None:
             now = now._replace(embedding=widened(now.embedding))
-        manifest = self._keep(pointer, snapshot, now, changes, bound)
-        self._seen = pointer, *seen[1:]
-        return manifest
+        written = self._keep(pointer, snapshot, now, changes, bound)
+        self._source.done(look)
+        return written
 
     def follow(self, stop: threading.Event, tell: Callable[[str], None], look_s: float = LOOK_S) -> None:
         """Keep the export up to date until ``stop``; ``tell`` hears of each part, and once of what keeps it waiting."""
@@ -183,14 +160,6 @@ class Exporter:
                     waiting = str(error)
                     tell(f"waiting: {waiting}")
             stop.wait(look_s)
-
-    def _loaded(self) -> tuple[Pointer, Snapshot]:
-        model, version = self.options.model, self.options.version
-        loaded = self._store.load(model, version)
-        if loaded is None:
-            what = "nothing is published" if version is None else f"version {version} is not kept: see omdml history"
-            raise StoreError(f"model {model!r}: {what}")
-        return loaded
 
     def _changes(self, now: Rows, generation: str) -> tuple[Rows | None, float]:
         """What to write beside what was written, and the bound; None to write all."""

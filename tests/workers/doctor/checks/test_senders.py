@@ -107,7 +107,7 @@ def test_strays_are_a_warning_once_enough_events_are_right_after_them():
     strays, right = keyed("crc32", at=NOW - 120), keyed("murmur2", at=NOW - 60)
     ((level, text),) = told(strays + right)  # 40 right ones
     assert level is Level.ERROR
-    assert "told until 200 newer events lie in partition" in text
+    assert "stays until 200 newer events lie in partition" in text
     ((level, text),) = told(strays + right + keyed("murmur2", at=NOW - 30))
     assert level is Level.WARNING
     assert "80 events with the right key lie at home since" in text
@@ -129,7 +129,7 @@ def test_several_causes_are_told_one_by_one_the_most_frequent_first():
 def test_what_was_sent_again_and_what_is_no_event_say_nothing_of_senders():
     again = [event(model, 0, headers=[resent_header((Partition("topic", 1), 5), b"secret")]) for model in MODELS]
     broken = [Record(Partition("topic", 1), 9, b"{broken", None, NOW)]
-    assert told(again + broken) == [(Level.OK, "the topic holds no events yet by which senders could be told")]
+    assert told(again + broken) == [(Level.OK, "the topic holds no events yet that show how senders choose partitions")]
 
 
 def test_one_partition_suits_every_sender():

@@ -309,7 +309,7 @@ def test_another_secret_is_told_in_the_history_and_learning_goes_on(tmp_path):
     assert world.store.claim("shop").checkpoint.next == 101
 
 
-def test_a_snapshot_tells_how_many_events_held_out_it_and_the_start_order_as_people_did(tmp_path):
+def test_a_snapshot_tells_how_many_held_out_events_it_and_the_start_order_well(tmp_path):
     world = guarded(tmp_path)
     worker = world.worker()
     world.send(*events(1000))

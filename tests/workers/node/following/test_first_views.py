@@ -48,7 +48,7 @@ def test_a_named_model_answers_as_it_begins_until_something_is_published(tmp_pat
         assert_exact(shop, node.search(ids=["i5"], k=7), "i5", 7)
 
 
-def test_a_node_that_starts_before_its_store_in_a_folder_makes_none_and_follows_the_one_that_comes(tmp_path):
+def test_a_node_that_starts_before_its_store_makes_none_and_follows_it_later(tmp_path):
     shop, state = Shop(tmp_path), tmp_path / "state"
     process, port = start_node(tmp_path)
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", verify=False) as client:

@@ -14,7 +14,7 @@ from omdml.metrics import ProjectionMetric
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.node.following.hot_swap import Refresher, follows
-from omdml.workers.node.live_model import check_fit, embedded_view
+from omdml.workers.node.following.making_views import check_fit, embedded_view
 from omdml.workers.node.metrics import NodeMetrics
 from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, metric_value, pointer, serves

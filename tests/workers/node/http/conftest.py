@@ -7,6 +7,13 @@ import pytest
 from tests.support.shops import Shop, asking
 
 
+@pytest.fixture(scope="module")
+def standing_client(tmp_path_factory):
+    """A client of a node that all tests of a file share, which leave it as it was."""
+    with Shop(tmp_path_factory.mktemp("standing")).serving() as node, asking(node) as client:
+        yield client
+
+
 @pytest.fixture
 def shop(tmp_path):
     return Shop(tmp_path)

@@ -12,8 +12,8 @@ import pytest
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration.access import Access, NamedToken, check_reach, check_tokens, is_loopback
 from omdml.workers.configuration.loading import load
-from omdml.workers.node.http import limits
-from omdml.workers.node.http.limits import MAX_AHEAD
+from omdml.workers.node.http import connection_limits
+from omdml.workers.node.http.connection_limits import MAX_AHEAD
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.http.server import HttpServer
 from omdml.workers.wiring.node import serve_node
@@ -305,7 +305,7 @@ class Slow:
     ids=["nothing", "half a line", "half a head", "half a body"],
 )
 def test_a_request_that_does_not_come_whole_in_time_is_given_up(shop, monkeypatch, words):
-    monkeypatch.setattr(limits, "REQUEST_S", 0.3)
+    monkeypatch.setattr(connection_limits, "REQUEST_S", 0.3)
     with shop.serving() as node, listening(node) as server:
         slow = Slow(server)
         slow.say(words)
@@ -314,7 +314,7 @@ def test_a_request_that_does_not_come_whole_in_time_is_given_up(shop, monkeypatc
 
 
 def test_a_client_that_does_not_read_its_answers_is_given_up(shop, monkeypatch):
-    monkeypatch.setattr(limits, "REQUEST_S", 0.3)
+    monkeypatch.setattr(connection_limits, "REQUEST_S", 0.3)
     with shop.serving() as node, listening(node) as server:
         slow = Slow(server)
         slow.say(GET_SCHEMA * (MAX_AHEAD // 2))
@@ -340,7 +340,7 @@ def test_a_head_without_end_is_refused(shop):
 
 
 def test_more_connections_than_allowed_are_refused_until_others_end(shop, monkeypatch):
-    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 3)
     with shop.serving() as node, listening(node) as server:
         held = [Slow(server) for _ in range(3)]
         until(lambda: Slow(server).hear() == b"")

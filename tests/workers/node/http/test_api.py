@@ -70,8 +70,8 @@ def test_one_item_several_items_and_vectors_can_be_posted(client):
         ("id=i1&task=taste", 400, "unknown_task", "has none"),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused_saying_why(client, query, status, error, message):
-    assert message in refused(client.get(f"/search?{query}"), status, error)
+def test_a_search_that_makes_no_sense_is_refused_saying_why(standing_client, query, status, error, message):
+    assert message in refused(standing_client.get(f"/search?{query}"), status, error)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_search_that_makes_no_sense_is_refused_saying_why(client, query, statu
         (b'{"features": {}}', "missing_modality", "noise"),
     ],
 )
-def test_a_posted_search_that_makes_no_sense_is_refused_saying_why(client, body, error, message):
-    assert message in refused(client.post("/search", content=body), 400, error)
+def test_a_posted_search_that_makes_no_sense_is_refused_saying_why(standing_client, body, error, message):
+    assert message in refused(standing_client.post("/search", content=body), 400, error)
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 3600.0], ids=["over bridges", "embedded whole"])

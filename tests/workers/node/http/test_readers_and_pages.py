@@ -57,7 +57,7 @@ def test_a_reader_reads_and_does_nothing_else(private):
     assert "role read" in refused(private.post("/models/shop/pin"), 403, "forbidden")
 
 
-def test_a_browser_reads_by_a_cookie_that_can_neither_write_nor_be_turned_into_the_token(private):
+def test_a_browser_reads_by_a_cookie_that_cannot_write_nor_give_the_token(private):
     refused(private.post("/session"), 401, "unauthorized")
     given = private.post("/session", headers=bearer(TOKEN))
     assert given.status_code == 204

@@ -9,8 +9,8 @@ import pytest
 
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.following.first_views import FirstViews
+from omdml.workers.node.following.making_views import bridged_view, embedded_view, grown_view
 from omdml.workers.node.galleries.gallery import Room
-from omdml.workers.node.live_model import bridged_view, embedded_view, grown_view
 from omdml.workers.node.searching.answers import Page
 from tests.support.changing import Twin, change, plain_catalogue, random_change, raw_item
 from tests.support.deep import examples

@@ -18,6 +18,7 @@ from omdml.errors import SourceError
 from omdml.streams.protocols.store import Pointer, Why
 from omdml.workers.configuration.access import Access, AccessError
 from omdml.workers.node.galleries.gallery import Query
+from omdml.workers.node.http.body_limits import MAX_FEEDBACK_BYTES, MAX_MOVE_BYTES, MAX_PICTURE_QUERY_BYTES
 from omdml.workers.node.http.endpoints.items.describing import described
 from omdml.workers.node.http.endpoints.trials import Trials
 from omdml.workers.node.http.min_version import view_from
@@ -25,9 +26,6 @@ from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.http.problems import error_reply, reply
 from omdml.workers.node.http.requests import (
     MAX_ERRORS,
-    MAX_FEEDBACK_BYTES,
-    MAX_MOVE_BYTES,
-    MAX_PICTURE_QUERY_BYTES,
     Look,
     Search,
     body_of,
@@ -48,7 +46,7 @@ from omdml.workers.node.writing.inbox import traced
 from omdml.workers.telemetry import traces
 from omdml.workers.versions import moves
 
-# Of events that are checked without such a hop.
+# Bytes. A body up to this size is parsed at once, because the hop to a thread would take longer.
 INLINE_BYTES = 16_384
 CLICK_JS = Path(__file__).with_name("click.js").read_bytes()
 CLICK_JS_TAG = f'"{hashlib.sha256(CLICK_JS).hexdigest()[:16]}"'
@@ -64,7 +62,7 @@ class Api:
         self._scans = SharedScans(node)
 
     async def search_item(self, request: Request) -> Response:
-        """Items closest to one item; nothing if the client has that answer already."""
+        """``GET /search``: the items closest to one item; 304 if the client has this answer already."""
         asked = search_of_parameters(request.query_params)
         view = await self._view(asked)
         if mixed := await self._trials.answer(view, asked, request, self._answers_of):
@@ -77,7 +75,7 @@ class Api:
         return response
 
     async def search(self, request: Request) -> Response:
-        """Items closest to items, or to raw vectors."""
+        """``POST /search``: the items closest to items, raw vectors, texts or pictures."""
         body = await body_of(request, MAX_PICTURE_QUERY_BYTES)
         asked = await run_in_threadpool(search_of_body, body) if len(body) > INLINE_BYTES else search_of_body(body)
         view = await self._view(asked)
@@ -96,7 +94,7 @@ class Api:
         return self._node.expand(view.snapshot.model) if asked.expand is None else asked.expand
 
     def _tag(self, view: View, asked: Search) -> str:
-        """The same for two answers to one request on any node if nothing moved in between; they took other times."""
+        """The same tag for the same request on any node, until the answer changes; ``took_s`` does not count."""
         parent = view.parent.version if view.parent else 0
         # A bridge answers some requests by the version before.
         moving = int(view.origin is not None)
@@ -134,7 +132,7 @@ class Api:
         return node.with_fields(view, answers, asked.fields) if asked.fields else answers
 
     async def feedback(self, request: Request) -> Response:
-        """Take one event, or JSON lines of them, all or none; answers when they are durable."""
+        """``POST /feedback``: accept one event, or JSON lines of events, all or none. Answers once they are durable."""
         self._access.check(request.headers)
         inbox = self._node.inbox
         if inbox is None:
@@ -219,7 +217,7 @@ class Api:
         return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", message, missing=missing, **more)
 
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus, in the format that it asks for."""
+        """``GET /metrics``: for Prometheus, in the format that it asks for."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(self._node.metrics.registry), headers={"content-type": content_type})
 
@@ -227,7 +225,7 @@ class Api:
         """Answer metrics of single models, for Prometheus too."""
         registry = self._node.metrics.single.page(request.url.query)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        # A thousand models take longer than a search may wait for.
+        # A thousand models take longer to encode than a search may wait.
         return Response(await run_in_threadpool(encode, registry), headers={"content-type": content_type})
 
     async def schema(self, _: Request) -> Response:

@@ -16,7 +16,8 @@ from starlette.routing import Route
 
 from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import Access
-from omdml.workers.node.http.requests import MAX_MOVE_BYTES, body_of, parameters_as, struct_of_body
+from omdml.workers.node.http.body_limits import MAX_MOVE_BYTES
+from omdml.workers.node.http.requests import body_of, parameters_as, struct_of_body
 from omdml.workers.node.searching.options import SearchError
 
 # Seconds for which an answer about health is given again: looking costs the log and the store, too.

@@ -12,11 +12,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import Access, is_local
+from omdml.workers.node.http.body_limits import MAX_BODIES_BYTES
 
 # A host and perhaps a port, and nothing else that an address may have: no user, no path, no query.
 AUTHORITY = re.compile(r"([^\s@/?#\\\[\]:]+|\[[^\s@/?#\\\[\]]+\])(:[0-9]{0,5})?")
-# Bytes of all bodies that have come, whole or in part, and are not answered yet: four of the largest.
-MAX_BODIES_BYTES = 64 << 20
 # If bodies took as much as this together, what the C library keeps for later is given back to the system.
 LARGE_BYTES = 1 << 20
 # Seconds after the first of them; several are given back at once.

@@ -31,7 +31,7 @@ class HttpMetrics:
         )
         self.seconds = Histogram(
             "omdml_http_request_duration_seconds",
-            "From a request's head to the end of its answer",
+            "Seconds from a request's head to the end of its answer",
             ["route"],
             buckets=FAST,
             registry=registry,
@@ -40,12 +40,12 @@ class HttpMetrics:
             at_zero(self.requests, [route], methods, [*CODES.get(route, ["200"]), FAILED])
         at_zero(self.requests, [OTHER], METHODS, ["400", "404", "405", "431"])
         at_zero(self.seconds, [*routes, OTHER])
-        self.in_flight = Gauge("omdml_http_requests_in_flight", "Requests that are being answered", registry=registry)
-        self.connections = Gauge("omdml_http_connections", "Connections that are open", registry=registry)
+        self.in_flight = Gauge("omdml_http_requests_in_flight", "Requests in progress", registry=registry)
+        self.connections = Gauge("omdml_http_connections", "Open connections", registry=registry)
         self.refused = Counter(
-            "omdml_http_connections_refused_total", "Connections refused: there were too many", registry=registry
+            "omdml_http_connections_refused_total", "Connections refused because too many were open", registry=registry
         )
-        at_most = Gauge("omdml_http_connections_limit", "Connections that may be open", registry=registry)
+        at_most = Gauge("omdml_http_connections_limit", "Most open connections allowed", registry=registry)
         at_most.set(limit)
 
     def not_a_request(self, code: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from omdml.workers.configuration.loading import load
-from omdml.workers.node.http.limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
+from omdml.workers.node.http.connection_limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
 from omdml.workers.node.http.middleware import gate
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused
@@ -23,6 +23,13 @@ TOKEN = "0123456789abcdef-known"
 def served(tmp_path, token="", hosts=()):
     """A real server of a node of a shop."""
     with Shop(tmp_path).serving() as node, listening(node, token, hosts) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory):
+    """A server that all tests of this file share, which has a name of its own."""
+    with served(tmp_path_factory.mktemp("standing"), hosts=["shop.internal"]) as server:
         yield server
 
 
@@ -48,12 +55,11 @@ def status(heard):
 
 
 @pytest.mark.parametrize("path", ["/search?id=i1", "/models", "/metrics", "/schema", "/healthz", "/nothing"])
-def test_a_page_that_gave_its_name_this_address_reads_nothing(tmp_path, path):
-    with served(tmp_path) as server:
-        heard = exchange(server, asked("evil.example:8080", path))
-        assert status(heard) == 421
-        assert b'"foreign_host"' in heard
-        assert b"node.hosts" in heard
+def test_a_page_that_gave_its_name_this_address_reads_nothing(standing, path):
+    heard = exchange(standing, asked("evil.example:8080", path))
+    assert status(heard) == 421
+    assert b'"foreign_host"' in heard
+    assert b"node.hosts" in heard
 
 
 @pytest.mark.parametrize(
@@ -69,9 +75,8 @@ def test_a_page_that_gave_its_name_this_address_reads_nothing(tmp_path, path):
         "shop.internal:80",
     ],
 )
-def test_a_node_without_a_token_answers_to_its_names(tmp_path, host):
-    with served(tmp_path, hosts=["shop.internal"]) as server:
-        assert status(exchange(server, asked(host))) == 200
+def test_a_node_without_a_token_answers_to_its_names(standing, host):
+    assert status(exchange(standing, asked(host))) == 200
 
 
 @pytest.mark.parametrize(
@@ -92,9 +97,8 @@ def test_a_node_without_a_token_answers_to_its_names(tmp_path, host):
         "[localhost]",
     ],
 )
-def test_names_that_only_look_like_this_machine_are_foreign(tmp_path, host):
-    with served(tmp_path) as server:
-        assert status(exchange(server, asked(host))) == 421
+def test_names_that_only_look_like_this_machine_are_foreign(standing, host):
+    assert status(exchange(standing, asked(host))) == 421
 
 
 def test_a_node_with_a_token_answers_to_any_name_unless_some_are_given(tmp_path):
@@ -112,18 +116,17 @@ def test_names_can_be_configured():
 
 @pytest.mark.parametrize("size", [MAX_HEAD_BYTES + 1, 70_000, 200_000])
 @pytest.mark.parametrize("part", ["one field", "the first line", "many fields"])
-def test_a_head_longer_than_the_limit_is_refused(tmp_path, part, size):
+def test_a_head_longer_than_the_limit_is_refused(standing, part, size):
     many = "".join(f"x-{number}: {'y' * (size // 50)}\r\n" for number in range(50))
     words = {
         "one field": f"GET /models HTTP/1.1\r\nhost: localhost\r\nx: {'y' * size}\r\n\r\n",
         "the first line": f"GET /models?since={'1' * size} HTTP/1.1\r\nhost: localhost\r\n\r\n",
         "many fields": f"GET /models HTTP/1.1\r\nhost: localhost\r\n{many}\r\n",
     }
-    with served(tmp_path) as server:
-        heard = exchange(server, words[part].encode())
-        assert b'"models"' not in heard
-        # A client that still sends when the server ends the connection may lose the answer.
-        assert status(heard) in (431, None)
+    heard = exchange(standing, words[part].encode())
+    assert b'"models"' not in heard
+    # A client that still sends when the server ends the connection may lose the answer.
+    assert status(heard) in (431, None)
 
 
 def test_a_head_within_the_limit_is_answered(tmp_path):

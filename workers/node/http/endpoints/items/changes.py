@@ -16,15 +16,8 @@ from omdml.streams.catalogues.changes.change import Change, ChangeError, Prepare
 from omdml.streams.describers.pictures import MAX_SENT_BYTES
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.access import Access
-from omdml.workers.node.http.requests import (
-    MAX_EVENTS,
-    MAX_FEEDBACK_BYTES,
-    PictureBytes,
-    Text,
-    body_of,
-    content_type,
-    parameters_as,
-)
+from omdml.workers.node.http.body_limits import MAX_FEEDBACK_BYTES
+from omdml.workers.node.http.requests import MAX_EVENTS, PictureBytes, Text, body_of, content_type, parameters_as
 from omdml.workers.node.node import RetrievalNode
 
 # A picture takes four bytes of base64 for three.

@@ -7,20 +7,19 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.support.browsers import Visit, chromium
+from tests.support.browsers import Visit
 from tests.support.processes import ROOT
 from tests.support.products import TEXT, described_catalogue, drawn
 from tests.support.shops import Shop, listening
 
-pytestmark = pytest.mark.xdist_group("console")
 PRODUCT, PICTURE = drawn()[7]
 
 
 @pytest.fixture
-def opened(tmp_path):
+def opened(tmp_path, browser):
     """The page of a node whose catalogue was built from pictures and words."""
     shop = Shop(tmp_path, items=described_catalogue)
-    with chromium() as browser, shop.serving() as node, listening(node) as server:
+    with shop.serving() as node, listening(node) as server:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)
         visit = Visit(context, f"{server.url}/console/")
         expect(visit.page.locator(".results > li")).to_have_count(20)

@@ -1,0 +1,145 @@
+"""The sums of DCA over parts of a long log, made apart and added up in order (MATHS 12)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from omdml.engines.second_order.covariance import CovarianceEngine
+from omdml.engines.second_order.moments import Moments
+from omdml.engines.second_order.state import SYMMETRIC
+from omdml.errors import FeedbackError
+from omdml.kernels.covariance import TILE, gather
+from omdml.learners.dca import DCA
+from omdml.learners.shared.checks import check_rows, expect, tables
+from omdml.metrics.base import check_features
+
+Array = NDArray[Any]
+
+
+class Sums(NamedTuple):
+    """What a part of a log sums up to, small enough to travel: of symmetric matrices only the upper triangles.
+
+    Parameters
+    ----------
+    version
+        How many triplets there were.
+    asked : (64,)
+        Codes of the last queries among them.
+    moments
+        See :class:`omdml.engines.second_order.moments.Moments`; ``near``, ``far`` and ``middle`` are (d (d + 1) / 2,).
+    """
+
+    version: int
+    asked: Array
+    moments: dict[str, Array]
+
+
+def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> Sums:
+    """The sums of triplets (n, 3), in order; ``start`` has learned nothing and is left as it is.
+
+    Equal triplets in an equal order give equal bytes, on processors of one kind.
+
+    Raises FeedbackError for a triplet that cannot be learned (``row`` says which), ParameterError for a start with a
+    ``memory`` or a parent.
+    """
+    check_start(start)
+    engine: CovarianceEngine = copy.deepcopy(start)._started("summed")
+    if len(np.atleast_1d(rows)):
+        engine.add_unscored(*_taken(start, rows, features))
+    found = {name: getattr(engine.state, name) for name in Moments._fields}
+    triangle = np.triu_indices(len(found["near"]))
+    return Sums(
+        engine.version,
+        engine.state.asked,
+        {name: array[triangle] if name in SYMMETRIC else array for name, array in found.items()},
+    )
+
+
+def unlearnable(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> list[FeedbackError]:
+    """The errors of the triplets (n, 3) whose numbers are not finite or too large; ``row`` says which each is about."""
+    if not len(np.atleast_1d(rows)):
+        return []
+    engine: CovarianceEngine = start._started("unlearnable")
+    table, matrices, known = _taken(start, rows, features)
+    items = np.zeros((3 * TILE, len(engine.state.mean)), engine.state.mean.dtype)
+    addresses = np.array([matrix.__array_interface__["data"][0] for matrix in matrices], np.uint64)
+    found, first = [], 0
+    while first < len(table):
+        tile = table[first : first + TILE]
+        sound = int(gather(tile, addresses, engine.shape, engine.state.mean, 0, items, engine.limit))
+        first += sound
+        if sound < len(tile):
+            found.append(engine._refusal(first, table[first], matrices, known[first]))
+            first += 1
+    return found
+
+
+def _taken(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> tuple[Array, Sequence[Array], Array]:
+    """Rows of small tables, these tables, and the rows as they were given."""
+    checked = check_rows(rows, start.width, check_features(features, start.dims))
+    table, matrices = tables(checked, features, list(start.dims), np.dtype(start.dtype))
+    return np.ascontiguousarray(table), matrices, checked
+
+
+class Adding:
+    """A learner that takes on sums, part after part.
+
+    The order of the parts decides the last digits, so whoever wants the same bytes adds the same parts in the same
+    order. Nothing is scored: Hedge weighs both experts alike, and there are no mistakes.
+
+    Parameters
+    ----------
+    start
+        What the sums were made from; left as it is.
+
+    Examples
+    --------
+    >>> features = {"x": np.random.default_rng(0).normal(0, 1, (50, 4))}
+    >>> rows = np.random.default_rng(1).permuted(np.tile(np.arange(50), (20, 1)), axis=1)[:, :3]
+    >>> start = DCA(dims={"x": 4})
+    >>> start.start(features)
+    >>> adding = Adding(start)
+    >>> for part in (rows[:9], rows[9:]):
+    ...     adding.add(summed(start, part, features))
+    >>> adding.learner().version
+    20
+    """
+
+    def __init__(self, start: DCA) -> None:
+        check_start(start)
+        self._learner = copy.deepcopy(start)
+        self._engine: CovarianceEngine = self._learner._started("Adding")
+        self._triangle = np.triu_indices(len(self._engine.state.near))
+
+    @property
+    def version(self) -> int:
+        """How many triplets were added so far."""
+        return self._engine.version
+
+    def add(self, sums: Sums) -> None:
+        """Add the sums of the events that follow."""
+        moments = dict(sums.moments)
+        for name in SYMMETRIC:
+            whole = np.zeros_like(self._engine.state.near)
+            whole[self._triangle] = moments[name]
+            moments[name] = whole
+        self._engine.add_sums(Moments(**moments), sums.version, sums.asked)
+
+    def learner(self) -> DCA:
+        """The learner that knows what was added; a copy."""
+        found = copy.deepcopy(self._learner)
+        found._started("Adding").refresh()
+        return found
+
+
+def check_start(start: DCA) -> None:
+    """Raise ParameterError if this learner's sums over a log are not just added up, or it has learned something."""
+    expect(isinstance(start, DCA), "sums", type(start).__name__, "a learner of class DCA: only its state is a sum")
+    expect(not start.memory, "memory", start.memory, "0: what fades with each event cannot be summed in parts")
+    expect(start.parent is None, "parent", "a parent", "none: what a parent counts for is learned event by event")
+    expect(start.version == 0, "sums", f"version {start.version}", "a learner at its start")

@@ -1,0 +1,123 @@
+"""The query side: a learned metric in front of a database that keeps its raw vectors.
+
+For a linear metric and vectors less the items' mean, ``|L q - L x|^2 = |L q|^2 - 2 (L' L q) . x + |L x|^2``. The first
+term is the same for all items, and so is what the mean adds to the inner product. So a database that ranks its raw
+vectors by inner product with ``M q = L' L q`` ranks by the learned distance, but for ``|L x|^2``, the learned length of
+an item. A metric of cosines divides by that length instead. How much the missing length costs depends on the data:
+measure it (:func:`shares_in_order`), and rank the best few hundred again exactly (:func:`reranked`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from omdml.blas import one_blas_thread
+from omdml.errors import MeasureError
+from omdml.metrics.base import Metric
+from omdml.metrics.cosine import CosineMetric, projected, unit
+from omdml.metrics.projection import ProjectionMetric
+
+Array = NDArray[Any]
+Features = Mapping[str, Array]
+
+
+class Shares(NamedTuple):
+    """Which share of comparisons each ranking has in order, 0 to 1."""
+
+    plain: float
+    query_side: float
+    exact: float
+
+
+def query_vectors(metric: Metric, queries: Features, sample: Features) -> Array:
+    """What to give a database for queries: (n, D) float32, the modalities side by side in the order of ``metric.dims``.
+
+    The database must hold the same features in the same order, and rank by inner product, the largest first.
+
+    Parameters
+    ----------
+    metric
+        A projection (``lomdml`` and its kin) or a metric of cosines (``dca``).
+    queries
+        Features (n, d) of each modality.
+    sample
+        Features of some items, a thousand are enough: where their mean lies, and how long their projections are.
+
+    Raises
+    ------
+    MeasureError
+        The metric is of another kind.
+
+    Examples
+    --------
+    >>> metric = ProjectionMetric({"x": 1.0}, {"x": np.array([[2.0, 0.0], [0.0, 0.5]])})
+    >>> query_vectors(metric, {"x": np.array([[1.0, 1.0]])}, {"x": np.zeros((1, 2))})
+    array([[4.  , 0.25]], dtype=float32)
+    """
+    with one_blas_thread():
+        if isinstance(metric, ProjectionMetric):
+            return _by_projection(metric, queries, sample)
+        if isinstance(metric, CosineMetric):
+            return _by_cosines(metric, queries, sample)
+    raise MeasureError(
+        f"a {metric.kind} metric has no query side: expected one of 'lomdml' or 'dca'; search at a node instead"
+    )
+
+
+def reranked(metric: Metric, query: Features, candidates: Features, k: int) -> NDArray[np.int64]:
+    """Places (k,) of the candidates nearest to one query (1, d) under the metric, nearest first.
+
+    ``candidates`` are the features (c, d) of what the database answered: with a few hundred, its order hardly matters.
+    """
+    scores = np.asarray(metric.score(query, candidates))
+    return np.argsort(-scores, kind="stable")[:k]
+
+
+def shares_in_order(metric: Metric, triplets: ArrayLike, features: Features, sample: Features) -> Shares:
+    """How plain distance, the query side alone and the metric itself order triplets that were not learned.
+
+    If the query side has fewer in order than plain distance, take candidates by plain distance, and rank those again.
+
+    Parameters
+    ----------
+    triplets : (n, 3)
+        Rows of ``features``: query, relevant item, irrelevant item.
+    """
+    rows = np.asarray(triplets, np.int64)
+    parts = [{name: features[name][rows[:, column]] for name in metric.dims} for column in range(3)]
+    query, near, far = parts
+    left, right = side_by_side(metric, near), side_by_side(metric, far)
+    plain = side_by_side(metric, query)
+    nearer = ((plain - left) ** 2).sum(axis=1) < ((plain - right) ** 2).sum(axis=1)
+    turned = query_vectors(metric, query, sample)
+    above = np.einsum("ij,ij->i", turned, left - right) > 0
+    exact = metric.closeness(query, near) > metric.closeness(query, far)
+    return Shares(float(nearer.mean()), float(above.mean()), float(exact.mean()))
+
+
+def side_by_side(metric: Metric, features: Features) -> Array:
+    """The modalities of a metric as one vector an item: (n, D) float32."""
+    return np.concatenate([np.asarray(features[name], np.float32) for name in metric.dims], axis=1)
+
+
+def _by_projection(metric: ProjectionMetric, queries: Features, sample: Features) -> Array:
+    parts = []
+    for name, matrix in metric.matrices.items():
+        centred = np.asarray(queries[name], np.float64) - np.asarray(sample[name], np.float64).mean(axis=0)
+        parts.append(metric.weights[name] * (centred @ matrix.T @ matrix))
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def _by_cosines(metric: CosineMetric, queries: Features, sample: Features) -> Array:
+    query, items = (side_by_side(metric, features) - metric.mean for features in (queries, sample))
+    total = np.zeros(query.shape)
+    for name, matrix in metric.experts.items():
+        # An item's length stands for those of all items: theirs are not known to the query.
+        length = np.sqrt((projected(items, matrix) ** 2).sum(axis=1).mean()) or 1.0
+        direction = unit(projected(query, matrix)) * (metric.shares[name] / length)
+        total += direction @ matrix if len(matrix) else direction
+    return total.astype(np.float32)

@@ -1,0 +1,1 @@
+"""Indexes in vector databases."""

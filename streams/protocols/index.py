@@ -1,0 +1,113 @@
+"""The contract of an index in a vector database that ``omdml sync`` keeps current.
+
+An index has two sides. Readers see the *live* side. Writes go to the *draft*, which readers never see. ``switch`` makes
+the draft live in one step. A reader therefore has rows of one version in one answer, whatever is written or killed
+meanwhile: what a killed writer leaves is a draft that the next one completes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import OmdmlError
+
+Attributes = list[dict[str, Any]]
+
+
+class IndexAway(OmdmlError):
+    """A vector database that cannot be reached, or that failed in the middle: trying again may help."""
+
+    reason = "index_away"
+
+
+class IndexRefused(OmdmlError):
+    """A vector database that does not do what is asked: an operator must correct something, as the message says."""
+
+    reason = "index_refused"
+    needs_operator = True
+
+
+class Indexed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the live side of an index stands for.
+
+    Its ``items`` lie within ``bound`` of where ``version`` of ``model`` (and ``task``) embeds them, after a rotation of
+    the whole that changes no distance; each has ``width`` numbers. ``moved`` is the bound as a share of the items' root
+    mean square distance from their mean. ``serial``, ``digest`` and ``generation`` are the snapshot's.
+    """
+
+    model: str
+    task: str | None
+    version: int
+    serial: int
+    digest: str
+    generation: str
+    items: int
+    width: int
+    moved: float
+    bound: float
+
+
+class IndexRows(NamedTuple):
+    """Rows of an index: ids (n), embedding float32 (n, width), and attributes (n), empty ones for items without any."""
+
+    ids: Sequence[str]
+    embedding: NDArray[np.float32]
+    attributes: Attributes
+
+    def chosen(self, places: NDArray[np.int64]) -> IndexRows:
+        """Some of the rows."""
+        ids, attributes = self.ids, self.attributes
+        return IndexRows([ids[at] for at in places], self.embedding[places], [attributes[at] for at in places])
+
+
+def no_rows(width: int) -> IndexRows:
+    """An empty side."""
+    return IndexRows([], np.empty((0, width), np.float32), [])
+
+
+class VectorIndex(Protocol):
+    """An index of one name in a vector database, written by one process at a time.
+
+    Every method raises IndexAway if the database is away and IndexRefused if it refuses; after either, what was
+    committed stays, and the next call connects again.
+    """
+
+    @property
+    def alternating(self) -> bool:
+        """Whether the draft is, after a switch, what was live before it; otherwise it is what is live now."""
+
+    def live(self) -> tuple[Indexed, IndexRows] | None:
+        """What readers see; None if nothing was ever switched to."""
+
+    def draft(self, width: int) -> IndexRows:
+        """What the draft holds now, ready to take rows of this width.
+
+        It may be an older version, or one that a killed writer left unfinished. It is empty if there was none, or if it
+        had another width.
+        """
+
+    def write(self, rows: IndexRows) -> None:
+        """Put rows into the draft, over those of the same ids, and commit them."""
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Take rows out of the draft, and commit that; ids that are not there are passed over."""
+
+    def prepare(self, changes: int, total: int) -> None:
+        """Hear how many of the draft's ``total`` rows will be written, before the first of them is.
+
+        A backend may drop its search structure if building it again costs less than so many changes.
+        """
+
+    def switch(self, indexed: Indexed) -> None:
+        """Make the draft live as ``indexed``, in one step, with its search structure built."""
+
+    def keep(self, indexed: Indexed) -> None:
+        """Note that the live side, as it is, stands for ``indexed`` too, in one step."""
+
+    def close(self) -> None:
+        """Let others write."""

@@ -1,0 +1,53 @@
+"""One demo and one browser for all tests of this folder: each process that runs tests would start its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.browsers import Visit, chromium
+from tests.support.consoles import SET_UP_S, SIZES, Demo
+from tests.support.processes import wait_for
+
+
+def pytest_collection_modifyitems(items):
+    """Have one process run all tests of this folder."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.xdist_group("console"))
+
+
+@pytest.fixture(scope="package")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("console")
+    one = Demo(folder, "demo", "--console", "--keep", str(folder / "kept"))
+    one.folder = folder / "kept"
+    wait_for(lambda: "Ctrl-C ends the demo" in one.said, "the demo to be ready", SET_UP_S, one)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="package")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def visit(demo, browser):
+    """Open the console; whatever goes wrong on its pages fails the test that opened them."""
+    visits = []
+
+    def open_console(address=demo.address, size="desktop", scheme="light", **options):
+        width, height = SIZES[size]
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **options)
+        visits.append(Visit(context, address))
+        return visits[-1]
+
+    yield open_console
+    for one in visits:
+        one.context.close()
+        assert one.wrong == []
+        assert one.hosts == {urlsplit(demo.url).netloc}

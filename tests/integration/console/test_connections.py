@@ -1,0 +1,132 @@
+"""The console asks for a token once, for nothing while nobody looks, and works behind a proxy."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+from playwright.sync_api import expect
+
+from tests.support.browsers import Visit
+from tests.support.consoles import SETTLED, mark
+from tests.support.processes import wait_for
+from tests.support.shops import Shop, listening
+
+
+def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/").page
+        expect(page.locator(".results > li")).to_have_count(20)
+        open_streams = node.course._listeners
+        wait_for(lambda: len(open_streams) == 1, "a stream", 30)
+        page.evaluate(
+            "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        wait_for(lambda: not open_streams, "no stream", 30)
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        shop.learn()
+        shop.publish()
+        node._refresher.refresh("shop")
+        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.locator("#live")).to_contain_text("version 20 is live")
+        # Once it is seen again it opens the stream, and only then.
+        assert asked[0].endswith("/events")
+        context.close()
+
+
+def test_who_comes_without_the_token_is_asked_for_it_once(demo, visit):
+    opened = visit(f"{demo.url}/console/")
+    page = opened.page
+    answers = page.locator(".results > li")
+    answers.nth(0).get_by_text("✓ fits").click()
+    answers.nth(1).get_by_text("✗ not").click()
+    page.get_by_role("button", name="Send").click()
+    page.get_by_label("Token", exact=True).fill(demo.address.partition("token=")[2])
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_role("status")).to_have_text(SETTLED)
+    mark(page, [0], [1])
+    # The browser tells of the one answer 401.
+    assert [message for message in opened.wrong if "401" in message] == opened.wrong
+    assert len(opened.wrong) == 1
+    opened.wrong.clear()
+
+
+def test_a_private_node_asks_for_the_token_before_it_tells_anything(tmp_path, browser):
+    shop, token = Shop(tmp_path), "0123456789abcdef-private"
+    with shop.serving() as node, listening(node, token, private=True) as server:
+        context = browser.new_context()
+        opened = Visit(context, f"{server.url}/console/")
+        page = opened.page
+        page.get_by_label("Token", exact=True).fill(token)
+        page.get_by_role("button", name="Go on").click()
+        expect(page.locator(".results > li")).to_have_count(20)
+        # What goes live comes as a stream of events, for which browsers can send no token.
+        shop.learn()
+        shop.publish()
+        node._refresher.refresh("shop")
+        expect(page.locator("#live")).to_contain_text("version 20 is live")
+        # The first request has no token, and the browser tells of that.
+        assert len(opened.wrong) == 1
+        assert "401" in opened.wrong[0]
+        context.close()
+
+
+def test_it_works_behind_a_proxy_that_puts_a_path_before_it(demo, browser):
+    with proxy(urlsplit(demo.url).netloc, "/inner/omdml") as url:
+        context = browser.new_context()
+        one = Visit(context, f"{url}/inner/omdml/console/#token={demo.address.partition('token=')[2]}")
+        mark(one.page, [0], [1])
+        assert (one.wrong, one.hosts) == ([], {urlsplit(url).netloc})
+        context.close()
+
+
+@contextmanager
+def proxy(netloc, prefix):
+    """A proxy that serves another server below a path, and passes bytes on as they come."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.0"
+
+        def pass_on(self) -> None:
+            connection = HTTPConnection(netloc)
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+            connection.request(self.command, self.path.removeprefix(prefix), body, headers)
+            response = connection.getresponse()
+            self.send_response(response.status)
+            for name, value in response.getheaders():
+                if name.lower() not in ("transfer-encoding", "connection"):
+                    self.send_header(name, value)
+            self.end_headers()
+            try:
+                while part := response.read1():
+                    self.wfile.write(part)
+                    self.wfile.flush()
+            except OSError:
+                pass  # the browser went away
+            finally:
+                connection.close()
+
+        do_GET = do_POST = pass_on
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    # Browsers leave while streams are passed on.
+    server.handle_error = lambda *_: None
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()

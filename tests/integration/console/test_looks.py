@@ -1,0 +1,82 @@
+"""Each page of the console fits the screen, can be read by everybody, and does not grow."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.support.browsers import Visit
+from tests.support.consoles import PAGES, SCREENSHOTS, SIZES, go_to, mark, search
+from tests.support.deep import deep
+from tests.support.shops import Shop, listening
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_bar_tells_what_each_distance_is_made_of(tmp_path, browser, scheme):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme, bypass_csp=True)
+        opened = Visit(context, f"{server.url}/console/")
+        page = opened.page
+        search(page, "i5")
+        told = httpx.get(f"{server.url}/search", params={"id": "i5", "k": 20, "explain": "true"}).json()["items"]
+        bars = page.locator(".results .parts")
+        expect(bars).to_have_count(20)
+        for bar, item in zip(bars.all(), told, strict=True):
+            shares = [f"{name} {100 * part / item['distance']:.0f} %" for name, part in item["parts"].items()]
+            assert bar.get_attribute("aria-label") == "Distance: " + ", ".join(shares)
+            widths = [share.bounding_box()["width"] for share in bar.locator(".share").all()]
+            assert widths[0] / sum(widths) == pytest.approx(item["parts"]["noise"] / item["distance"], abs=0.02)
+        expect(page.locator(".legend")).to_have_text("A bar shows what makes the distance:noiseshape")
+        opened.shot(str(SCREENSHOTS / f"parts-{scheme}.png"))
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert opened.wrong == []
+        context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
+    opened = visit(size=size, scheme=scheme, bypass_csp=True)
+    page = opened.page
+    expect(page.locator(".results > li")).to_have_count(20)
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for name in PAGES:
+        go_to(page, name)
+        page.wait_for_timeout(700)
+        opened.shot(str(SCREENSHOTS / f"{name.lower().replace('/', '').replace(' ', '-')}-{size}-{scheme}.png"))
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{name}: {found.generate_report()}"
+
+
+@deep
+def test_long_use_grows_neither_the_page_nor_the_node(demo, visit):
+    opened = visit()
+    page = opened.page
+    protocol = opened.context.new_cdp_session(page)
+    protocol.send("Performance.enable")
+
+    def round_trip():
+        for name in ("Watch", "Versions", "Try"):
+            go_to(page, name)
+        expect(page.locator(".results > li")).to_have_count(20)
+        mark(page, [0, 1], [8, 9])
+
+    def sizes():
+        protocol.send("HeapProfiler.collectGarbage")
+        found = {one["name"]: one["value"] for one in protocol.send("Performance.getMetrics")["metrics"]}
+        return found["JSHeapUsedSize"] / 2**20, found["Nodes"], found["JSEventListeners"]
+
+    for _ in range(10):
+        round_trip()
+    before = sizes()
+    for _ in range(30):
+        round_trip()
+    after = sizes()
+    assert after[0] < before[0] + 2.5, (before, after)
+    assert after[1] < before[1] * 1.25, (before, after)
+    assert after[2] < before[2] * 1.25, (before, after)

@@ -1,0 +1,124 @@
+"""Operators look at a service with the console, move its versions, and deal with its letters."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import httpx
+from playwright.sync_api import expect
+
+from omdml.streams.files.source import FileSink
+from omdml.workers.configuration.config import ExperimentConfig
+from omdml.workers.node.experiments.experiments import Experiments
+from tests.support.browsers import Visit
+from tests.support.consoles import go_to, live, mark
+from tests.support.processes import wait_for
+from tests.support.shops import Shop, listening
+
+
+def test_watch_draws_what_went_live_and_tells_it_as_a_table_too(visit):
+    page = visit().page
+    mark(page, [0], [9])
+    go_to(page, "Watch")
+    expect(page.locator(".charts .card")).to_have_count(6)
+    chart = page.locator(".charts .card", has_text="Weights")
+    chart.get_by_text("As a table").click()
+    expect(chart.get_by_role("columnheader", name="plain")).to_be_visible()
+    assert chart.locator("tbody tr").count() >= 2
+
+
+def test_an_operator_goes_back_to_an_earlier_version_and_to_the_newest_again(demo, visit):
+    page = visit().page
+    mark(page, [0], [9])
+    newest = live(demo)
+    go_to(page, "Versions")
+    # If two versions are compared, I expect the answers of both side by side.
+    expect(page.locator(".two h3")).to_have_text(["Version 0", f"Version {newest:,}"])
+    page.locator("tr", has=page.get_by_role("cell", name="0", exact=True)).get_by_text("Roll back").last.click()
+    expect(page.locator("h2").first).to_have_text("Version 0 of digits answers")
+    expect(page.get_by_text("pinned: newer versions do not go live")).to_be_visible()
+    wait_for(lambda: live(demo) == 0, "version 0 to answer", 30, demo)
+    page.get_by_role("button", name="Unpin").click()
+    expect(page.get_by_text("follows what is learned")).to_be_visible()
+    wait_for(lambda: live(demo) == newest, "the newest to answer again", 30, demo)
+
+
+def test_a_move_goes_into_the_history_with_who_made_it_and_why(visit):
+    page = visit().page
+    mark(page, [0], [9])
+    go_to(page, "Versions")
+    page.get_by_label("Reason for a move").fill("a look back")
+    page.get_by_role("button", name="Pin this").click()
+    newest = page.locator("tbody tr").first
+    expect(newest).to_contain_text("pinned")
+    expect(newest).to_contain_text("token")
+    expect(newest).to_contain_text("a look back")
+    page.get_by_role("button", name="Unpin").click()
+    expect(page.get_by_text("follows what is learned")).to_be_visible()
+    go_to(page, "Watch")
+    expect(page.locator(".moves")).to_contain_text("a look back")
+
+
+def test_a_dead_letter_is_explained_and_dismissed(demo, visit):
+    headers = {"authorization": f"Bearer {demo.address.partition('token=')[2]}"}
+    event = {
+        "type": "triplet",
+        "model": "digits",
+        "query": "digit-1",
+        "relevant": "digit-0001",
+        "irrelevant": "digit-0002",
+    }
+    with closing(FileSink(demo.folder / "feedback")) as sink:
+        sink.send(json.dumps(event).encode(), key="digits")
+        sink.flush()
+
+    def count():
+        return httpx.get(f"{demo.url}/letters", headers=headers, timeout=60).json()["total"]
+
+    wait_for(lambda: count() == 1, "a letter", 60, demo)
+    page = visit().page
+    go_to(page, "Dead letters")
+    letter = page.locator(".letters > li")
+    expect(letter).to_contain_text("unknown_item")
+    expect(letter.locator("pre")).to_have_text(json.dumps(event))
+    letter.get_by_role("button", name="Explain").click()
+    expect(letter.locator("dl")).to_contain_text("digit-1")
+    letter.get_by_role("button", name="Send again").click()
+    expect(page.get_by_role("status")).to_contain_text("Nothing was sent again")
+    letter.get_by_role("button", name="Dismiss").click()
+    expect(page.get_by_role("status")).to_have_text("1 dismissed.")
+    expect(page.locator(".letters > li")).to_have_count(0)
+    page.get_by_label("only open").uncheck()
+    expect(page.locator(".letters > li")).to_contain_text("dismissed")
+
+
+def test_health_shows_the_whole_installation(visit):
+    page = visit().page
+    go_to(page, "Health")
+    expect(page.locator(".facts")).to_contain_text("events waiting")
+    # The demo's Valkey keeps nothing on a disk.
+    expect(page.locator(".findings").first).to_contain_text("set appendonly yes")
+    expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(1)
+
+
+def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
+    shop = Shop(tmp_path)
+    shop.publish()
+    shop.learn(200)
+    experiments = Experiments({"metric": ExperimentConfig(model="shop", against_version=0, share=1.0)})
+    with shop.serving() as node, listening(node, experiments=experiments) as server:
+        context = browser.new_context()
+        opened = Visit(context, f"{server.url}/console/")
+        page = opened.page
+        expect(page.get_by_text("in turn with shop version 0")).to_be_visible()
+        page.locator(".results > li").nth(0).get_by_text("✓ fits").click()
+        page.locator(".results > li").nth(1).get_by_text("✗ not").click()
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        wait_for(lambda: sum(experiments.all["metric"].tally.counts.clicks) == 1, "the vote", 30)
+        go_to(page, "A/B")
+        expect(page.locator(".verdict")).to_contain_text("no sure difference yet")
+        expect(page.get_by_role("region", name="Searches with clicks").locator("tbody tr")).to_have_count(3)
+        assert opened.wrong == []
+        context.close()

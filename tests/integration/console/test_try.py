@@ -1,0 +1,85 @@
+"""Visitors of the console search and mark, over the demo's real worker and node."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+from playwright.sync_api import expect
+
+from tests.support.consoles import cards, learned, live, mark, search
+
+
+def test_ten_marks_are_learned_and_the_order_on_the_screen_changes(demo, visit):
+    page = visit().page
+    search(page, "digit-0004")
+    before, version = cards(page), live(demo)
+    assert len(before) == 20
+    said = mark(page, range(5), range(10, 15))
+    pattern = r"Version [\d,]+ went live, and is on this page [\d.]+ m?s after you sent; \d+ of 20 moved\."
+    assert re.fullmatch(pattern, said)
+    assert live(demo) == version + 25
+    expect(page.locator("#live")).to_have_text(f"version {live(demo):,} is live")
+    after = cards(page)
+    assert after != before
+    told = httpx.get(f"{demo.url}/search", params={"id": "digit-0004", "k": 20}).json()
+    assert after == [item["id"] for item in told["items"]]
+
+
+def test_the_demos_digits_can_be_filtered_by_what_they_are(demo):
+    asked = {"id": "digit-0004", "k": 5, "filter": {"digit": "7", "ink": {"lt": 0.4}}, "fields": ["digit", "ink"]}
+    found = httpx.post(f"{demo.url}/search", json=asked).raise_for_status().json()["items"]
+    assert [item["attributes"]["digit"] for item in found] == ["7"] * 5
+    assert all(item["attributes"]["ink"] < 0.4 for item in found)
+
+
+def test_both_kinds_are_needed_and_marks_can_be_taken_back(demo, visit):
+    page = visit().page
+    version = live(demo)
+    first = page.locator(".results > li").first
+    send = page.get_by_role("button", name="Send")
+    expect(send).to_be_disabled()
+    first.get_by_text("✓ fits").click()
+    expect(page.locator(".send")).to_contain_text("1 fit, 0 do not. Mark at least one that does not fit.")
+    expect(send).to_be_disabled()
+    first.get_by_text("✓ fits").click()
+    expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
+    assert live(demo) == version
+
+
+def test_the_last_mark_is_taken_back_before_it_is_sent(visit):
+    page = visit().page
+    answers = page.locator(".results > li")
+    answers.nth(0).get_by_text("✓ fits").click()
+    answers.nth(3).get_by_text("✗ not").click()
+    expect(page.locator(".send")).to_contain_text("1 fit, 1 do not.")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".send")).to_contain_text("1 fit, 0 do not.")
+    answers.nth(5).focus()
+    page.keyboard.press("u")
+    expect(page.get_by_role("button", name="Undo")).to_be_disabled()
+
+
+def test_the_keyboard_alone_picks_marks_and_sends(demo, visit):
+    page = visit().page
+    page.get_by_label("Find an item by its id").fill("digit-1")
+    items = page.get_by_role("listbox", name="Items")
+    expect(items.locator("button[data-id='digit-1000']")).to_be_visible()
+    expect(items.locator("button:not([data-id])")).to_have_count(0)
+    items.locator("button[data-id='digit-1000']").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    chosen = page.evaluate("document.activeElement.dataset.id")
+    assert chosen not in ("digit-1000", "digit-1001")
+    page.keyboard.press("Enter")
+    expect(page.locator(".query .id")).to_have_text(chosen)
+    expect(page.locator(f".results[data-of='{chosen}'] > li")).to_have_count(20)
+    version = live(demo)
+
+    def send():
+        page.locator(".results > li").first.focus()
+        for key in ("r", "ArrowRight", "i", "Enter"):
+            page.keyboard.press(key)
+
+    learned(page, send)
+    assert live(demo) == version + 1

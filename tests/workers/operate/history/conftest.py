@@ -1,0 +1,26 @@
+"""One Spark session for all tests of this folder: its start takes longest. They carry the group ``spark``."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from omdml.workers.operate.history.engines import opened
+from tests.support.histories import History
+from tests.support.processes import ROOT
+
+
+@pytest.fixture
+def history(tmp_path):
+    return History(tmp_path)
+
+
+@pytest.fixture(scope="package")
+def spark():
+    # Executors import what the tests hand them.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    session = opened("local[2]")
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

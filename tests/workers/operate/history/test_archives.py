@@ -1,0 +1,160 @@
+"""``omdml archive``, and files that ``omdml bootstrap`` reads or refuses."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+from omdml.errors import GapError, SourceError
+from omdml.streams.extents import Extent
+from omdml.streams.memory_log import MemorySource
+from omdml.workers.cli import main
+from omdml.workers.operate.history import archive
+from omdml.workers.operate.history.archived import by_chunk, look, pieces
+from tests.support.histories import History
+from tests.support.replays import LoggedShop
+from tests.support.worlds import events
+
+MODEL = {"shop": {"learner": "dca", "coordinates": "features"}}
+
+
+def omdml(shop, *arguments):
+    return CliRunner().invoke(main, [*arguments, "-c", str(shop.file)])
+
+
+def archived(history, folder, begins=0):
+    extents = [Extent(one, history.log.start(one), history.log.end(one), None) for one in history.log.partitions]
+    return archive.archive(lambda: MemorySource(history.log, "archive"), extents, folder)
+
+
+def read(folder, number, span=64):
+    found = look([str(folder)], number, None)
+    return [record for piece in pieces(found, 2 * span) for _, some in by_chunk(piece, span) for record in some]
+
+
+def test_an_archive_that_grows_holds_every_record_as_it_was(history, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "FILE_RECORDS", 30)
+    for count in (200, 1, 0, 90):
+        history.tell(count, seed=count)
+        archived(history, tmp_path / "grown")
+    for partition in history.log.partitions:
+        if records := history.log.read(partition, 0, 1000):
+            assert read(tmp_path / "grown", partition.number) == records
+    assert archived(history, tmp_path / "grown") == 0
+
+
+def test_what_retention_deleted_before_it_was_archived_is_covered_by_no_file(history, tmp_path):
+    history.tell(100)
+    archived(history, tmp_path / "grown")
+    history.tell(100, seed=1)
+    for partition in history.log.partitions:
+        history.log.trim(partition, 120)
+    with pytest.raises(GapError, match="the position is 99, but it holds 120"):
+        archived(history, tmp_path / "grown")
+
+
+def test_a_log_in_files_is_archived_and_begun_from_with_the_command(tmp_path):
+    shop = LoggedShop(tmp_path, MODEL, guard="true")
+    folder = str(tmp_path / "archive")
+    shop.tell(*events(60))
+    assert "60 records archived" in omdml(shop, "archive", "--to", folder).output
+    shop.tell(*events(30, seed=1))
+    assert "30 records archived" in omdml(shop, "archive", "--to", folder).output
+    shop.tell(*events(20, seed=2))
+    done = omdml(shop, "bootstrap", "--model", "shop", "--input", folder, "--processes", "1")
+    assert done.exit_code == 0, done.output
+    assert "shop: version " in done.output
+    checkpoint = shop.worked()
+    assert checkpoint.version + checkpoint.progress["hold_out"]["count"] == 110
+    again = omdml(shop, "bootstrap", "--model", "shop", "--input", folder, "--processes", "1")
+    assert (again.exit_code, "has a checkpoint already" in again.output) == (1, True)
+    assert (
+        omdml(shop, "bootstrap", "--model", "shop", "--input", folder, "--processes", "1", "--replace").exit_code == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--input", "nowhere"], "--input nowhere: not there"), (["--input", "feedback"], r"a folder without \*.parquet"),
+     (["--input", "omdml.toml"], "not a Parquet file that can be read"),
+     (["--input", "omdml.toml", "--master", "local"], "--master is about the engine spark"),
+     (["--input", "omdml.toml", "--engine", "spark", "--processes", "2"], "--processes is about the engine local")],
+)  # fmt: skip
+def test_an_input_that_is_no_archive_is_a_clear_error(tmp_path, monkeypatch, options, says):
+    shop = LoggedShop(tmp_path, MODEL)
+    shop.tell(*events(10))
+    monkeypatch.chdir(tmp_path)
+    done = omdml(shop, "bootstrap", "--model", "shop", *options)
+    assert done.exit_code
+    assert re.search(says, done.output), done.output
+    assert shop.store.peek("shop") is None
+
+
+def as_spark_writes(history, path, **columns):
+    """A file with the columns of Spark's Kafka source, two partitions in one row group."""
+    records = [record for one in history.log.partitions for record in history.log.read(one, 0, 1000)]
+    table = {
+        "key": pa.array([record.key for record in records], pa.binary()),
+        "value": pa.array([record.value for record in records], pa.binary()),
+        "topic": pa.array(["feedback"] * len(records)),
+        "partition": pa.array([record.partition.number for record in records], pa.int32()),
+        "offset": pa.array([record.offset for record in records], pa.int64()),
+        "timestamp": pa.array([datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=n)
+                               for n in range(len(records))], pa.timestamp("us", "UTC")),
+        "timestampType": pa.array([0] * len(records), pa.int32()),
+    }  # fmt: skip
+    parquet.write_table(pa.table({**table, **columns}), path)
+
+
+def test_files_of_sparks_kafka_source_are_read_with_the_logs_identity(history, tmp_path):
+    history.tell(150)
+    path = tmp_path / "spark.parquet"
+    as_spark_writes(history, path)
+    with pytest.raises(SourceError, match=r"no column topic_id, .*: pass --topic-id"):
+        look([str(path)], 2, None)
+    found = look([str(path)], 2, history.log.topic_id)
+    assert (found.partition, found.begin, found.end, found.covers) == (history.home, 0, 150, ())
+    (piece,) = pieces(found, 4096)
+    ((_, records),) = by_chunk(piece, 4096)
+    assert [record.value for record in records] == [one.value for one in history.log.read(history.home, 0, 1000)]
+    assert records[0].timestamp is not None
+    assert round(records[1].timestamp - records[0].timestamp, 6) == 0.001
+
+
+def test_files_of_several_logs_and_ones_without_the_models_partition_are_refused(history, tmp_path):
+    history.tell(50)
+    history.archived(50)
+    other = History(tmp_path / "other")
+    other.tell(20)
+    with pytest.raises(SourceError, match="the input is of several logs, expected one"):
+        look([str(tmp_path / "archive"), other.archived(20)], 2, None)
+    with pytest.raises(SourceError, match="no record of partition 7, where the model lives"):
+        look([str(tmp_path / "archive")], 7, None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [({"offset": pa.array(["1"])}, "column 'offset' is string, expected whole numbers"),
+     ({"value": pa.array([1.5])}, "column 'value' is double"), ({"offset": None}, "no column 'offset' among")],
+)  # fmt: skip
+def test_a_table_that_holds_no_records_is_refused(tmp_path, columns, says):
+    table = {"partition": pa.array([0]), "offset": pa.array([1]), "value": pa.array([b"x"]), **columns}
+    parquet.write_table(pa.table({name: one for name, one in table.items() if one is not None}), tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match=says):
+        look([str(tmp_path)], 0, "log")
+
+
+def test_two_events_with_one_offset_are_no_archive_of_one_log(history, tmp_path):
+    history.tell(30)
+    folder = history.archived(30)
+    twisted = history.log.read(history.home, 0, 10)
+    archive.put_file(tmp_path / "archive" / "x.parquet", 0, 10, [msgspec.structs.replace(
+        record, value=record.value + b" ") for record in twisted])  # fmt: skip
+    with pytest.raises(SourceError, match="two different events with the offset 0"):
+        history.summed(folder)

@@ -1,0 +1,1 @@
+"""Commands that keep a log's history, and begin models from it."""

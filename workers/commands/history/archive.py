@@ -1,0 +1,28 @@
+"""``omdml archive``: keep a log as Parquet files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from omdml.workers.commands.options import accept_gap, say, stored
+
+if TYPE_CHECKING:
+    from omdml.workers.configuration import config
+
+
+@click.command()
+@click.option("--to", "folder", required=True, type=click.Path(file_okay=False), help="Folder of the archive.")
+@accept_gap
+@stored
+def archive(configuration: config.Configuration, folder: str, accept_gap: bool) -> None:
+    """Write what the feedback log holds, and the archive does not, as Parquet files; workers notice nothing."""
+    from pathlib import Path
+
+    from omdml.workers.operate.history import archive
+    from omdml.workers.wiring.feedback_log import log_extents, open_bystander
+
+    log = configuration.log
+    count = archive.archive(lambda: open_bystander(log), log_extents(log), Path(folder), accept_gap)
+    say(f"{count:,} records archived in {folder}")

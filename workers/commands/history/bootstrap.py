@@ -1,0 +1,91 @@
+"""``omdml bootstrap``: begin a model from years of its log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omdml.workers.commands.options import accept_gap, from_file, say
+
+if TYPE_CHECKING:
+    from omdml.workers.configuration import config
+    from omdml.workers.operate.history.engines import Engine
+
+
+@click.command()
+@click.option("--input", "inputs", required=True, multiple=True, type=click.Path(), help="Parquet file, or a folder of "
+              "such files; repeatable.")  # fmt: skip
+@click.option("--model", required=True, help="Whose events to learn; a name that a pattern covers will do.")
+@click.option("--engine", type=click.Choice(("local", "spark")), default="local", show_default=True,
+              help="Where to sum up: in processes of this machine, or on Spark.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1), help="Of the engine local. [default: one for each processor]")
+@click.option("--master", default="", help="Of the engine spark, such as local[4]. [default: Spark's configuration]")
+@click.option("--topic-id", help="Identity of the log, for files without a column topic_id.")
+@click.option("--replace", is_flag=True, help="Take the place of the checkpoint that the store has of the model.")
+@accept_gap
+@from_file
+def bootstrap(load: Callable[..., config.Configuration], model: str, **options: Any) -> None:
+    """Begin a model of the learner dca from an archive of its log; a worker goes on where the archive ends.
+
+    Stop the workers first. The sums of the archive are made in parts, so any number of machines can share the work.
+    """
+    from omdml.workers.configuration.warm_up import announce_compiling
+
+    announce_compiling()
+    _bootstrap(load({}), model, **options)
+
+
+def _bootstrap(
+    configuration: config.Configuration, model: str, inputs: tuple[str, ...], engine: str, processes: int | None,
+    master: str, topic_id: str | None, replace: bool, accept_gap: bool,
+) -> None:  # fmt: skip
+    from contextlib import closing
+
+    from omdml.workers.configuration import process
+    from omdml.workers.configuration.config import FileLog
+    from omdml.workers.operate.history import archived
+    from omdml.workers.operate.history import bootstrap as history
+    from omdml.workers.operate.models import configured_spec
+    from omdml.workers.wiring.dead_letters import open_letters
+    from omdml.workers.wiring.feedback_log import log_extents, placement_of, require_stopped
+    from omdml.workers.wiring.models import open_specs
+    from omdml.workers.wiring.stores import open_stores
+
+    process.one_thread()
+    sum_up_with = _engine(engine, processes, master)
+    log, in_files = configuration.log, isinstance(configuration.log, FileLog)
+    require_stopped(log)
+    spec, store = configured_spec(open_specs(configuration), model), open_stores(configuration)
+    _, placement = placement_of(log, store)
+    history.check_model(model, spec, placement)
+    if not replace:
+        history.check_absent(store, model)
+    home = placement.home(model)
+    found = archived.look(inputs, home, topic_id)
+    (extent,) = (one for one in log_extents(log) if one.partition.number == home)
+    history.check_range(found, extent, model, accept_gap)
+    span = history.SPAN_BYTES if in_files else history.SPAN
+    job = history.job_of(model, spec, configuration, open_specs, placement, store.secret(), span)
+    learned = history.learned(job, spec, found, sum_up_with, accept_gap, not in_files)
+    with closing(open_letters(log)) as letters:
+        withheld = history.adopt(learned.model, store, placement, letters, process.platform(), replace)
+    refused = f"; {len(learned.model.refused):,} events became dead letters" if learned.model.refused else ""
+    state = f"version {learned.model.learner.version:,}, from {learned.records:,} records{refused}"
+    say(f"{model}: {state}; a worker goes on from offset {learned.model.next}")
+    if withheld:
+        say(f"{model}: nodes do not get this version, because the guard withholds it: {withheld}", err=True)
+
+
+def _engine(name: str, processes: int | None, master: str) -> Engine:
+    from omdml.workers.operate.history.engines import Processes, Spark
+
+    if name == "spark":
+        if processes:
+            raise click.UsageError("--processes is about the engine local: pass --master 'local[N]'")
+        return Spark(master=master)
+    if master:
+        raise click.UsageError("--master is about the engine spark: pass --engine spark")
+    return Processes(processes or os.cpu_count() or 1)

@@ -1,0 +1,1 @@
+"""Commands that bring a model's vectors to other programs."""

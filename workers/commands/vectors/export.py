@@ -1,0 +1,60 @@
+"""``omdml export``: a model's items as vectors in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omdml.errors import ConfigurationError
+from omdml.workers.commands.options import say, stored
+from omdml.workers.commands.snapshots import open_known
+from omdml.workers.commands.vectors.items import attributes_now, items_now
+
+if TYPE_CHECKING:
+    from omdml.workers.configuration import config
+    from omdml.workers.operate.export.manifest import Format
+
+
+@click.command()
+@click.argument("model")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--format", "kind", type=click.Choice(["npy", "parquet"]), default="npy", show_default=True)
+@click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
+@click.option("--task", help="In whose sense, if the model has tasks.")
+@click.option("--follow", is_flag=True, help="Go on with what DIR holds, and follow new versions until a signal comes.")
+@click.option(
+    "--moved",
+    default=0.01,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="With --follow: write items that moved further than this share of the items' spread.",
+)
+@stored
+def export(configuration: config.Configuration, model: str, folder: Path, kind: Format, **options: Any) -> None:
+    """Write MODEL's items as vectors whose Euclidean distances are the learned ones, and their attributes, into DIR.
+
+    The parts in DIR are named by its manifest.json, which is replaced as the last step: readers never see half of a
+    version. deploy/EXPORT.md says how to read them."""
+    import threading
+
+    from omdml.workers.configuration import process
+    from omdml.workers.operate.export.exporter import Exporter, Options, in_words
+
+    if options["follow"] and options["version"] is not None:
+        raise ConfigurationError("--follow takes what is live: leave out --version")
+    asked = Options(model, options["task"], kind, options["moved"], options["version"], options["follow"])
+    store, items = open_known(configuration, model), items_now(configuration, model)
+    exporter = Exporter(folder, asked, store, items, attributes_now(configuration, model, items))
+    with exporter.held():
+        if not options["follow"]:
+            written = exporter.step()
+            assert written is not None
+            say(f"{folder}: {in_words(written)}")
+            return
+        stop = threading.Event()
+        process.on_signals(stop.set)
+        if found := exporter.resume():
+            say(f"{folder}: goes on from version {found.version:,}, serial {found.serial}")
+        exporter.follow(stop, lambda text: say(f"{folder}: {text}"))

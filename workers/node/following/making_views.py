@@ -1,0 +1,159 @@
+"""Makes views: of a new snapshot with its gallery embedded, over a bridge, or with rows that were added."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from omdml.errors import CatalogueError
+from omdml.metrics import Metric, ProjectionMetric, SetMetric
+from omdml.snapshot import Snapshot
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.store import Pointer
+from omdml.workers.node.galleries.bridge import Bridge, Spread
+from omdml.workers.node.galleries.gallery import (
+    Features,
+    Gallery,
+    Index,
+    ScoredGallery,
+)
+from omdml.workers.node.galleries.set_gallery import SetGallery
+from omdml.workers.node.live_model import SetView, View
+
+# An embedding that takes longer is made in the background, behind a bridge.
+PATIENCE_S = 0.02
+
+
+def embedded_view(
+    pointer: Pointer,
+    snapshot: Snapshot,
+    catalogue: Catalogue,
+    before: View | None = None,
+    patience_s: float = PATIENCE_S,
+) -> View:
+    """A view with the whole gallery embedded, and ready for bridges if that takes longer than ``patience_s``.
+
+    Raises
+    ------
+    CatalogueError
+        The snapshot was learned on other items than the catalogue's.
+    CorruptError
+        The metric makes no finite embedding of them.
+    """
+    check_fit(snapshot, catalogue)
+    if before and same_metric(before.complete.snapshot.metric, snapshot.metric):
+        grown = grown_view(before.complete, catalogue)
+        if grown:
+            return replace(grown, pointer=pointer, snapshot=snapshot, made_at=time.time())
+    began = time.perf_counter()
+    metric, sets, shown = snapshot.metric, catalogue.sets, catalogue.shown
+    count = shown.rows
+    features = {name: catalogue.features[name][:count] for name in metric.dims}
+    if isinstance(metric, SetMetric):
+        members = list(sets.values()) or list(np.arange(count)[:, None])
+        gallery = SetGallery(metric, features, members)
+        return SetView(pointer, snapshot, catalogue, shown, {None: gallery}, time.time(), sets=sets)
+    kind = Gallery if metric.euclidean else ScoredGallery
+    same = {task: metric.same_as(task) for task in (None, *metric.tasks)}
+    galleries = {task: kind(metric, features, task) for task in dict.fromkeys(same.values())}
+    indexes = {task: galleries[own] for task, own in same.items()}
+    spread = None
+    if time.perf_counter() - began > patience_s and isinstance(metric, ProjectionMetric):
+        spread = spread_of(features, catalogue, before)
+    return View(pointer, snapshot, catalogue, shown, indexes, time.time(), spread)
+
+
+def grown_view(view: View, catalogue: Catalogue) -> View | None:
+    """The view of what the catalogue holds now; None if it must be made again.
+
+    Rows are only ever added, so those that are searched in stay as they are, and the new ones are embedded. The numbers
+    are those of a view that is made again, up to the last digits of float32: a product of few rows is summed in another
+    order than one of many.
+    """
+    shown = catalogue.shown
+    if view.covers(catalogue):
+        return view
+    if view.catalogue is not catalogue or isinstance(view, SetView) or shown.rows < view.count:
+        return None
+    origin = None if view.origin is None else grown_view(view.origin, catalogue)
+    if origin is None and view.origin is not None:
+        return None
+    if origin is not None:
+        # It may have come later, and hold more.
+        shown = origin.shown
+    if shown.rows == view.count:
+        return replace(view, shown=shown, origin=origin)
+    features = {name: catalogue.features[name][: shown.rows] for name in view.snapshot.metric.dims}
+    spread = view.spread
+    if spread is not None:
+        spread = origin.spread if origin is not None else spread.grown(features)
+    made: dict[int, Index] = {}
+    for index in view.indexes.values():
+        if id(index) in made:
+            continue
+        if isinstance(index, Bridge):
+            assert origin is not None
+            assert spread is not None
+            gallery = origin.indexes[None]
+            assert isinstance(gallery, Gallery)
+            made[id(index)] = index.grown(gallery, features, spread)
+        elif isinstance(index, Gallery | ScoredGallery):
+            made[id(index)] = index.grown(features)
+        else:
+            return None
+    indexes = {task: made[id(index)] for task, index in view.indexes.items()}
+    return replace(view, shown=shown, indexes=indexes, spread=spread, origin=origin)
+
+
+def same_metric(metric: Metric, other: Metric) -> bool:
+    """Whether two metrics are the same numbers: some learners learn many events before they change what is served."""
+    (tensors, _), (others, _) = metric.to_tensors(), other.to_tensors()
+    same = metric.kind == other.kind and list(tensors) == list(others)
+    return same and all(np.array_equal(tensor, others[name]) for name, tensor in tensors.items())
+
+
+def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> Spread:
+    """The spread of these items, taken over from the view before if it is theirs."""
+    if before and before.spread and before.catalogue is catalogue:
+        known = before.spread
+        if known.names == tuple(features) and len(known.squares) == len(next(iter(features.values()))):
+            return known
+    return Spread(features)
+
+
+def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View | None:
+    """A view of a new snapshot over the gallery of a complete ``origin``; None if no bridge leads there."""
+    grown = grown_view(origin, catalogue) if origin.spread is not None else None
+    if grown is None or grown.spread is None:
+        return None
+    origin = grown
+    gallery, old, new = origin.indexes[None], origin.snapshot.metric, snapshot.metric
+    if not (isinstance(gallery, Gallery) and isinstance(old, ProjectionMetric) and isinstance(new, ProjectionMetric)):
+        return None
+    if shapes(old) != shapes(new):
+        return None
+    check_fit(snapshot, catalogue)
+    features = {name: catalogue.features[name][: origin.count] for name in new.dims}
+    bridge = Bridge(gallery, old, new, features, grown.spread)
+    return View(pointer, snapshot, catalogue, origin.shown, {None: bridge}, time.time(), origin.spread, origin)
+
+
+def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:
+    """The shape (r, d) of each modality's projection."""
+    return {name: matrix.shape for name, matrix in metric.matrices.items()}
+
+
+def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
+    """Raise CatalogueError if a snapshot was not learned on this catalogue."""
+    where = f"snapshot of model {snapshot.model!r}, version {snapshot.version}"
+    if snapshot.generation != catalogue.generation:
+        raise CatalogueError(
+            f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has "
+            f"{catalogue.generation!r}: give both the same catalogue, and restart the node if it was built again"
+        )
+    got: dict[str, Any] = dict(snapshot.metric.dims)
+    if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:
+        raise CatalogueError(f"{where}: dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: rebuild one")

@@ -1,0 +1,1 @@
+"""A model begun from an archive of its log: sums made apart, on many machines if need be, and added up in order."""

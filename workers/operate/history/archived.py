@@ -1,0 +1,247 @@
+"""What Parquet files hold of one partition: which offsets, in which row groups, and the records of a part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from omdml.errors import SourceError
+from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.operate.history.archive import COVERS, pyarrow
+
+# Columns that must be there, and those that may be.
+REQUIRED, OPTIONAL = ("partition", "offset", "value"), ("topic_id", "timestamp", "key", "headers")
+
+
+class Group(NamedTuple):
+    """A row group that holds records of the partition, from the offset ``first`` to the offset ``last``."""
+
+    path: str
+    number: int
+    first: int
+    last: int
+
+
+class Archive(NamedTuple):
+    """The offsets ``begin`` to ``end`` of one partition, and where their records are.
+
+    ``covers`` are the offsets, (begin, end) each, that files say they cover: offsets without a record among them hold
+    none, such as the marks of transactions. Files that other programs wrote say nothing.
+    """
+
+    partition: Partition
+    begin: int
+    end: int
+    groups: tuple[Group, ...]
+    covers: tuple[tuple[int, int], ...]
+
+    @property
+    def last(self) -> int:
+        """The offset of the last record."""
+        return max(group.last for group in self.groups)
+
+
+class Piece(NamedTuple):
+    """The offsets ``begin`` to ``end`` of a partition, and the row groups that may hold them."""
+
+    partition: Partition
+    begin: int
+    end: int
+    groups: tuple[Group, ...]
+
+
+def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
+    """Find out what files, or the ``*.parquet`` files in folders, hold of a partition.
+
+    Parameters
+    ----------
+    topic_id
+        The log's identity, for files without a column ``topic_id``.
+
+    Raises SourceError for a file that is no archive, one of several logs, or no record of the partition.
+    """
+    groups: list[Group] = []
+    covers: list[tuple[int, int]] = []
+    ids: dict[str, str] = {} if topic_id is None else {topic_id: "--topic-id"}
+    paths = files_of(inputs)
+    for path in paths:
+        found = _look_into(path, number)
+        groups += found.groups
+        covers += found.covers
+        ids |= {one: str(path) for one in found.topic_ids}
+        if not found.topic_ids and topic_id is None:
+            raise SourceError(f"{path}: no column topic_id, which says what log it is of: pass --topic-id")
+    if len(ids) > 1:
+        told = ", ".join(f"{name!r} ({where})" for name, where in sorted(ids.items()))
+        raise SourceError(f"the input is of several logs, expected one: {told}: leave out the files of the others")
+    if not groups:
+        raise SourceError(f"{', '.join(inputs)}: {len(paths)} files, and no record of partition {number}, where the "
+                          "model lives: name files that hold that partition")  # fmt: skip
+    groups.sort(key=lambda group: (group.first, group.last, group.path, group.number))
+    covers.sort()
+    begin = min([groups[0].first, *(first for first, _ in covers)])
+    end = max([max(group.last for group in groups) + 1, *(last for _, last in covers)])
+    return Archive(Partition(next(iter(ids)), number), begin, end, tuple(groups), tuple(covers))
+
+
+def files_of(inputs: Sequence[str]) -> list[Path]:
+    """The files named, and those in the folders named, each once; raises SourceError if one is not there."""
+    found: list[Path] = []
+    for name in inputs:
+        path = Path(name)
+        if not path.exists():
+            raise SourceError(f"--input {name}: not there, expected a Parquet file or a folder of such files")
+        inside = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not inside:
+            raise SourceError(f"--input {name}: a folder without *.parquet files: omdml archive writes them")
+        found += inside
+    return list(dict.fromkeys(path.resolve() for path in found))
+
+
+def pieces(archive: Archive, span: int) -> list[Piece]:
+    """The archive, cut at multiples of ``span`` offsets; pieces without a row group are left out."""
+    # Not range by range: offsets of a log in files leave wide gaps between its segments.
+    within: dict[int, list[Group]] = {}
+    for group in archive.groups:
+        for number in range(group.first // span, group.last // span + 1):
+            within.setdefault(number, []).append(group)
+    found = []
+    for number, groups in sorted(within.items()):
+        begin, end = max(archive.begin, number * span), min(archive.end, (number + 1) * span)
+        found.append(Piece(archive.partition, begin, end, tuple(groups)))
+    return found
+
+
+def by_chunk(piece: Piece, span: int) -> Iterator[tuple[int, list[Record]]]:
+    """The records of a piece in order, each offset once, by the number of their chunk of ``span`` offsets.
+
+    Raises SourceError if two records have the same offset and are not the same event.
+    """
+    arrow, parquet = pyarrow()
+    tables = []
+    for path, groups in groupby(piece.groups, key=lambda group: group.path):
+        with parquet.ParquetFile(path) as file:
+            names = [name for name in (*REQUIRED, *OPTIONAL[1:]) if name in file.schema_arrow.names]
+            table = file.read_row_groups([group.number for group in groups], columns=names)
+        offsets, numbers = (np.asarray(table[name]) for name in ("offset", "partition"))
+        mine = (numbers == piece.partition.number) & (offsets >= piece.begin) & (offsets < piece.end)
+        tables.append(table.filter(arrow.array(mine)))
+    records = sorted((record for table in tables for record in _records(piece.partition, table)),
+                     key=lambda record: record.offset)  # fmt: skip
+    yield from ((number, list(some)) for number, some in groupby(_once(records), lambda one: one.offset // span))
+
+
+def _once(records: Sequence[Record]) -> Iterator[Record]:
+    before: Record | None = None
+    for record in records:
+        if before is None or record.offset != before.offset:
+            yield record
+        elif (record.value, record.headers) != (before.value, before.headers):
+            raise SourceError(
+                f"partition {record.partition.number}: the input holds two different events with the offset "
+                f"{record.offset}: its files are of several logs; leave out those of the others"
+            )
+        before = record
+
+
+def _records(partition: Partition, table: Any) -> Iterator[Record]:
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+    none = [None] * len(table)
+    for offset, value, at, key, headers in zip(
+        columns["offset"], columns["value"], columns.get("timestamp", none), columns.get("key", none),
+        columns.get("headers", none), strict=True,
+    ):  # fmt: skip
+        named = tuple((header["key"], _bytes(header["value"]) or b"") for header in headers or ())
+        yield Record(partition, offset, _bytes(value) or b"", _bytes(key), _seconds(at), named)
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _seconds(at: float | datetime | None) -> float | None:
+    if isinstance(at, datetime):
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    return at
+
+
+class _Found(NamedTuple):
+    groups: list[Group]
+    covers: list[tuple[int, int]]
+    topic_ids: set[str]
+
+
+def _look_into(path: Path, number: int) -> _Found:
+    arrow, parquet = pyarrow()
+    found = _Found([], [], set())
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema, metadata = file.schema_arrow, file.metadata
+            _check_columns(path, schema)
+            for group in range(metadata.num_row_groups):
+                if span := _span(file, group, number):
+                    found.groups.append(Group(str(path), group, *span))
+            if "topic_id" in schema.names and metadata.num_rows:
+                found.topic_ids.update(_distinct(file, "topic_id"))
+    except (OSError, arrow.ArrowException) as error:
+        raise SourceError(f"{path}: not a Parquet file that can be read ({error}): leave it out") from error
+    told = (schema.metadata or {}).get(COVERS)
+    if told:
+        covers = json.loads(told)
+        if covers["partition"] == number:
+            found.covers.append((covers["begin"], covers["end"]))
+    return found
+
+
+def _check_columns(path: Path, schema: Any) -> None:
+    from pyarrow import types
+
+    expected = {
+        "partition": types.is_integer,
+        "offset": types.is_integer,
+        "value": lambda kind: types.is_binary(kind) or types.is_string(kind) or types.is_large_binary(kind),
+    }
+    for name, fits in expected.items():
+        if name not in schema.names:
+            raise SourceError(
+                f"{path}: no column {name!r} among {', '.join(schema.names)}: expected partition, offset and value, as "
+                "omdml archive and Spark's Kafka source write them"
+            )
+        if not fits(schema.field(name).type):
+            raise SourceError(f"{path}: column {name!r} is {schema.field(name).type}, expected whole numbers for "
+                              "partition and offset, bytes or text for value")  # fmt: skip
+
+
+def _span(file: Any, group: int, number: int) -> tuple[int, int] | None:
+    """First and last offset of the partition in a row group; None if it holds none."""
+    numbers, offsets = (_statistics(file, group, name) for name in ("partition", "offset"))
+    if numbers and not numbers[0] <= number <= numbers[1]:
+        return None
+    if numbers and offsets and numbers[0] == numbers[1]:
+        return offsets
+    table = file.read_row_group(group, columns=["partition", "offset"])
+    mine = np.asarray(table["offset"])[np.asarray(table["partition"]) == number]
+    return (int(mine.min()), int(mine.max())) if len(mine) else None
+
+
+def _statistics(file: Any, group: int, name: str) -> tuple[Any, Any] | None:
+    column = file.metadata.row_group(group).column(file.schema_arrow.names.index(name))
+    told = column.statistics if column.path_in_schema == name else None
+    return (told.min, told.max) if told is not None and told.has_min_max else None
+
+
+def _distinct(file: Any, name: str) -> set[str]:
+    found: set[str] = set()
+    for group in range(file.metadata.num_row_groups):
+        told = _statistics(file, group, name)
+        if told and told[0] == told[1]:
+            found.add(told[0])
+        else:
+            found.update(file.read_row_group(group, columns=[name])[name].unique().to_pylist())
+    return found

@@ -1,0 +1,241 @@
+"""A model that begins in the store with what an archive of its log holds: no event twice, and none skipped."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from omdml.batch.sums import Adding
+from omdml.errors import CorruptError, Fenced, GapError, StartError, StoreError
+from omdml.learners import DCA
+from omdml.streams.extents import Extent
+from omdml.streams.letters import DeadLetters
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols.store import Store, Written
+from omdml.workers.configuration.config import Configuration
+from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.operate.history.archived import Archive, Piece, pieces
+from omdml.workers.operate.history.engines import Engine
+from omdml.workers.operate.history.model import HistoryModel, is_home
+from omdml.workers.operate.history.sums import Chunk, Job, sum_up
+
+# Offsets of a chunk: of a topic, whose offsets count records, and of a log in files, whose offsets count bytes.
+SPAN, SPAN_BYTES = 4096, 1 << 20
+# Chunks of a piece, which one process sums up at a time.
+CHUNKS = 16
+
+
+class Learned(NamedTuple):
+    """What came of a history: the model, to be adopted; records read; chunks, and those that were summed up twice."""
+
+    model: HistoryModel
+    records: int
+    chunks: int
+    again: int
+
+
+def check_model(name: str, spec: Spec, placement: Placement) -> None:
+    """Raise StartError for a model that cannot be summed up in parts, saying what to do instead."""
+    instead = f"omdml replay --model {name} --publish learns its log event by event"
+    if spec.learner is not DCA:
+        raise StartError(f"model {name!r}: only the state of dca is a sum, and this is {spec.learner.name}: {instead}")
+    if spec.parameters.get("memory"):
+        raise StartError(f"model {name!r}: with memory = {spec.parameters['memory']} sums fade with each event and "
+                         f"cannot be made in parts: {instead}")  # fmt: skip
+    if spec.parent:
+        raise StartError(f"model {name!r}: what its parent {spec.parent!r} counts for is learned event by event: "
+                         f"leave the parent out, or {instead}")  # fmt: skip
+    if spec.max_share_a_user < 1:
+        raise StartError(f"model {name!r}: max_share_a_user depends on the order of all events: {instead}")
+    if not is_home(placement, name):
+        raise StartError(f"model {name!r} moved to another partition (omdml topics rehome): {instead}")
+
+
+def check_range(archive: Archive, extent: Extent, name: str, accept_gap: bool) -> None:
+    """Raise GapError unless archive and log together hold every event of the model's partition once.
+
+    With ``accept_gap`` events that neither of them holds are given up; an archive of another log, or one that reaches
+    further than the log, is refused all the same.
+    """
+    here = f"partition {archive.partition.number}, where model {name!r} lives"
+    theirs, ours = archive.partition.topic_id, extent.partition.topic_id
+    if theirs != ours:
+        raise GapError(f"the input is of log {theirs}, and this one is {ours}: name files of this log")
+    if archive.end > extent.end:
+        raise GapError(
+            f"{here}: the input reaches up to offset {archive.end}, but the log ends at {extent.end}: the log was cut, "
+            "or brought back from an older copy; name files of what it holds"
+        )
+    if accept_gap:
+        return
+    advice = "name the files that hold them, or give them up with --accept-gap"
+    if archive.begin > extent.begin:
+        raise GapError(
+            f"{here}: the input begins at offset {archive.begin}, but the log holds events from {extent.begin} on, "
+            f"which nobody would learn: {advice}"
+        )
+    if archive.end < extent.begin:
+        raise GapError(
+            f"{here}: the input ends at offset {archive.end}, and the log begins at {extent.begin}: what lay between "
+            f"them is in neither: {advice}"
+        )
+
+
+def check_whole(archive: Archive, chunks: list[tuple[int, int, int]], counted: bool) -> None:
+    """Raise GapError if offsets inside the archive's range are in no file.
+
+    Parameters
+    ----------
+    chunks
+        Of each chunk: where it begins and ends inside the range, and how many records it holds.
+    counted
+        Whether the log's offsets count records: then, if files do not say what they cover, none may be missing.
+    """
+    if archive.covers:
+        reached = archive.begin
+        for begin, end in archive.covers:
+            if begin > reached:
+                raise missing(archive, reached, begin)
+            reached = max(reached, end)
+        if reached < archive.end:
+            raise missing(archive, reached, archive.end)
+        return
+    reached = archive.begin
+    for begin, end, records in chunks if counted else ():
+        if begin > reached or records < end - begin:
+            raise missing(archive, min(begin, reached), end)
+        reached = end
+    if counted and reached < archive.end:
+        raise missing(archive, reached, archive.end)
+
+
+def missing(archive: Archive, begin: int, end: int) -> GapError:
+    """The error for a hole in an archive."""
+    return GapError(
+        f"partition {archive.partition.number}: events between the offsets {begin} and {end} are in no file of the "
+        "input: name the files that hold them. Producers with transactions leave offsets without a record, and so does "
+        "compaction: if that is all, pass --accept-gap (files of omdml archive say which offsets they cover)"
+    )
+
+
+def job_of(
+    name: str, spec: Spec, configuration: Configuration, open_specs: Callable[[Configuration], Specs],
+    placement: Placement, secret: bytes, span: int,
+) -> Job:  # fmt: skip
+    """What every process needs to sum up pieces."""
+    start = spec.fresh().to_bytes()
+    return Job(uuid.uuid4().hex, open_specs, configuration, name, placement, secret, start, span)
+
+
+def learned(
+    job: Job, spec: Spec, archive: Archive, engine: Engine, accept_gap: bool = False, counted: bool = True,
+    chunks: int = CHUNKS,
+) -> Learned:  # fmt: skip
+    """What the archive makes of the model, to the byte the same whatever the engine and the chunks of a piece.
+
+    A chunk is summed up as if nothing had come before it. In order, its events are then passed through what the model
+    remembers of earlier ones. If some of them repeat those, the chunk is summed up again without them.
+
+    Raises GapError for a hole in the archive, and what reading it raises.
+    """
+    model = HistoryModel(job.model, spec, archive.partition, job.secret)
+    start = DCA.from_bytes(job.start)
+    adding, records, again = Adding(start), 0, 0
+    held: list[tuple[int, int, int]] = []
+    for chunk in _chunks(job, archive, engine, chunks):
+        begin, end = (max(archive.begin, chunk.number * job.span), min(archive.end, (chunk.number + 1) * job.span))
+        held.append((begin, end, chunk.records))
+        records += chunk.records
+        wanted = model.take_chunk(chunk.facts)
+        if wanted != chunk.learned:
+            chunk, again = _again(job, archive, chunk, wanted), again + 1
+        adding.add(chunk.sums)
+        if chunk.event_time is not None:
+            model.event_time = max(chunk.event_time, model.event_time or chunk.event_time)
+    if not accept_gap:
+        check_whole(archive, held, counted)
+    if not model.learner.version and not adding.version:
+        raise StartError(f"the input holds no event of model {job.model!r} that can be learned: nothing to begin with")
+    model.learner = adding.learner()
+    model.end(archive.end, archive.last)
+    model.decide()
+    return Learned(model, records, len(held), again)
+
+
+def _chunks(job: Job, archive: Archive, engine: Engine, chunks: int) -> Iterator[Chunk]:
+    for some in engine(job, pieces(archive, chunks * job.span)):
+        yield from some
+
+
+def _again(job: Job, archive: Archive, chunk: Chunk, wanted: frozenset[int]) -> Chunk:
+    begin, end = chunk.number * job.span, (chunk.number + 1) * job.span
+    groups = tuple(group for group in archive.groups if group.first < end and group.last >= begin)
+    (found,) = sum_up(job, Piece(archive.partition, max(begin, archive.begin), min(end, archive.end), groups), wanted)
+    return found
+
+
+def check_absent(store: Store, name: str) -> None:
+    """Raise StoreError for a model with a checkpoint."""
+    checkpoint = store.peek(name)
+    if checkpoint is not None:
+        raise exists(name, checkpoint.version)
+
+
+def adopt(
+    model: HistoryModel, store: Store, placement: Placement, letters: DeadLetters, platform: str, replace: bool = False
+) -> str:
+    """Begin a model in the store: the next worker goes on where the history ends. Answers why it is withheld, if so.
+
+    1. claim    Nothing is changed by a crash here or before.
+    2. mark     back to the history's last record, if it is ahead. A crash: workers read some events again, and skip
+                them.
+    3. letters  of what was refused, acknowledged. A crash sends them again: readers tell them by position.
+    4. save     the checkpoint: the one step that counts. With ``replace`` it takes the place of the one that is there.
+    5. publish  the snapshot. A crash before it: the worker that claims the model publishes it.
+
+    Raises StoreError if the model has a checkpoint that is not to be replaced, Fenced if a worker took the model
+    meanwhile, PlacementChanged if models live elsewhere now.
+    """
+    home = model.home
+    assert home is not None
+    if store.placement(home.topic_id) not in (None, placement):
+        raise PlacementChanged(home.topic_id)
+    try:
+        claim = store.claim(model.name)
+    except CorruptError:
+        if not replace:
+            raise
+        # No checkpoint can be read, so there is nothing to keep until the new one is saved.
+        store.delete(model.name)
+        claim = store.claim(model.name)
+    if claim.checkpoint is not None and not replace:
+        raise exists(model.name, claim.checkpoint.version)
+    mark = store.marks([home]).get(home)
+    if mark is not None and mark > model.last and not store.move_mark(home, mark, model.last):
+        raise busy(model.name)
+    for record, error, name, _ in model.refused:
+        letters.add(record, error, name)
+    letters.flush()
+    model.epoch = claim.epoch
+    saved = store.save(model.checkpoint(platform), claim.epoch, back=replace, placement=placement)
+    if saved is Written.MOVED:
+        raise PlacementChanged(home.topic_id)
+    snapshot = model.snapshot()
+    withheld = model.judge(snapshot.metric)
+    if saved is Written.FENCED or store.publish(snapshot, claim.epoch, withheld) is Written.FENCED:
+        raise busy(model.name)
+    return withheld
+
+
+def exists(name: str, version: int) -> StoreError:
+    """The error for a model that has a checkpoint."""
+    return StoreError(
+        f"model {name!r} has a checkpoint already, at version {version}: to have what the input holds take its place, "
+        "stop the workers and pass --replace"
+    )
+
+
+def busy(name: str) -> StoreError:
+    """The error for a model that a worker learns meanwhile."""
+    return Fenced(f"model {name!r}: a worker took it meanwhile; stop the workers and try again")

@@ -1,0 +1,123 @@
+"""A model that takes events as a worker does, while their comparisons are summed up elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from omdml.feedback import AnyFeedback
+from omdml.streams.letters import RESENT
+from omdml.streams.placement import Placement
+from omdml.streams.protocols.log import Partition
+from omdml.workers.configuration.specs import Spec
+from omdml.workers.events.decoding import Batch, Refusal
+from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_window import HeldEvent
+from omdml.workers.model.judging.hold_out import HeldOut
+from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.operate.replay import nothing_timed
+
+
+class Said(NamedTuple):
+    """What the protocol asks of an event besides its comparisons."""
+
+    id: str | None
+    features: None = None
+
+
+class Facts(NamedTuple):
+    """What is true of the events of one chunk, whatever came before it.
+
+    Parameters
+    ----------
+    batch
+        The model's events, without their payloads.
+    unread
+        Events of the model that do not become comparisons.
+    refused
+        By offset: events of the batch that cannot be learned.
+    held_out
+        By offset: events that the draw holds out, and what is kept of each.
+    """
+
+    batch: Batch
+    unread: list[Refusal]
+    refused: dict[int, Refusal]
+    held_out: dict[int, HeldEvent | None]
+
+
+def without_payloads(batch: Batch) -> Batch:
+    """What the protocol needs of a batch: positions, ids of events, and what says that one is a copy."""
+    slim = Batch()
+    slim.events = cast(list[AnyFeedback], [Said(event.id) for event in batch.events])
+    slim.named = [0] * len(batch.records)
+    slim.times = [None] * len(batch.records)
+    slim.records = [
+        msgspec.structs.replace(
+            record, value=b"", key=None, headers=tuple(one for one in record.headers if one[0] == RESENT)
+        )
+        for record in batch.records
+    ]
+    return slim
+
+
+class HistoryModel(OwnedModel):
+    """Takes chunk after chunk, in order; repeats, copies and held-out events are treated as a worker treats them.
+
+    Attributes
+    ----------
+    refused
+        Everything that becomes a dead letter.
+    last
+        The offset of the history's last record, whichever model it is for. Reading can go on there: a log in files is
+        read from the beginning of a line only.
+    """
+
+    def __init__(self, name: str, spec: Spec, home: Partition, secret: bytes) -> None:
+        learner = spec.fresh()
+        guard = Guard(spec.guard, spec.first_metric())
+        super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret, spec.max_share_a_user)
+        self.home = home
+        self.refused: list[Refusal] = []
+        self.last = 0
+        self._facts: Facts | None = None
+        self._taken: list[int] = []
+
+    def take_chunk(self, facts: Facts) -> frozenset[int]:
+        """Take the events of a chunk; answers the offsets of those that are to be learned."""
+        self._facts, self._taken = facts, []
+        refused = list(facts.unread)
+        if facts.batch.records:
+            refused += self.take(facts.batch, nothing_timed, facts.unread)
+        elif refused:
+            self.refuse(refused)
+        self.next = max([self.next, *(refusal.record.offset + 1 for refusal in refused)])
+        self.refused += refused
+        return frozenset(self._taken)
+
+    def _take(self, batch: Batch, timed: Any) -> list[Refusal]:
+        facts = self._facts
+        assert facts is not None
+        offsets = [record.offset for record in batch.records]
+        refused = [facts.refused[offset] for offset in offsets if offset in facts.refused]
+        self.held_out = frozenset(offset for offset in offsets if offset in facts.held_out)
+        self._keep(deque(HeldOut(0, facts.held_out[offset]) for offset in offsets if offset in facts.held_out))
+        self._taken += [offset for offset in offsets if offset not in facts.refused and offset not in facts.held_out]
+        learned = len(offsets) - len(refused) - len(self.held_out)
+        self.progress.tally.take(batch.records[0].partition, offsets[0], learned, len(self.held_out))
+        return refused
+
+    def decide(self) -> None:
+        """Have the guard compare what was learned with the start, on the events held out."""
+        self._decide()
+
+    def end(self, offset: int, last: int) -> None:
+        """The history ends there, and its last record lies at the offset ``last``: a worker goes on at ``offset``."""
+        self.next, self.last = max(self.next, offset), last
+
+
+def is_home(placement: Placement, name: str) -> bool:
+    """Whether a model has lived on one partition since the log began."""
+    return len({Placement(placement.partitioner, (step,)).home(name) for step in placement.steps}) == 1

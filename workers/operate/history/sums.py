@@ -1,0 +1,132 @@
+"""What one part of the history sums up to: a plain function of the part, for Spark, Dask or a pool of processes.
+
+Sums are made over chunks: so many offsets of a partition, counted from 0. Which records lie in a chunk follows from
+their offsets alone. So however the work is cut and wherever it is done, the same chunks make the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from omdml.batch.sums import Sums, summed, unlearnable
+from omdml.errors import FeedbackError
+from omdml.learners import DCA
+from omdml.streams.placement import Placement
+from omdml.streams.protocols.log import Record
+from omdml.workers.configuration.config import Configuration
+from omdml.workers.configuration.process import one_thread
+from omdml.workers.configuration.specs import Spec, Specs, Start
+from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as, sort_out
+from omdml.workers.events.lookup import Located
+from omdml.workers.model.judging.hold_out import part
+from omdml.workers.operate.history.archived import Piece, by_chunk
+from omdml.workers.operate.history.model import Facts, HistoryModel, without_payloads
+
+# The model of the job that this process works for.
+_known: dict[str, tuple[Spec, DCA]] = {}
+
+
+class Job(NamedTuple):
+    """What is the same for all pieces; it travels to every process.
+
+    ``start`` is the learner before its first event, made once: on two kinds of processor the last digits of a start
+    may differ. ``span`` is the number of offsets of a chunk. ``open_specs`` opens the models in each process, once for
+    each ``key``.
+    """
+
+    key: str
+    open_specs: Callable[[Configuration], Specs]
+    configuration: Configuration
+    model: str
+    placement: Placement
+    secret: bytes
+    start: bytes
+    span: int
+
+
+class Chunk(NamedTuple):
+    """What a chunk holds, and the sums over the events ``learned``, offsets, of it.
+
+    ``records`` counts all records of the log, and ``first`` is the offset of the first.
+    """
+
+    number: int
+    first: int
+    records: int
+    facts: Facts
+    learned: frozenset[int]
+    sums: Sums
+    event_time: float | None
+
+
+def sum_up(job: Job, piece: Piece, learned: Collection[int] | None = None) -> list[Chunk]:
+    """The chunks of a piece, in order; without ``learned``, each is taken as if nothing had come before it.
+
+    Raises SourceError if files cannot be read, or are of several logs; else as a worker that opens the same model.
+    """
+    one_thread()
+    spec, start = _opened(job)
+    return [_chunk(job, spec, start, number, records, learned) for number, records in by_chunk(piece, job.span)]
+
+
+def _opened(job: Job) -> tuple[Spec, DCA]:
+    if job.key not in _known:
+        _known.clear()
+        spec = job.open_specs(job.configuration).of(job.model)
+        start = DCA.from_bytes(job.start)
+        # What models of this specification begin with is not computed once more.
+        spec.starts[spec.catalogue.generation] = Start(start, start.metric)
+        _known[job.key] = spec, start
+    return _known[job.key]
+
+
+def _chunk(
+    job: Job, spec: Spec, start: DCA, number: int, records: list[Record], learned: Collection[int] | None
+) -> Chunk:
+    model = HistoryModel(job.model, spec, records[0].partition, job.secret)
+    batches, others = sort_out(records, lambda name: spec.learner.accepts if name == job.model else None)
+    batch, unread = batches.get(job.model, Batch()), others.get(job.model, [])
+    located, refused = model.located(batch) if batch.records else (None, [])
+    by_offset, held_out = {one.record.offset: one for one in refused}, {}
+    if located is not None:
+        if every := model.progress.hold_out.every:
+            events = [record.offset for record in located.events.records]
+            located, held, offsets = part(located, model.draw, every, spec.catalogue, model._tasks)
+            held_out = dict(zip([one for one in events if one in offsets], [one.event for one in held], strict=True))
+        located, unlearnable = without_unlearnable(job.model, start, located)
+        by_offset |= {one.record.offset: one for one in unlearnable}
+    facts = Facts(without_payloads(batch), unread, by_offset, held_out)
+    wanted = model.take_chunk(facts) if learned is None else frozenset(learned)
+    sums, event_time = _summed(start, located, wanted)
+    return Chunk(number, records[0].offset, len(records), facts, wanted, sums, event_time)
+
+
+def _summed(start: DCA, located: Located | None, wanted: Collection[int]) -> tuple[Sums, float | None]:
+    if located is None:
+        return summed(start, np.empty((0, start.width), np.int64), {name: np.empty((0, d)) for name, d in
+                                                                    start.dims.items()}), None  # fmt: skip
+    left = [index for index, record in enumerate(located.events.records) if record.offset not in wanted]
+    chosen = located.without(left) if left else located
+    times = [time for time in chosen.events.times if time is not None]
+    rows: Any = chosen.compared
+    return summed(start, rows, chosen.features), max(times, default=None)
+
+
+def without_unlearnable(model: str, start: DCA, located: Located) -> tuple[Located, list[Refusal]]:
+    """The events whose numbers can be learned, and the others."""
+    refused: list[Refusal] = []
+    rows: Any = located.compared
+    bad = unlearnable(start, rows, located.features)
+    if not bad:
+        return located, refused
+    events: dict[int, FeedbackError] = {}
+    for error in bad:
+        assert error.row is not None
+        events.setdefault(located.event(0, error.row), error)
+    for index, error in sorted(events.items()):
+        kind = said_as(type(located.events.events[index]))
+        refused.append(refusal(located.events.records[index], error, model, kind))
+    return located.without(list(events)), refused

@@ -1,0 +1,1 @@
+"""``omdml sync``: keeps an index in a vector database current."""

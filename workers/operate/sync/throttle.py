@@ -1,0 +1,43 @@
+"""Rows a second, at most."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+# Rows of one transaction: what a kill can take back.
+MOST_ROWS = 1_000
+# A throttled batch takes so long at most, so that the database's other work comes in between.
+BATCH_S = 0.5
+
+
+class Throttle:
+    """Has a writer wait before each batch, so that it writes at most so many rows a second.
+
+    Parameters
+    ----------
+    rows_per_second
+        None for no limit.
+    stop
+        Ends every wait.
+    """
+
+    def __init__(
+        self, rows_per_second: float | None, stop: threading.Event, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate, self._stop, self._clock = rows_per_second, stop, clock
+        self._free_at = clock()
+
+    @property
+    def batch(self) -> int:
+        """Rows to write at once."""
+        return MOST_ROWS if self._rate is None else max(1, min(MOST_ROWS, int(self._rate * BATCH_S)))
+
+    def wait(self, rows: int) -> bool:
+        """Wait until so many rows may be written; False if the process was asked to stop."""
+        if self._rate is not None:
+            now = self._clock()
+            self._stop.wait(max(0.0, self._free_at - now))
+            self._free_at = max(self._free_at, now) + rows / self._rate
+        return not self._stop.is_set()
