@@ -248,7 +248,7 @@ def test_a_moved_model_whose_last_checkpoint_is_damaged_waits_and_says_why(tmp_p
     run_until_idle(worker)
     assert versions(world, [name for name in names if name != moved]) == [15] * 7
     assert worker.services.metrics.registry.get_sample_value("omdml_worker_models_waiting", {"cause": "moved"}) == 1
-    with pytest.raises(CorruptError, match=r"the newer ones are damaged, .*omdml models reset"):
+    with pytest.raises(CorruptError, match=r"the newer ones are damaged, .*omdml replay --model"):
         worker.partitions[world.log.home(moved)].claim(moved)
 
 

@@ -15,6 +15,8 @@ from omdml.workers.learning.measures import Measures
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.services import Services
 
+LEARNED_AGAIN = "its next owner learns from the log what was not saved"
+
 log = structlog.get_logger(__name__)
 
 
@@ -79,7 +81,7 @@ class Ownership:
                     owned.save(untaken, commit=False, until=until)
                 log.info("partition_revoked", partition=str(partition), mark=owned.mark.offset)
             except (OmdmlError, Rewind) as error:
-                log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
+                log.warning("revoked_unsaved", partition=str(partition), reason=str(error), action=LEARNED_AGAIN)
                 if isinstance(error, StoreError | SourceError) and not isinstance(error, Fenced | StoreLost):
                     # Saving the others would wait for it too.
                     until = -math.inf
@@ -94,7 +96,7 @@ class Ownership:
             if partition in self.partitions:
                 self.partitions.pop(partition).drop_all()
             self._give_up(partition, "lost")
-            log.warning("partition_lost", partition=str(partition))
+            log.warning("partition_lost", partition=str(partition), action=LEARNED_AGAIN)
 
     def _give_up(self, partition: Partition, how: str) -> None:
         self._measures.forget(partition)

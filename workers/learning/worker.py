@@ -132,7 +132,7 @@ class LearnerWorker:
                 self.services.letters.close()
             except SourceError as error:
                 # No mark has passed these letters, so the next start writes them again.
-                log.warning("letters_not_closed", reason=str(error))
+                log.warning("letters_not_closed", reason=str(error), action="the next start writes them again")
 
     def step(self) -> None:
         """One turn: poll, take, publish, save, each if it is time."""
@@ -336,7 +336,7 @@ class LearnerWorker:
             log.warning("fenced", reason=str(doubt))
         else:
             self.services.metrics.store_changes.inc()
-            log.error("store_changed", reason=str(doubt), action="what its copies lack is learned again from the log")
+            log.error("store_changed", reason=str(doubt), action="what the store lacks is learned again from the log")
 
     def _start_over(self, doubt: Fenced | StoreChanged) -> None:
         """Prove the membership by a commit, then begin every partition again from what is stored.

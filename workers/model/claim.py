@@ -107,7 +107,8 @@ def took_on(
     except FormatError as error:
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
-        raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it again") from error
+        do = f"restore the store from a backup, or begin the model again: omdml models reset {name}"
+        raise CorruptError(f"checkpoint of model {name!r}: {error}; {do}") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.first_metric = spec.first_metric
     model.published = live.version if live else -1
@@ -144,7 +145,7 @@ def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
         f"model {name!r}: its newest checkpoint is damaged, or an older one was put in its place, and the log begins "
         f"at offset {begin}, behind {end}, where the one that is left ends: restore the store from a backup, or learn "
         "the model again: "
-        f"omdml replay --model {name} --publish --replace, or omdml models reset"
+        f"omdml replay --model {name} --publish --replace, or begin it again: omdml models reset {name}"
     )
 
 
@@ -182,6 +183,7 @@ def snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | 
     try:
         loaded = store.load(name, version)
     except CorruptError as error:
-        log.warning("snapshot_damaged", model=name, version=version, reason=str(error))
+        action = "what was learned is published in its place"
+        log.warning("snapshot_damaged", model=name, version=version, reason=str(error), action=action)
         return None
     return loaded[1] if loaded else None

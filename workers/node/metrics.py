@@ -41,7 +41,7 @@ ALONE = {
     "snapshot_serial": "Serial of the live pointer that is served",
     "snapshot_timestamp_seconds": "When the serving snapshot was published",
     "pinned": "1 if an operator pinned the live version",
-    "gallery_complete": "0 while the gallery is embedded and a bridge answers",
+    "gallery_complete": "0 while the gallery of this version is being embedded and a bridge answers",
 }
 SINGLE = {**ALONE, "gallery_items": "Items that searches look at", "gallery_bytes": "Memory of its gallery"}
 
@@ -74,12 +74,15 @@ class NodeMetrics:
         at_zero(self.searches, models.all(), ["false"], ["bridge"])
         self.search = at_zero(seconds("search", "Seconds of a search, without HTTP", FAST, "model"), models.all())
         self.swaps = at_zero(
-            seconds("swap", "Seconds from noticing a moved pointer to answers with its version", STORE, "model"),
+            seconds("swap", "Seconds from noticing a new live version until the node answers with it", STORE, "model"),
             models.all(),
         )
         self.fresh = at_zero(
             seconds(
-                "freshness", "Seconds from the oldest event of a publication to answers, for each event", FRESH, "model"
+                "freshness",
+                "Seconds from the oldest event of a publication until answers know it, for each event",
+                FRESH,
+                "model",
             ),
             models.all(),
         )
@@ -111,7 +114,7 @@ class NodeMetrics:
         self.flush = seconds("feedback_flush", "Seconds to make the events of waiting requests durable", STORE)
         self.item_changes = counter("item_changes_total", "Changes of items by PUT, DELETE and POST /items", "outcome")
         at_zero(self.item_changes, ITEM_OUTCOMES)
-        self.item_change = seconds("item_change", "Seconds from a change's arrival to answers that know it", STORE)
+        self.item_change = seconds("item_change", "Seconds from a change's arrival until answers know it", STORE)
         # When a view was made, and how fresh it was.
         self._recent: dict[str, deque[tuple[float, float]]] = {}
 

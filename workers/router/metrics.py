@@ -24,7 +24,10 @@ class RouterMetrics:
             "omdml_route_transaction_seconds", "Seconds to write one transaction", buckets=STORE, registry=registry
         )
         self._lag = Gauge(
-            "omdml_route_lag_offsets", "Offsets to the end of the source topic", ["partition"], registry=registry
+            "omdml_route_lag_offsets",
+            "Offsets between what was routed and the end of the source topic",
+            ["partition"],
+            registry=registry,
         )
         self._owned: set[str] = set()
 

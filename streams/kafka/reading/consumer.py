@@ -29,6 +29,8 @@ REFUSALS = (
 )
 Told = Callable[[Collection[TopicPartition]], None]
 
+NOT_LEFT = "its partitions go to others after log.session_timeout_s"
+
 log = structlog.get_logger(__name__)
 
 
@@ -109,7 +111,7 @@ def leave(consumer: Any, group: str) -> None:
         consumer.close(autocommit=False, timeout_ms=milliseconds(ANSWER_LIMIT_S))
     except Exception as error:
         # The consumer may be closed because it is broken.
-        log.warning("kafka_leave_failed", group=group, reason=type(error).__name__)
+        log.warning("kafka_leave_failed", group=group, reason=type(error).__name__, action=NOT_LEFT)
 
 
 def remove_static_member(admin: Any, group: str, group_instance_id: str, member_id: str) -> None:
@@ -121,7 +123,7 @@ def remove_static_member(admin: Any, group: str, group_instance_id: str, member_
     try:
         admin.remove_group_members(group, [member])
     except kafka.errors.KafkaError as error:
-        log.warning("kafka_leave_failed", group=group, reason=type(error).__name__)
+        log.warning("kafka_leave_failed", group=group, reason=type(error).__name__, action=NOT_LEFT)
 
 
 def replaced(group: str, group_instance_id: str | None) -> SourceRefused:

@@ -93,7 +93,7 @@ def cut(
     known = f"at offset {cut_at}" if cut_at is not None else f"somewhere below offset {resume}"
     return GapError(
         f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
-        f"others have the offsets of events that were read; `{command} --accept-gap` goes on at {resume}",
+        f"and other events took offsets that were read already; `{command} --accept-gap` goes on at {resume}",
         partition=partition,
         position=position,
         available=available,

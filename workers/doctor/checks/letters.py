@@ -51,5 +51,6 @@ def newest(letter: Letter) -> str:
     return (
         f"The newest, of {when(letter.at) or 'an unknown time'} at {number}/{offset}{model}, is {letter.reason}: "
         f"{error}. All of them: omdml letters list --open. One: omdml letters explain {number}/{offset}. "
-        "Once the cause is fixed: omdml letters resend. What nobody can or will fix: omdml letters dismiss"
+        "Once the cause is fixed: omdml letters resend. What nobody can or will fix: omdml letters dismiss "
+        f"--reason {letter.reason}"
     )

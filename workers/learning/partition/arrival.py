@@ -114,7 +114,7 @@ def learned_elsewhere(model: str, home: Partition, here: Partition) -> GapError:
     """The error for a model that was learned from an earlier log."""
     return GapError(
         f"model {model!r} was learned from log {home.topic_id}, this one is {here.topic_id}: it was made again. Bring "
-        "the old log back, begin with an empty store, or go on with this log as it is (omdml worker --accept-gap)"
+        "the old log back, begin with an empty store, or go on with this log as it is: omdml worker --accept-gap"
     )
 
 
@@ -122,8 +122,8 @@ def ahead_of_log(model: str, here: Partition, position: int, end: int) -> GapErr
     """The error for a model whose checkpoint has learned more than the log holds."""
     return GapError(
         f"model {model!r} has learned partition {here.number} up to offset {position}, but the log ends at {end}: the "
-        "log was cut, or restored from an older copy. Bring the newer log back, learn the model again (omdml "
-        "models reset), or go on with new events only (omdml worker --accept-gap)",
+        "log was cut, or restored from an older copy. Bring the newer log back, begin the model again "
+        f"(omdml models reset {model}), or go on with new events only (omdml worker --accept-gap)",
         position=position,
     )
 
@@ -133,7 +133,8 @@ def stayed_too_long(model: str, before: Partition, here: Partition, position: in
     return Misplaced(
         f"model {model!r} lives on partition {here.number} since offset {left} of partition {before.number}, but its "
         f"checkpoint has learned that one up to {position}: a worker that was paused saved it later, and events "
-        f"from {left} on may be dead letters too. Learn the model again: omdml models reset"
+        f"from {left} on may be dead letters too. Learn the model again: omdml replay --model {model} --publish "
+        "--replace"
     )
 
 
@@ -142,5 +143,6 @@ def not_from_there(model: str, before: Partition, here: Partition, fell_back: bo
     why = "the newer ones are damaged, so what it learned there last is lost" if fell_back else "it never lived there"
     return Misplaced(
         f"model {model!r} lives on partition {here.number}, but its checkpoint is about partition {before.number} and "
-        f"{why}: restore the store from a backup, or learn the model again: omdml models reset"
+        f"{why}: restore the store from a backup, or learn the model again: "
+        f"omdml replay --model {model} --publish --replace"
     )

@@ -50,7 +50,8 @@ class FollowedAttributes:
         try:
             self._now = read_attributes(self._path)
         except CatalogueError as error:
-            log.warning("attributes_unreadable", path=self._path, error=str(error))
+            action = "filters go on with what was read before"
+            log.warning("attributes_unreadable", path=self._path, error=str(error), action=action)
         else:
             log.info("attributes_read", path=self._path, items=self._now.count - 1)
 

@@ -156,4 +156,7 @@ def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
         )
     got: dict[str, Any] = dict(snapshot.metric.dims)
     if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:
-        raise CatalogueError(f"{where}: dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: rebuild one")
+        raise CatalogueError(
+            f"{where}: learned on dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: give worker and node "
+            f"the same catalogue, or begin the model again: omdml models reset {snapshot.model}"
+        )

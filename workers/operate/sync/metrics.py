@@ -14,7 +14,9 @@ class SyncMetrics:
     """Counters and gauges of one ``omdml sync``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        rows = Counter("omdml_sync_rows_total", "Rows written to the draft", ["what"], registry=registry)
+        rows = Counter(
+            "omdml_sync_rows_total", "Rows written to the draft, or removed from it", ["what"], registry=registry
+        )
         self._rows = at_zero(rows, ["written", "removed"])
         switches = Counter("omdml_sync_versions_total", "Versions brought to readers", ["how"], registry=registry)
         self._versions = at_zero(switches, ["switched", "unmoved"])
