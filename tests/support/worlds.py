@@ -58,8 +58,8 @@ def catalogue(folder, seed: int = 0, mapped: bool = False) -> MappedCatalogue:
 
     Each of them is built once in a process, and copied from then on: the same items always give the same files.
     """
-    if not Path(folder).exists():
-        shutil.copytree(_built(seed, mapped), folder)
+    if not Path(folder, "catalogue.json").exists():
+        shutil.copytree(_built(seed, mapped), folder, dirs_exist_ok=True)
     return MappedCatalogue(folder)
 
 
