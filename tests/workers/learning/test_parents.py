@@ -142,7 +142,7 @@ def test_a_parent_that_is_damaged_or_of_another_shape_is_not_used(tmp_path):
     narrow.learn_many(triplets(30), world.catalogue.features)
     for version, changes, why in (
         (101, {"generation": "of-before"}, "it is of the catalogue's generation of-before, today's is"),
-        (102, {"metric": narrow.metric}, "in other coordinates"),
+        (102, {"metric": narrow.metric}, "in different coordinates"),
     ):
         world.store.publish(replace(snapshot, version=version, **changes), epoch)
         with structlog.testing.capture_logs() as lines:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from omdml.errors import SourceError
+from omdml.streams.bounded_files import opened
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.operate.history.archive import COVERS, pyarrow
 
@@ -126,7 +127,7 @@ def by_chunk(piece: Piece, span: int) -> Iterator[tuple[int, list[Record]]]:
     arrow, parquet = pyarrow()
     tables = []
     for path, groups in groupby(piece.groups, key=lambda group: group.path):
-        with parquet.ParquetFile(path) as file:
+        with opened(path) as data, parquet.ParquetFile(data) as file:
             names = [name for name in (*REQUIRED, *OPTIONAL[1:]) if name in file.schema_arrow.names]
             table = file.read_row_groups([group.number for group in groups], columns=names)
         offsets, numbers = (np.asarray(table[name]) for name in ("offset", "partition"))
@@ -181,7 +182,7 @@ def _look_into(path: Path, number: int) -> _Found:
     arrow, parquet = pyarrow()
     found = _Found([], [], set())
     try:
-        with parquet.ParquetFile(path) as file:
+        with opened(path) as data, parquet.ParquetFile(data) as file:
             schema, metadata = file.schema_arrow, file.metadata
             _check_columns(path, schema)
             for group in range(metadata.num_row_groups):

@@ -5,7 +5,7 @@
 //
 // data-omdml-search="..." on the list is the answer's interleaved.search, if it has one: clicks then count for its experiment, too.
 // data-user="..." on the script says whose clicks these are, so that they can be forgotten.
-// data-feedback="/clicks" on the script sends to another address, such as one of the shop's own, which adds the node's token.
+// data-feedback="/omdml/feedback" on the script sends there instead: an address of the shop's own, which adds the node's token.
 (function () {
   "use strict";
   var MOST = 1000; // items that a page may have
