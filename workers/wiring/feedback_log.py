@@ -121,4 +121,7 @@ def require_stopped(log: FileLog | KafkaLog) -> None:
             raise ConfigurationError(f"process {reader} learns from {log.path}: stop the worker first")
     elif workers := workers_of(log):
         members = ", ".join(map(str, workers))
-        raise ConfigurationError(f"group {log.group!r} has members ({members}): stop the workers first")
+        raise ConfigurationError(
+            f"group {log.group!r} has members ({members}): stop the workers first; the broker counts one that was "
+            f"killed until its session ends, after {log.session_timeout_s:g} s"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 
 import httpx
@@ -37,11 +38,14 @@ def test_an_operator_goes_back_to_an_earlier_version_and_to_the_newest_again(dem
     newest = live(demo)
     go_to(page, "Versions")
     # If two versions are compared, I expect the answers of both side by side.
-    expect(page.locator(".two h3")).to_have_text(["Version 0", f"Version {newest:,}"])
-    page.locator("tr", has=page.get_by_role("cell", name="0", exact=True)).get_by_text("Roll back").last.click()
-    expect(page.locator("h2").first).to_have_text("Version 0 of digits answers")
+    titles = page.locator(".two h3")
+    expect(titles).to_have_text([re.compile("Version"), f"Version {newest:,}"])
+    # The demo's store keeps fewer versions than the tests before this one made.
+    before = titles.first.inner_text().removeprefix("Version ")
+    page.locator("tr", has=page.get_by_role("cell", name=before, exact=True)).get_by_text("Roll back").last.click()
+    expect(page.locator("h2").first).to_have_text(f"Version {before} of digits answers")
     expect(page.get_by_text("pinned: newer versions do not go live")).to_be_visible()
-    wait_for(lambda: live(demo) == 0, "version 0 to answer", 30, demo)
+    wait_for(lambda: live(demo) == int(before.replace(",", "")), "the earlier version to answer", 30, demo)
     page.get_by_role("button", name="Unpin").click()
     expect(page.get_by_text("follows what is learned")).to_be_visible()
     wait_for(lambda: live(demo) == newest, "the newest to answer again", 30, demo)
