@@ -76,7 +76,12 @@ def test_a_build_that_is_interrupted_ends_without_a_catalogue(tmp_path, how):
     folder.mkdir()
     for number in range(MANY):
         (folder / f"p{number}.png").write_bytes(drawn()[number % COUNT][1])
-    build = subprocess.Popen([*OMDML, str(tmp_path / "c"), "--pictures", str(folder)], stderr=subprocess.DEVNULL)
+    build = subprocess.Popen(
+        [*OMDML, str(tmp_path / "c"), "--pictures", str(folder)],
+        stderr=subprocess.DEVNULL,
+        # A shell that runs the tests in the background has them ignore Ctrl-C, and their children too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert comes_true(lambda: (tmp_path / ".c.unfinished" / ".described").exists() and children_of(build.pid), 120)
     build.send_signal(how)
     assert build.wait(60) != 0
