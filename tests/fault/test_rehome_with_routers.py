@@ -91,7 +91,7 @@ def stop_workers(service):
         assert worker.stop() == 0, worker.said[-2000:]
 
 
-def test_rehome_beside_running_routers_and_killed_workers_learns_each_event_once(service):
+def test_rehome_beside_routers_and_killed_workers_learns_each_event_once(service):
     chance = random.Random(4)
     routers.begin(service)
     service.all_learn()

@@ -140,7 +140,7 @@ def test_a_transaction_older_than_the_switch_is_told_so(shop, database):
         assert reader.execute(f"SELECT count(*) FROM {NAME}").fetchone() == (ITEMS,)
 
 
-def test_a_transaction_that_uses_the_view_delays_the_switch_and_not_the_other_readers(shop, database, monkeypatch):
+def test_a_transaction_on_the_view_delays_the_switch_and_no_other_reader(shop, database, monkeypatch):
     monkeypatch.setattr("omdml.streams.indexes.postgresql.SWITCH_TRIES", 2)
     with Sync(shop, database.open()) as sync:
         sync.step()
@@ -310,7 +310,7 @@ def test_a_role_without_a_schema_is_told_with_what_to_grant(shop, database, plai
         sync.step()
 
 
-def test_more_numbers_than_an_index_takes_are_refused_before_anything_is_written(shop, database):
+def test_more_numbers_than_an_index_takes_are_refused_before_any_write(shop, database):
     index = database.open()
     with pytest.raises(IndexRefused, match=r"2,016 numbers, pgvector takes at most 2,000: use --index none"):
         index.draft(2016)
