@@ -85,7 +85,7 @@ class MappedItems:
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
-        """Of items whose attributes were changed."""
+        """What was changed of attributes, by item."""
         return self._items.attributes
 
     def attributed_since(self, count: int) -> set[str] | None:

@@ -30,7 +30,7 @@ def of(features, rows):
     return {name: matrix[rows] for name, matrix in features.items()}
 
 
-def test_of_items_of_equal_learned_length_the_inner_product_has_the_learned_order(features):
+def test_at_equal_learned_lengths_the_inner_product_has_the_learned_order(features):
     draw = np.random.default_rng(0)
     metric = ProjectionMetric({"shape": 0.7, "noise": 0.3}, {"shape": draw.normal(size=(4, 9)), "noise": np.eye(5)})
     origin = {name: np.zeros((1, matrix.shape[1])) for name, matrix in features.items()}

@@ -105,7 +105,7 @@ def test_a_waiting_model_restored_from_an_older_copy_learns_the_rest(tmp_path, m
     assert (world.store.peek("user-1").version, mark(world)) == (40 + met, 40 + met)
 
 
-def test_an_older_checkpoint_put_in_place_while_no_worker_runs_learns_what_it_lacks(tmp_path):
+def test_an_older_checkpoint_put_in_place_by_hand_learns_what_it_lacks(tmp_path):
     # Given a model that another program put back to an earlier checkpoint, and a mark far beyond that
     world = World(tmp_path)
     first = world.worker()

@@ -127,7 +127,7 @@ def test_files_of_sparks_kafka_source_are_read_with_the_logs_identity(history, t
     assert round(records[1].timestamp - records[0].timestamp, 6) == 0.001
 
 
-def test_files_of_several_logs_and_ones_without_the_models_partition_are_refused(history, tmp_path):
+def test_files_of_several_logs_or_without_the_models_partition_are_refused(history, tmp_path):
     history.tell(50)
     history.archived(50)
     other = History(tmp_path / "other")

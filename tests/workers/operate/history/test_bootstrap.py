@@ -102,7 +102,7 @@ def test_a_model_with_a_checkpoint_is_kept_unless_it_is_to_be_replaced(history):
     assert (taken(again), sums_of(again)) == (taken(before), sums_of(before))
 
 
-def test_what_a_worker_passed_over_while_the_model_was_not_configured_is_learned(history):
+def test_what_a_worker_passed_over_before_the_model_was_configured_is_learned(history):
     # Given a worker that has read everything, and knew other models only
     history.tell(200)
     configured = history.configuration
