@@ -68,7 +68,8 @@ def test_searches_that_come_at_once_get_what_each_gets_alone(node, scans):
     ids = [f"i{number}" for number in range(40)]
     found = searched(node, ids)
     assert [one.answers for one in found] == [alone(node, one).answers for one in ids]
-    assert scans == [AT_ONCE, AT_ONCE, 8]
+    # Threads may begin in any order.
+    assert sorted(scans) == [8, AT_ONCE, AT_ONCE]
 
 
 def test_only_searches_that_ask_for_the_same_share_a_scan(node, scans):
