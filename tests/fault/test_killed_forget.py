@@ -1,4 +1,4 @@
-"""``omdml forget`` killed between its steps: the model is there throughout, and calling it again finishes what it began."""
+"""``omdml forget`` killed between its steps: the model is always there, and calling it again finishes what it began."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def kept(shop):
     """What the store has of the model, and how many letters there are of it."""
     checkpoint, live = shop.store.peek("shop"), shop.store.current("shop")
     files = sorted(path.name for path in (shop.folder / "state" / "models" / "shop").rglob("*.safetensors"))
-    letters = list(read_letters(record for part in read_whole(FileBystander(shop.folder / "letters")) for record in part))
+    letters = list(
+        read_letters(record for part in read_whole(FileBystander(shop.folder / "letters")) for record in part)
+    )
     counts = [checkpoint.progress["tally"][name] for name in ("since", "until", "learned", "held", "repeated", "anew")]
     return checkpoint.state, checkpoint.next, counts, (live.version, live.pinned), files, len(letters)
 

@@ -1,4 +1,4 @@
-"""A model whose checkpoint lies on a partition that it does not live on any more waits, and what is advised ends that."""
+"""A model whose checkpoint lies on a partition that it no longer lives on waits, and what is advised ends that."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ def test_a_replay_that_is_published_in_its_place_ends_the_wait(tmp_path, way):
     world.send(*events(4, 5, model=model), key=model)
     run_until_idle(waiting, turns=100)
     assert gauge(waiting) == 0
-    assert world.store.peek(model).version == waiting.partitions[world.log.home(model)].models.loaded[model].learner.version
+    assert (
+        world.store.peek(model).version
+        == waiting.partitions[world.log.home(model)].models.loaded[model].learner.version
+    )
     assert waiting.partitions[world.log.home(model)].models.loaded[model].learner.version == 8 + 1 + 4
     assert {letter.reason for letter in letters(world)} == ({"wrong_partition"} if way == WAYS[1] else set())
 

@@ -94,13 +94,14 @@ class Seen:
         placement = self.placement
         if placement is None or home.topic_id not in self.topics or placement.home(name) == home.number:
             return ""
-        left, moved = placement.left(name, home.number), f"it lives on partition {placement.home(name)} now"
+        left, before = placement.left(name, home.number), f"partition {home.number}"
+        moved = f"it lives on partition {placement.home(name)} now, and"
         if left is None:
-            return f"{moved}, and its checkpoint is about partition {home.number}, where it never lived"
+            return f"{moved} its checkpoint is about {before}, where it never lived"
         if older:
-            return f"{moved}, and its newest checkpoint, which said what it learned on partition {home.number}, is damaged"
+            return f"{moved} its newest checkpoint, which said what it learned on {before}, is damaged"
         if offset > left:
-            return f"{moved}, and its checkpoint has learned partition {home.number} beyond offset {left:,}, where it left"
+            return f"{moved} its checkpoint has learned {before} beyond offset {left:,}, where it left"
         return ""
 
     def remarks(self) -> list[Remark]:
