@@ -154,7 +154,9 @@ class MemoryStore(JournaledSnapshots):
         """Whether the checkpoint that can be claimed is not the one saved last."""
         with self._changed:
             state = self._models.get(model)
-            return bool(state and state.checkpoints) and state.checkpoints[state.damaged][0] != state.saved_last
+            if state is None or not state.checkpoints:
+                return False
+            return state.checkpoints[state.damaged][0] != state.saved_last
 
     def save(
         self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
