@@ -90,7 +90,7 @@ def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_li
     code, said = command("feed", "events.jsonl", *place("node"))
     assert (code, "refused 0" in said) == (0, True), said
     code, said = command("topics", "create", *place("creator"))
-    assert (code, "is there already with 1 partition, nothing was changed" in said) == (0, True), said
+    assert (code, "exists already with 1 partition, nothing was changed" in said) == (0, True), said
     node = Process(place.folder, "node", *place("node"), name="node")
     worker = Process(place.folder, "worker", *place("worker"), name="worker")
     try:

@@ -24,7 +24,7 @@ def test_a_topic_is_created_fit_for_feedback_and_left_as_it_is_the_second_time(k
 
     assert first.output == f"topic {name} created, 3 partitions\n"
     assert (first.exit_code, second.exit_code) == (0, 1)
-    assert f"topic {name} is there already with 3 partitions, nothing was changed" in second.output
+    assert f"topic {name} exists already with 3 partitions, nothing was changed" in second.output
     assert "omdml topics grow --partitions 5" in second.output
     assert run("--partitions", "3", **log).exit_code == 0
     options = KafkaOptions(servers=kafka.servers)

@@ -211,7 +211,7 @@ def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(plac
     assert "stop the workers first" in refused.output
     assert worker.stop() == 0
     learn_what_is_old(place)
-    assert place.omdml("rehome").output == "models live on 6 partitions now, on 2 until now: start the workers again\n"
+    assert place.omdml("rehome").output == "models now live on 6 partitions, before on 2: start the workers again\n"
     learn(place, 20)
     status = place.omdml("status")
     assert "nobody learns what comes" not in status.output

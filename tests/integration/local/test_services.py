@@ -135,7 +135,7 @@ def test_a_server_that_cannot_start_says_where_and_why_and_leaves_nothing() -> N
 
 
 def test_a_server_on_a_taken_port_is_refused(any_redis: RedisServer) -> None:
-    with pytest.raises(ServiceError, match="another process listens on its port"):
+    with pytest.raises(ServiceError, match="another process listens on this port"):
         ValkeyServer(port=any_redis.port).start()
 
 

@@ -99,7 +99,7 @@ def test_a_row_without_words_is_filled_too_but_one_item_must_be_whole(tmp_path):
     catalogue = build_catalogue(tmp_path / "c", [write_table(tmp_path / "t.csv", rows)], sources=sources)
     assert np.isfinite(catalogue.features[TEXT]).all()
     strangers = write_table(tmp_path / "s.csv", [["a", "red"], ["b", "blue"]])
-    with pytest.raises(CatalogueError, match="of 0 pictures none could be described"):
+    with pytest.raises(CatalogueError, match="none of the 0 pictures could be described"):
         build_catalogue(tmp_path / "d", [strangers], sources=sources)
     assert not (tmp_path / "d").exists()
 
@@ -211,7 +211,7 @@ def test_sources_that_do_not_go_together_are_told(tmp_path):
         (Sources(None, [TEXT, TEXT]), [table], "--text description is given twice"),
         (Sources(None, [TEXT], tmp_path / "m.onnx"), [table], "--onnx describes pictures"),
         (Sources(tmp_path / "nowhere"), [], "no such folder"),
-        (Sources(sources.pictures, ["color"]), [table], "cannot have this name"),
+        (Sources(sources.pictures, ["color"]), [table], "cannot have this name: rename the column"),
     ):
         with pytest.raises(CatalogueError, match=message):
             build_catalogue(tmp_path / "c", inputs, sources=wanted)

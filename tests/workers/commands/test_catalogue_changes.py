@@ -33,9 +33,9 @@ def test_items_are_deleted_and_those_that_are_not_there_are_told(tmp_path):
     plain_catalogue(tmp_path / "c")
     told = run("delete", tmp_path / "c", "i1", "nobody", "--from", "-", input="i2\ni3\n")
     assert "3 deleted, 117 items" in told.output
-    assert "not there: nobody" in told.output
+    assert "no such items: nobody" in told.output
     again = run("delete", tmp_path / "c", "i1")
-    assert (again.exit_code, "not there: i1" in again.output) == (0, True)
+    assert (again.exit_code, "no such items: i1" in again.output) == (0, True)
     assert run("delete", tmp_path / "c").exit_code == 2
 
 

@@ -61,4 +61,5 @@ def test_a_node_without_clicks_says_how_they_come(nodes):
 def test_an_unknown_experiment_is_refused_with_those_that_run(nodes):
     code, told = run("metrics", "--node", nodes[0])
     assert code == 2
-    assert "no experiment 'metrics' runs there; known: metric" in told
+    assert "no experiment 'metrics' runs at" in told
+    assert "known: metric" in told

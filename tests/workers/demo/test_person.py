@@ -115,7 +115,7 @@ def test_labels_are_read_from_csv(tmp_path):
     [
         ("item,label\na,b\n", "expected id and label"),
         ("", "expected id and label"),
-        ("id,label\na,b\na,c\n", "line 3: id 'a' is there already"),
+        ("id,label\na,b\na,c\n", "line 3: id 'a' occurs twice"),
         ("id,label\na\n", "line 2: id 'a' has label None"),
     ],
 )

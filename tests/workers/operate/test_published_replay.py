@@ -7,7 +7,7 @@ import pytest
 from omdml.errors import CorruptError, Fenced, StoreError
 from omdml.learners import Learner
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
 from omdml.streams.placement import PlacementChanged
 from omdml.workers.operate import fit
@@ -143,7 +143,8 @@ def letters_of(shop):
 def test_what_a_published_replay_refused_is_in_the_dead_letters(shop):
     shop.tell(*events(10), b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}')
     assert shop.omdml("--publish").exit_code == 0
-    letters = read_letters(record for part in read_whole(FileBystander(shop.folder / "letters")) for record in part)
+    source = UngroupedFileSource(shop.folder / "letters")
+    letters = read_letters(record for records in read_whole(source) for record in records)
     assert [letter.reason for letter in letters] == ["unknown_item"]
 
 

@@ -14,7 +14,7 @@ from omdml.engines.base import near_and_far
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import encode
 from omdml.streams.files.source import FileSource
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.memory_log import MemorySource
 from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement
@@ -82,7 +82,7 @@ def test_an_empty_log_and_one_that_ends_in_a_torn_line_come_to_an_end(shop):
 
 def test_a_log_that_is_not_there_is_an_error_and_none_is_made(tmp_path):
     with pytest.raises(SourceError, match="not there"):
-        FileBystander(tmp_path / "feedback")
+        UngroupedFileSource(tmp_path / "feedback")
     assert list(tmp_path.iterdir()) == []
 
 
