@@ -112,7 +112,11 @@ def test_a_part_may_be_the_same_for_all_pages():
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
     [
-        ("ubi", '{"query_id":"q","query_response_hit_ids":["a"]}', "`user_query` is missing: --field query=PATH"),
+        (
+            "ubi",
+            '{"query_id":"q","query_response_hit_ids":["a"]}',
+            "`user_query` is missing: if the query is in another field, say so with --field query=PATH",
+        ),
         ("ubi", '{"user_query":"i0","query_response_hit_ids":["a"]}', "`query_id` is missing"),
         ("ubi", '{"query_id":"q","user_query":"i0","query_response_hit_ids":"a"}', "expected a list of items"),
         ("ubi", '{"query_id":"q","user_query":"i0","query_response_hit_ids":[true]}', "expected an id"),

@@ -73,7 +73,7 @@ def test_a_damaged_picture_is_told_and_nothing_else_is_raised(cut):
 
 def test_no_other_decoder_is_used():
     for kind in ("BMP", "TIFF", "PPM", "ICO"):
-        with pytest.raises(PictureError, match="no JPEG, PNG, WebP or GIF"):
+        with pytest.raises(PictureError, match="not a JPEG, PNG, WebP or GIF"):
             open_picture(file_of(Image.new("RGB", (16, 16)), kind))
 
 

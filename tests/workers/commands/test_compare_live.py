@@ -55,7 +55,7 @@ def test_counts_of_several_nodes_are_added_up(nodes):
 def test_a_node_without_clicks_says_how_they_come(nodes):
     code, told = run("metric", "--node", nodes[0])
     assert code == 0
-    assert "no search was won yet: clicks come by POST /clicks" in told
+    assert "no search was won yet: send clicks with POST /clicks" in told
 
 
 def test_an_unknown_experiment_is_refused_with_those_that_run(nodes):

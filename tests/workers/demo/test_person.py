@@ -94,7 +94,7 @@ def test_the_same_seed_says_the_same(labels):
 
 @pytest.mark.parametrize("of", [{}, {"a": "x", "b": "x", "c": "x"}, {"a": "x", "b": "x", "c": "y", "d": "y"}])
 def test_labels_that_make_no_comparison_are_refused(of):
-    with pytest.raises(ConfigurationError, match="people need two labels"):
+    with pytest.raises(ConfigurationError, match="people need at least two labels"):
         Labels(of, seed=0)
 
 

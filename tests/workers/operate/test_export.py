@@ -220,14 +220,14 @@ def test_a_damaged_part_is_told_and_never_gone_on_with(shop, tmp_path):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CorruptError, match=r"embeddings.npy: another sha256 .*export again"):
+    with pytest.raises(CorruptError, match=r"embeddings.npy: its sha256 is not the one .*export again"):
         exporter(shop, tmp_path / "out").resume()
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(shop, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/one.png").write_bytes(b"1")
-    with pytest.raises(ConfigurationError, match=r"it holds something, and no manifest\.json"):
+    with pytest.raises(ConfigurationError, match=r"it is not empty and has no manifest\.json"):
         exporter(shop, tmp_path / "photos")
     assert [path.name for path in (tmp_path / "photos").iterdir()] == ["one.png"]
 
@@ -252,7 +252,7 @@ def test_a_metric_without_vectors_is_refused(shop, tmp_path):
     oasis = OASIS(dims=dict(shop.catalogue.dims))
     oasis.start(shop.catalogue.features)
     shop.publish(metric=oasis.metric, learner="oasis", version=21)
-    with pytest.raises(ConfigurationError, match="learns by 'oasis', whose metric makes no vector of an item"):
+    with pytest.raises(ConfigurationError, match="learns with 'oasis', whose metric has no vectors of items"):
         exporter(shop, tmp_path / "out").step()
     assert not (tmp_path / "out").exists()
 

@@ -116,7 +116,7 @@ def test_a_version_that_the_log_does_not_lead_to_changes_nothing(tmp_path):
     ranking = {"type": "ranking", "model": "shop", "query": "i1", "relevant": ["i2", "i3"], "irrelevant": ["i4", "i5"]}
     shop.tell(*clicks(10), json.dumps(ranking).encode(), *clicks(5, seed=3))
     before = shop.worked()
-    for version, told in ((12, "the first one beyond leads to 14"), (500, "the log leads to version 19")):
+    for version, told in ((12, "the next one leads to 14"), (500, "the log only leads to version 19")):
         ran = omdml(shop, "learn-on", "shop", "--version", str(version))
         assert ran.exit_code == 1
         assert told in " ".join(ran.output.split())
@@ -148,7 +148,7 @@ def test_what_a_reset_took_away_does_not_come_back_by_forgetting(tmp_path):
     assert before.version == 12
     ran = omdml(shop, "forget", "shop", "--user", "ben")
     assert ran.exit_code == 1
-    assert "would restore what came before" in " ".join(ran.output.split())
+    assert "would bring back what came before" in " ".join(ran.output.split())
     assert shop.store.peek("shop").state == before.state
     assert omdml(shop, "forget", "shop", "--user", "ben", "--accept-gap").exit_code == 0
     assert shop.store.peek("shop").version == 20 + 8

@@ -86,7 +86,7 @@ def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp
 
     monkeypatch.setattr(world.store, step, deleted_before)
     spec = models.configured_spec(Specs(world.configuration, {"items": world.catalogue}), "m-3")
-    with pytest.raises(StoreError, match=r"'m-3' was deleted while it was begun: .* copy it again") as told:
+    with pytest.raises(StoreError, match=r"'m-3' was deleted while it was copied, .* copy it again") as told:
         models.copy(world.store, "shop", "m-3", spec, world.log.topic_id, Placement.first("crc32", 1), "test")
     assert "emptied" not in str(told.value)
     assert world.store.models() == ["shop"]

@@ -97,7 +97,7 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
     monkeypatch.setattr(
         shop.store, "save", lambda *written, **how: (shop.store.claim("shop"), save(*written, **how))[1]
     )
-    with pytest.raises(Fenced, match="a worker took it meanwhile"):
+    with pytest.raises(Fenced, match="a worker took it in the meantime"):
         fit.publish(model, shop.store, letters_of(shop), "test")
     assert shop.store.current("shop") is None
 

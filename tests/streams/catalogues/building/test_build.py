@@ -188,7 +188,7 @@ def test_bad_input_is_refused_and_leaves_nothing(tmp_path: Path, raw: Any, optio
         ("id,v.0\na,1\nb,\n", "item 'b', column 'v.0' is '', expected a number"),
         ("id,v.0\na,1\nb,1,2\n", "line 3 has 3 fields, the header has 2"),
         ("id,v.0\na,nan\n", "item 'a', modality 'v', column 0 is nan"),
-        ("id,v.0,v.2\na,1,2\n", "modality 'v' has 2 columns, but none of number 1"),
+        ("id,v.0,v.2\na,1,2\n", "modality 'v' has 2 columns, but none with number 1"),
         ("id,v.0,v_0\na,1,2\n", "'v.0' and 'v_0' are the same number"),
         ('id,v.0\n"a\nb",1\n', "holds a line break"),
     ],

@@ -55,7 +55,7 @@ def test_a_partition_that_no_worker_owns_is_an_error_if_events_wait_there():
 def test_without_any_worker_what_waits_is_an_error():
     ((level, text),) = found(Placement.first("murmur2", 2), [15, 15], {}, learning=False)
     assert level is Level.ERROR
-    assert text.startswith("partitions 0, 1: nobody learns what comes")
+    assert text.startswith("partitions 0, 1: nobody learns new events")
     assert "start one; 10 events wait there" in text
 
 
@@ -72,7 +72,7 @@ def test_added_partitions_are_told_with_what_waits_there():
 def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be():
     ((_, text),) = found(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
     assert "partition 2 came after models were placed on 2" in text
-    assert "3 is no multiple of 2" in text
+    assert "3 is not a multiple of 2" in text
     assert "omdml topics grow --partitions 4" in text
 
 

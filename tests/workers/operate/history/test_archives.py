@@ -81,7 +81,8 @@ def test_a_log_in_files_is_archived_and_begun_from_with_the_command(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [(["--input", "nowhere"], "--input nowhere: not there"), (["--input", "feedback"], r"a folder without \*.parquet"),
+    [(["--input", "nowhere"], "--input nowhere: it does not exist"),
+     (["--input", "feedback"], r"the folder has no \*.parquet"),
      (["--input", "omdml.toml"], "not a Parquet file that can be read"),
      (["--input", "omdml.toml", "--master", "local"], "--master is about the engine spark"),
      (["--input", "omdml.toml", "--engine", "spark", "--processes", "2"], "--processes is about the engine local")],
@@ -156,5 +157,5 @@ def test_two_events_with_one_offset_are_no_archive_of_one_log(history, tmp_path)
     twisted = history.log.read(history.home, 0, 10)
     archive.put_file(tmp_path / "archive" / "x.parquet", 0, 10, [msgspec.structs.replace(
         record, value=record.value + b" ") for record in twisted])  # fmt: skip
-    with pytest.raises(SourceError, match="two different events with the offset 0"):
+    with pytest.raises(SourceError, match="two different events with offset 0"):
         history.summed(folder)
