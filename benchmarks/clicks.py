@@ -138,8 +138,8 @@ def in_batch(case: Case, rows: Array, looks: Sequence[int]) -> list[Score]:
     x = case.side_by_side
     start = start_matrices({"x": x[case.train]}, {"x": min(50, x.shape[1])}, "pca", case.seed)["x"]
     fit = [look for look in looks if look <= LEARNED_IN_BATCH]
-    found = [scores((x @ lmnn(x, rows[:look], start, [DESCENTS])[0].T).astype(np.float64), case) for look in fit]
-    return found + [(np.nan, np.nan)] * (len(looks) - len(fit))
+    results = [scores((x @ lmnn(x, rows[:look], start, [DESCENTS])[0].T).astype(np.float64), case) for look in fit]
+    return results + [(np.nan, np.nan)] * (len(looks) - len(fit))
 
 
 def ceiling(case: Case) -> Score:
@@ -159,9 +159,9 @@ def ceiling(case: Case) -> Score:
 def closed_loop(name: str, features: Features, case: Case) -> list[Score]:
     """Scores where people see pages of the current metric, and compare each relevant item with an irrelevant one."""
     labels, train = case.labels, case.train
-    model, draw, learned, found = begun(name, features, case), np.random.default_rng(case.seed), 0, []
+    model, draw, learned, results = begun(name, features, case), np.random.default_rng(case.seed), 0, []
     gallery = {modality: x[train] for modality, x in features.items()}
-    while len(found) < len(LOOP_COUNTS):
+    while len(results) < len(LOOP_COUNTS):
         embedded = model.metric.embed(gallery)
         query = int(draw.integers(len(train)))
         apart = ((embedded - embedded[query]) ** 2).sum(axis=1)
@@ -172,12 +172,12 @@ def closed_loop(name: str, features: Features, case: Case) -> list[Score]:
             continue
         near = train[page[relevant]]
         far = draw.choice(train[page[~relevant]], len(near))
-        rows = np.stack([np.full_like(near, train[query]), near, far], axis=1)[: LOOP_COUNTS[len(found)] - learned]
+        rows = np.stack([np.full_like(near, train[query]), near, far], axis=1)[: LOOP_COUNTS[len(results)] - learned]
         model.learn_many(rows, features)
         learned += len(rows)
-        if learned == LOOP_COUNTS[len(found)]:
-            found.append(scores(embedding(model.metric, features), case))
-    return found
+        if learned == LOOP_COUNTS[len(results)]:
+            results.append(scores(embedding(model.metric, features), case))
+    return results
 
 
 def bounds(case: Case) -> list[Score]:
@@ -242,8 +242,8 @@ def loops(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> Table:
     title = f"{name}, closed loop: marks on pages of {PAGE} of the current metric, {LOOP_WRONG:.0%} wrong"
     table = Table("method", *(f"{count:,}" for count in LOOP_COUNTS), title=title)
     for method, of in LOOPS:
-        found = means("loop", name, seeds, method=method, of=of)
-        table.add_row(f"{method}, {MAPPED}" if of == MAPPED else method, *map(told, found))
+        result = means("loop", name, seeds, method=method, of=of)
+        table.add_row(f"{method}, {MAPPED}" if of == MAPPED else method, *map(told, result))
         tick()
     return table
 

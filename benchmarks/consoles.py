@@ -70,20 +70,20 @@ def latencies(stage: Stage, console: Console) -> None:
     stop = threading.Event()
     teacher = threading.Thread(target=teach, args=(stage, stop))
     teacher.start()
-    found: dict[int, list[float]] = {0: [], CONSOLES: []}
+    results: dict[int, list[float]] = {0: [], CONSOLES: []}
     try:
         for _ in range(ROUNDS):
-            for count, took in found.items():
+            for count, took in results.items():
                 with consoles(stage.node, count):
                     took += searches(stage.node)
     finally:
         stop.set()
         teacher.join()
     console.print(f"\nsearches of {MODEL} while {RATE:g} comparisons a second are learned")
-    for count, took in found.items():
+    for count, took in results.items():
         p50, p99 = np.percentile(took, [50, 99]) * 1000
         console.print(f"{count:3} consoles: p50 {p50:.2f} ms, p99 {p99:.2f} ms of {len(took):,}")
-    console.print(f"p99 {np.percentile(found[CONSOLES], 99) / np.percentile(found[0], 99):.2f}x")
+    console.print(f"p99 {np.percentile(results[CONSOLES], 99) / np.percentile(results[0], 99):.2f}x")
 
 
 def teach(stage: Stage, stop: threading.Event) -> None:
@@ -154,8 +154,8 @@ def marks(stage: Stage, console: Console) -> None:
             page.evaluate("document.getElementById('said').replaceChildren()")
             page.get_by_role("button", name="Send").click()
             expect(said).to_have_text(re.compile("went live|No new version"), timeout=10_000)
-            if found := re.search(r"page ([\d.]+) (m?s) after", said.inner_text()):
-                took.append(float(found[1]) * (1 if found[2] == "ms" else 1000))
+            if answer := re.search(r"page ([\d.]+) (m?s) after", said.inner_text()):
+                took.append(float(answer[1]) * (1 if answer[2] == "ms" else 1000))
             page.get_by_role("button", name="Any item").click()
             page.wait_for_timeout(100)
     p50, p95 = np.percentile(took, [50, 95])

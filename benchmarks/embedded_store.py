@@ -82,21 +82,21 @@ def many_models(store: Store) -> dict[str, float]:
 
     def claim(portion: Sequence[str]) -> None:
         claims = store.claim_all(portion)
-        epochs.update((name, one.epoch) for name, one in zip(portion, claims, strict=True))
+        epochs.update((name, claim.epoch) for name, claim in zip(portion, claims, strict=True))
 
     def in_portions(act: Callable[[Any], object], every: Sequence[Any]) -> float:
         return sum(timed(act, every[first : first + PORTION]) for first in range(0, len(every), PORTION))
 
-    found = {"claims of new models": in_portions(claim, names)}
+    results = {"claims of new models": in_portions(claim, names)}
     for row, offset in (("their first saves", 1), ("saves again", 2)):
         saves = [(checkpoint(name, offset, SMALL, draw), epochs[name]) for name in names]
-        found[row] = in_portions(store.save_all, saves)
+        results[row] = in_portions(store.save_all, saves)
     publications = [(snapshot(name, 1, SMALL, draw), epochs[name], "") for name in names]
-    found["their publications"] = in_portions(store.publish_all, publications)
-    found["claims after a restart"] = in_portions(claim, names)
-    found["positions"] = timed(store.positions, names)
-    found["live pointers"] = timed(store.current_all, names)
-    return found
+    results["their publications"] = in_portions(store.publish_all, publications)
+    results["claims after a restart"] = in_portions(claim, names)
+    results["positions"] = timed(store.positions, names)
+    results["live pointers"] = timed(store.current_all, names)
+    return results
 
 
 def timed(act: Callable[..., object], *arguments: Any) -> float:

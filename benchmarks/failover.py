@@ -126,7 +126,7 @@ def ended(fleet: Fleet, how: signal.Signals, number: int) -> float:
 def owns(fleet: Fleet, member: str) -> bool:
     """Whether a worker was the last to claim the model."""
     claims = {log.stem: log.read_text().rfind("event=model_claimed") for log in fleet.folder.glob("*.log")}
-    times = {name: claimed_at(fleet.folder / f"{name}.log") for name, at in claims.items() if at >= 0}
+    times = {name: claimed_at(fleet.folder / f"{name}.log") for name, claim in claims.items() if claim >= 0}
     return max(times, key=lambda name: times[name]) == member
 
 

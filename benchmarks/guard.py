@@ -106,12 +106,12 @@ class Shop:
         with patch("omdml.workers.model.judging.guard.SHARE", math.inf):
             for owned in self.worker.partitions.values():
                 owned.models.publish()
-        found = self.store.load(MODEL)
-        assert found is not None
+        loaded = self.store.load(MODEL)
+        assert loaded is not None
         models = [
             owned.models.loaded[MODEL] for owned in self.worker.partitions.values() if MODEL in owned.models.loaded
         ]
-        live = self._quality(found[1].metric)
+        live = self._quality(loaded[1].metric)
         if not models or not models[0].withheld:
             return Look(live, live, False)
         return Look(live, self._quality(models[0].learner.metric), True)

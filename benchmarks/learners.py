@@ -47,8 +47,8 @@ def nothing(_: int) -> dict[str, Any]:
 
 def pairs(count: int, tasks: list[str]) -> dict[str, Any]:
     """Alternately similar and not, tasks by turns."""
-    at = np.arange(count)
-    return {"similar": at % 3 == 0, "task": np.array(tasks)[at % len(tasks)]}
+    row = np.arange(count)
+    return {"similar": row % 3 == 0, "task": np.array(tasks)[row % len(tasks)]}
 
 
 def cases(dim: int) -> dict[str, Case]:
@@ -123,8 +123,8 @@ def set_loop(dim: int, rank: int) -> Loop:
 
 def signs(rows: Array, tasks: int) -> tuple[Array, Array]:
     """What :func:`pairs` says, as the twins take it."""
-    at = np.arange(len(rows))
-    return np.where(at % 3 == 0, 1, -1), at % tasks
+    row = np.arange(len(rows))
+    return np.where(row % 3 == 0, 1, -1), row % tasks
 
 
 def loop_seconds(loop: Loop, rows: Array, x: Array) -> float:

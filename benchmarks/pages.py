@@ -150,9 +150,9 @@ def table(name: str, cases: Sequence[Case], learner: str, of: str, tick: Callabl
     table.add_row("", "nothing learned", f"{plain:.3f}")
     for people, click in PEOPLE.items():
         for rule, pairs in RULES.items():
-            found = [loop(learner, of, case, click, pairs) for case in cases]
-            curve = np.mean([one.curve for one in found], axis=0)
-            count, right, wrong = np.mean([one[1:] for one in found], axis=0)
+            results = [loop(learner, of, case, click, pairs) for case in cases]
+            curve = np.mean([entry.curve for entry in results], axis=0)
+            count, right, wrong = np.mean([entry[1:] for entry in results], axis=0)
             shares = (f"{count:.1f}", f"{right:.0%}", f"{wrong:.0%}")
             table.add_row(people, rule, *(f"{mean:.3f}" for mean in curve), *shares)
             tick()

@@ -62,8 +62,8 @@ def measure(dims: Mapping[str, int], events: int, init: str, alike: bool) -> lis
         model.learn_one(row, features)
         slowest = max(slowest, time.process_time() - begin)
     begin = time.process_time()
-    for at in range(FIRST, FIRST + events, CALL):
-        model.learn_many(rows[at : at + CALL], features)
+    for number in range(FIRST, FIRST + events, CALL):
+        model.learn_many(rows[number : number + CALL], features)
     spent = time.process_time() - begin
     begin = time.process_time()
     model._engine.refresh()

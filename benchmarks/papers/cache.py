@@ -52,11 +52,11 @@ def compute(table: ModuleType, unit: Mapping[str, Any]) -> Kept:
     # Before the work: what cannot be kept is not begun.
     place.parent.mkdir(parents=True, exist_ok=True)
     began = time.process_time()
-    found = Kept(table.run(**unit), time.process_time() - began)
+    result = Kept(table.run(**unit), time.process_time() - began)
     part = place.with_suffix(f".part{os.getpid()}")
-    part.write_text(json.dumps(found._asdict()))
+    part.write_text(json.dumps(result._asdict()))
     part.replace(place)
-    return found
+    return result
 
 
 def path(table: ModuleType, unit: Mapping[str, Any]) -> Path:

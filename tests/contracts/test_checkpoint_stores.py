@@ -39,9 +39,9 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
             sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
             max(sound).write_bytes(b"?")
             return
-        kept = store._models["shop"].checkpoints
-        at = 0 if len(kept[0][1]) > 1 else 1
-        kept[at] = (kept[at][0], b"?")
+        shop = store._models["shop"].checkpoints
+        place = 0 if len(shop[0][1]) > 1 else 1
+        shop[place] = (shop[place][0], b"?")
 
     return damage
 
@@ -50,8 +50,8 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
 def copy(store: MemoryStore | DirectoryStore, tmp_path: Path) -> Copy:
     def copy() -> Callable[[], None]:
         if isinstance(store, MemoryStore):
-            kept = store._models["shop"].checkpoints
-            return lambda: setattr(store._models["shop"], "checkpoints", kept)
+            shop = store._models["shop"].checkpoints
+            return lambda: setattr(store._models["shop"], "checkpoints", shop)
         folder, aside = store.path / "models" / "shop", tmp_path / "copy"
         shutil.copytree(folder, aside)
 
@@ -68,8 +68,8 @@ class TestCheckpointsOfAnyStore:
     """The contract. A module that runs it brings fixtures ``store`` (keeping 12 snapshots), ``damage`` and ``copy``."""
 
     def test_a_new_owner_finds_nothing_then_what_was_saved_last(self, store: Store) -> None:
-        epoch, found, fell_back = store.claim("shop")
-        assert (found, fell_back) == (None, False)
+        epoch, result, fell_back = store.claim("shop")
+        assert (result, fell_back) == (None, False)
         for offset in (7, 9):
             assert store.save(checkpoint(offset), epoch) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(9), False)

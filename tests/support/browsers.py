@@ -30,10 +30,10 @@ QUIET = [
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium, without a window."""
-    found = fetch.chromium()
+    result = fetch.chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=str(found.path), args=QUIET, env={**os.environ, **found.environment}
+            executable_path=str(result.path), args=QUIET, env={**os.environ, **result.environment}
         )
         try:
             yield browser

@@ -100,7 +100,7 @@ def check_random_life(catalogue: Items, reopened: Callable[[], Items], seed: int
                 position += one.features is not None or one.attributes is not None
         before = writer.shown.position
         results = writer.change(batches)
-        assert all(isinstance(one, Changed) for one in results)
+        assert all(isinstance(result, Changed) for result in results)
         assert writer.shown.position >= before
         twin.check(writer)
         if step % 7 == 0:

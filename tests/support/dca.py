@@ -37,12 +37,12 @@ def learner(features, **options):
 
 def served(model):
     """M (d, d) of each expert that is served, in principal coordinates, scaled to trace 1."""
-    found = {}
+    results = {}
     for name, rows in model.metric.experts.items():
         if name != "plain":
             rows = projected(rows.astype(float), model._engine.state.basis)
-            found[name] = rows.T @ rows / np.trace(rows.T @ rows)
-    return found
+            results[name] = rows.T @ rows / np.trace(rows.T @ rows)
+    return results
 
 
 def heard(model, margins):

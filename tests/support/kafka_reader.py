@@ -71,7 +71,7 @@ class Reader:
         return self.read_until(at_the_end)
 
     def commit(self) -> bool | None:
-        return self.source.commit({one: position for one, (position, _) in self.source.progress().items()})
+        return self.source.commit({name: position for name, (position, _) in self.source.progress().items()})
 
 
 @pytest.fixture

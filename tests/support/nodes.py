@@ -53,8 +53,8 @@ def serves(node, version, model="shop"):
 def assert_exact(shop, answer, item, k=10):
     """The answer is the one of the version it names, by brute force."""
     ids, distances = shop.expected(answer.version, item, k)
-    assert [found.id for found in answer.items] == ids
-    assert np.allclose([found.distance for found in answer.items], distances, rtol=1e-4, atol=1e-6)
+    assert [item.id for item in answer.items] == ids
+    assert np.allclose([item.distance for item in answer.items], distances, rtol=1e-4, atol=1e-6)
 
 
 def pointer(serial, version, store="a", pinned=False, epoch="1-x"):

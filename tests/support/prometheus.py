@@ -84,8 +84,8 @@ class Prometheus(Server):
     def traces(self, metric: str) -> set[str]:
         """Trace ids of the exemplars of a metric, of the last ten minutes."""
         now = time.time()
-        found = self.get("query_exemplars", query=metric, start=str(now - 600), end=str(now + 60))
-        return {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
+        response = self.get("query_exemplars", query=metric, start=str(now - 600), end=str(now + 60))
+        return {exemplar["labels"]["trace_id"] for series in response for exemplar in series["exemplars"]}
 
     def firing(self) -> set[str]:
         """Names of alerts that fire."""

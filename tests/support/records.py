@@ -50,7 +50,10 @@ def read_topic(servers: str, topic: str, limit_s: float = 60.0) -> list[Event]:
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
             assert time.monotonic() < deadline, f"topic {topic} could not be read to its end within {limit_s} s"
             for records in consumer.poll(500).values():
-                log += (Event(one.partition, one.offset, one.value or b"", dict(one.headers)) for one in records)
+                log += (
+                    Event(record.partition, record.offset, record.value or b"", dict(record.headers))
+                    for record in records
+                )
     finally:
         consumer.close()
     return sorted(log, key=lambda event: event.place)
@@ -82,15 +85,15 @@ def bytes_of(text: str | dict[str, str]) -> bytes:
 
 def read_letters(lines: Iterable[bytes]) -> tuple[dict[Place, set[str]], set[Place]]:
     """The reasons that letters give, by place, and the places whose events were sent again."""
-    found: dict[Place, set[str]] = defaultdict(set)
+    results: dict[Place, set[str]] = defaultdict(set)
     resent = set()
     for line in map(json.loads, lines):
         if "resent" in line:
             (_, number), offset = line["resent"]
             resent.add((number, offset))
         else:
-            found[line["partition"][1], line["offset"]].add(line["reason"])
-    return found, resent
+            results[line["partition"][1], line["offset"]].add(line["reason"])
+    return results, resent
 
 
 def read_checkpoint(data: bytes) -> dict[str, Any]:
@@ -124,10 +127,10 @@ def checkpoints_in_redis(client: Any, prefix: str) -> list[bytes]:
 
 def read_outcomes(metrics: Iterable[str]) -> Counter[str]:
     """Events by outcome, as workers tell Prometheus."""
-    found: Counter[str] = Counter()
+    results: Counter[str] = Counter()
     for text in metrics:
         for outcome, value in re.findall(
             r'^omdml_worker_events_total\{.*outcome="(\w+)".*\} (\S+)$', text, re.MULTILINE
         ):
-            found[outcome] += int(float(value))
-    return found
+            results[outcome] += int(float(value))
+    return results

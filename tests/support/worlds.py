@@ -222,8 +222,8 @@ def damage(world, model):
 
 def damage_newest(world, model):
     """Cut the end off the newer checkpoint of a model."""
-    kept = world.store._models[model].checkpoints
-    kept[0] = (kept[0][0], kept[0][1][:-9])
+    models = world.store._models[model].checkpoints
+    models[0] = (models[0][0], models[0][1][:-9])
 
 
 def unreadable(folder, *names):
@@ -243,7 +243,10 @@ def unreadable(folder, *names):
 def extents(world):
     """What ``omdml topics`` finds."""
     committed = world.log.group("omdml").committed
-    return [Extent(at, world.log.start(at), world.log.end(at), committed.get(at)) for at in world.log.partitions]
+    return [
+        Extent(partition, world.log.start(partition), world.log.end(partition), committed.get(partition))
+        for partition in world.log.partitions
+    ]
 
 
 def rehomed(world, count=None):
@@ -269,7 +272,7 @@ def other_than(world, name):
 
 def whole_log(world):
     """Every record of the log, partition by partition."""
-    return [record for at in world.log.partitions for record in world.log.read(at, 0, 100_000)]
+    return [record for partition in world.log.partitions for record in world.log.read(partition, 0, 100_000)]
 
 
 def letters(world):

@@ -31,8 +31,8 @@ def ahead(service: Service, chance: Random) -> None:
     service.wait(lambda: counted(service) >= before + 100, "events from the future to be counted")
     service.load.ahead_s = 0.0
     for model in MODELS:
-        kept = service.store.peek(model)
-        assert kept is None or kept.event_time is None or kept.event_time <= time.time(), kept
+        checkpoint = service.store.peek(model)
+        assert checkpoint is None or checkpoint.event_time is None or checkpoint.event_time <= time.time(), checkpoint
 
 
 def counted(service: Service) -> float:

@@ -106,7 +106,10 @@ class Service:
         options = KafkaOptions(servers=servers.kafka.servers)
         partitioners = ["murmur2"] * SENDERS + ["crc32"]
         self.routers: list[Process] = []
-        self.sinks = [KafkaSink(options, topic=self.topic, delivery_s=120, partitioner=one) for one in partitioners]
+        self.sinks = [
+            KafkaSink(options, topic=self.topic, delivery_s=120, partitioner=partitioner)
+            for partitioner in partitioners
+        ]
 
     @staticmethod
     def name(number: int) -> str:
@@ -196,8 +199,8 @@ class Service:
             wait_for(lambda: self._ended() or condition(), what, LIMIT_S)
             assert not self._ended(), f"{self._ended()} ended before {what}"
         except AssertionError as error:
-            said = "\n".join(f"{worker.output.name}: {worker.said[-1500:]}" for worker in self.workers)
-            raise AssertionError(f"{error}\n{said}") from None
+            text = "\n".join(f"{worker.output.name}: {worker.said[-1500:]}" for worker in self.workers)
+            raise AssertionError(f"{error}\n{text}") from None
 
     def _ended(self) -> list[str]:
         workers = [worker for number, worker in enumerate(self.workers) if number not in self.away]

@@ -21,7 +21,7 @@ def drawn(samples: Mapping[str, Sequence[Sample]], title: str) -> str:
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="{LEFT}" y="18">{escape(title)}</text>',
     ]
-    end = max(one.at for some in samples.values() for one in some)
+    end = max(entry.at for some in samples.values() for entry in some)
     for number, measure in enumerate(MEASURES):
         top = TOP + number * (PANEL + GAP) + 15
         most = max(getattr(one, measure.field) for some in samples.values() for one in some) * 1.1

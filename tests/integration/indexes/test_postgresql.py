@@ -186,8 +186,8 @@ def test_searches_use_the_index_through_the_view(shop, database):
         nearest = f"ORDER BY embedding <-> (SELECT embedding FROM {NAME} WHERE id = 'i5') LIMIT 5"
         plan = reader.execute(f"EXPLAIN SELECT id FROM {NAME} {nearest}").fetchall()
         assert f"Index Scan using {NAME}_a_hnsw" in str(plan)
-        found = reader.execute(f"SELECT id FROM {NAME} WHERE id <> 'i5' {nearest}").fetchall()
-    assert [row[0] for row in found] == shop.expected(20, "i5", 5)[0]
+        results = reader.execute(f"SELECT id FROM {NAME} WHERE id <> 'i5' {nearest}").fetchall()
+    assert [row[0] for row in results] == shop.expected(20, "i5", 5)[0]
 
 
 def test_a_killed_sync_is_gone_on_with_and_readers_never_notice(installed, database, tmp_path):

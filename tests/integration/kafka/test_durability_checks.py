@@ -61,6 +61,6 @@ def test_a_durable_server_is_safe_also_for_a_user_who_may_not_ask(valkey_server)
     with redis.Redis.from_url(valkey_server.url) as client:
         client.acl_setuser("worker", enabled=True, passwords=["+secret"], categories=["-@all"], commands=["+info"])
         url = valkey_server.url.replace("redis://", "redis://worker:secret@")
-        told = of_store(url, safety_of(url))
+        findings = of_store(url, safety_of(url))
         client.acl_deluser("worker")
-    assert "this user may not ask" in told
+    assert "this user may not ask" in findings

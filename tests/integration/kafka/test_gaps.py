@@ -64,7 +64,7 @@ def test_a_position_that_retention_passed_stops_only_its_partition(
     assert reader.source.begin(error.partition) == 50
     reader.source.seek(error.partition, 50)
     reader.read_to_the_end()
-    assert [one.offset for one in reader.records if one.partition.number == 0] == list(range(50, 100))
+    assert [record.offset for record in reader.records if record.partition.number == 0] == list(range(50, 100))
 
 
 def test_a_position_past_the_end_of_the_log_is_a_gap(

@@ -160,8 +160,8 @@ def test_a_killed_parent_leaves_no_server() -> None:
         [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
-    said = parent.stdout.readline().split()
-    child, folder = int(said[0]), Path(said[1])
+    parts = parent.stdout.readline().split()
+    child, folder = int(parts[0]), Path(parts[1])
     assert alive(child)
     assert folder.is_dir()
 

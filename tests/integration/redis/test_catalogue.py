@@ -129,20 +129,20 @@ def test_an_older_generation_stays_readable(shop: MappedCatalogue, redis_url: st
 
 
 @pytest.mark.parametrize(
-    ("blob", "told"),
+    ("blob", "expected"),
     [
         (None, "modality 'color' is missing"),
         (b"1234567", "modality 'color' has 7 bytes"),
         (np.array([1, np.nan, 3], np.float32).tobytes(), "modality 'color' holds nan in column 1"),
     ],
 )
-def test_a_damaged_item_is_named(shop: MappedCatalogue, redis_url: str, blob: bytes | None, told: str) -> None:
+def test_a_damaged_item_is_named(shop: MappedCatalogue, redis_url: str, blob: bytes | None, expected: str) -> None:
     upload_catalogue(shop, redis_url, "shop")
     client = redis.Redis.from_url(redis_url)
     key = f"omdml:item:shop:{shop.generation}:{IDS[7]}"
     client.hdel(key, "color") if blob is None else client.hset(key, "color", blob)
 
-    with pytest.raises(CatalogueError, match=f"item 'sku 7: größe', {told}.* expected 3 finite float32"):
+    with pytest.raises(CatalogueError, match=f"item 'sku 7: größe', {expected}.* expected 3 finite float32"):
         RedisCatalogue(redis_url, "shop")
 
 

@@ -255,8 +255,8 @@ def test_the_doctor_warns_of_a_server_that_evicts(
     redis_url: str, settings: Callable[[str, str], None], tmp_path: Path, policy: str, well: bool
 ) -> None:
     settings("maxmemory-policy", policy)
-    found = load(None, {}, {"store": {"url": redis_url}, "log": {"path": f"{tmp_path}/log"}})
-    finding = next(one for one in examine(found) if one.check == "store")
+    loaded = load(None, {}, {"store": {"url": redis_url}, "log": {"path": f"{tmp_path}/log"}})
+    finding = next(entry for entry in examine(loaded) if entry.check == "store")
     assert finding.well is well
     assert well or "maxmemory-policy allkeys-lru" in finding.text
 

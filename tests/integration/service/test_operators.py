@@ -195,9 +195,9 @@ def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
             return node.get("/letters", params=asked).raise_for_status().json()
 
         wait_for(lambda: listed()["total"] == 2, "two letters", 60, place.worker)
-        told = listed(reason="unknown_item")
-        (letter,) = told["letters"]
-        assert (told["open"], letter["model"], letter["since_then"], json.loads(letter["event"])) == (
+        letters = listed(reason="unknown_item")
+        (letter,) = letters["letters"]
+        assert (letters["open"], letter["model"], letter["since_then"], json.loads(letter["event"])) == (
             1,
             "shop",
             "",
@@ -226,8 +226,10 @@ def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
         assert listed(open="true")["total"] == 0
         seen = node.get("/status").raise_for_status().json()
         assert (seen["status"]["models"]["count"], seen["status"]["letters"]["open"]) == (1, 0)
-        assert all(one["owner"] in seen["status"]["log"]["workers"] for one in seen["status"]["log"]["partitions"])
-        assert {"log", "store", "checkpoints", "letters"} <= {one["check"] for one in seen["findings"]}
+        assert all(
+            partition["owner"] in seen["status"]["log"]["workers"] for partition in seen["status"]["log"]["partitions"]
+        )
+        assert {"log", "store", "checkpoints", "letters"} <= {finding["check"] for finding in seen["findings"]}
 
 
 def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(place, monkeypatch):
@@ -268,7 +270,7 @@ def test_an_older_version_stays_live_until_the_model_is_unpinned(place):
     place.omdml("unpin", "shop")
     wait_for(lambda: place.served() == 25, "the newest version to be live", 30, place.node)
     assert "was not pinned, version 25 is live" in place.omdml("unpin", "shop")
-    told = place.omdml("history", "shop")
-    assert all(word in told for word in ("rolled back", "held", "unpinned"))
+    result = place.omdml("history", "shop")
+    assert all(word in result for word in ("rolled back", "held", "unpinned"))
     assert "25 comparisons learned" in place.omdml("inspect", "shop")
     assert "nearest items are the same" in place.omdml("diff", "shop", "10")

@@ -99,10 +99,10 @@ def test_two_versions_are_compared_item_by_item(shop):
         shop.learn()
         shop.publish()
     with shop.serving() as node, listening(node) as server, Client(server.url) as client:
-        told = client.compare("i5", 20, k=5, model="shop")
-        assert (told.before.version, told.after.version) == (20, 40)
-        assert [one.id for one in told.after.items] == ids(client.search("i5", 5))
-        for one in told.moved:
+        comparison = client.compare("i5", 20, k=5, model="shop")
+        assert (comparison.before.version, comparison.after.version) == (20, 40)
+        assert [item.id for item in comparison.after.items] == ids(client.search("i5", 5))
+        for one in comparison.moved:
             if one.before and one.after:
                 assert one.rose == one.before - one.after
         assert client.compare("i5", 20, 20, model="shop").moved == []

@@ -71,7 +71,7 @@ def test_damaged_files_are_listed_and_end_nothing(tmp_path):
     os.mkfifo(folder / "pipe.png")
     catalogue = build_catalogue(tmp_path / "c", [], sources=Sources(folder))
     assert len(catalogue.ids) == COUNT
-    reasons = {os.path.basename(one.file): one.reason for one in read_left_out(tmp_path / "c")}
+    reasons = {os.path.basename(entry.file): entry.reason for entry in read_left_out(tmp_path / "c")}
     assert "damaged" in reasons["a-broken.png"]
     assert "a named pipe" in reasons["pipe.png"]
     assert "does not end as a picture's does" in reasons["notes.txt"]

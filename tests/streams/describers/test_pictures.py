@@ -104,7 +104,7 @@ def test_each_modality_tells_what_it_is_for():
     products, files = zip(*drawn(), strict=True)
     described = [DESCRIBER.describe(open_picture(data)).vectors for data in files]
     for modality, what in (("color", "color"), ("edges", "shape"), ("texture", "pattern")):
-        vectors = np.array([one[modality] for one in described])
+        vectors = np.array([entry[modality] for entry in described])
         distances = ((vectors[:, None] - vectors[None]) ** 2).sum(axis=-1)
         np.fill_diagonal(distances, np.inf)
         labels = np.array([getattr(product, what) for product in products])

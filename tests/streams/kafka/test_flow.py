@@ -19,8 +19,8 @@ def looks_until_told(flow, progress, delivered=()):
     """How many looks it takes, of at most a thousand."""
     for look in range(1, 1000):
         flow.delivered(delivered)
-        if told := flow.look(progress(look)):
-            assert told == [STUCK]
+        if message := flow.look(progress(look)):
+            assert message == [STUCK]
             return look
     return None
 

@@ -121,11 +121,11 @@ def test_an_owner_that_is_killed_at_any_moment_leaves_a_whole_store(store: Direc
             assert watch.wait(30) == {"shop"}
         owner.kill()
         owner.join()
-        epoch, found, fell_back = store.claim("shop")
+        epoch, result, fell_back = store.claim("shop")
         assert not fell_back
         loaded = store.load("shop")
         assert loaded
-        assert not found or found.version <= loaded[0].version
+        assert not result or result.version <= loaded[0].version
         assert store.save(checkpoint(1000 * round_ + 999), epoch) is Written.STORED
     watch.close()
 

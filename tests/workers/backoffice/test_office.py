@@ -17,8 +17,8 @@ from omdml.workers.configuration.config import Configuration, FileLog
 def desk(tmp_path_factory):
     folder = tmp_path_factory.mktemp("office")
     log = FileLog(path=str(folder / "feedback"), letters=str(folder / "letters"))
-    with closing(BackOffice(Configuration(log=log))) as found:
-        yield found
+    with closing(BackOffice(Configuration(log=log))) as result:
+        yield result
 
 
 def letters(desk):

@@ -89,7 +89,7 @@ def test_two_versions_are_compared(omdml):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "expected"),
     [
         (["search"], 2, "give the ID of an item, --features, --text or --picture"),
         (["search", "i5", "--filter", "{"], 2, "'{' is not JSON"),
@@ -99,10 +99,10 @@ def test_two_versions_are_compared(omdml):
         (["compare", "i5", "21"], 1, "version 21"),
     ],
 )
-def test_what_cannot_be_answered_is_said_in_a_sentence(omdml, words, code, told):
+def test_what_cannot_be_answered_is_said_in_a_sentence(omdml, words, code, expected):
     ended, lines = omdml(*words)
     assert ended == code
-    assert told in " ".join(lines)
+    assert expected in " ".join(lines)
     assert "Traceback" not in " ".join(lines)
 
 

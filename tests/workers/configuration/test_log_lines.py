@@ -49,9 +49,9 @@ def test_a_partition_that_was_handed_over_is_told_with_its_mark(tmp_path):
     worker = world.worker()
     world.send(*events(20))
     run_until_idle(worker)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as lines:
         worker.services.source.close()
-    (line,) = [line for line in said if line["event"] == "partition_revoked"]
+    (line,) = [line for line in lines if line["event"] == "partition_revoked"]
     assert (line["partition"], line["mark"]) == (str(world.log.partitions[0]), 20)
 
 

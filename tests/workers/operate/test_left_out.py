@@ -51,16 +51,16 @@ def digest_told(ran):
 
 @pytest.mark.parametrize("guard", ["false", "true"])
 def test_what_is_learned_without_a_user_is_what_a_log_without_them_says(tmp_path, guard):
-    told = clicks(300)
+    events = clicks(300)
     shop, twin = LoggedShop(tmp_path / "a", guard=guard), LoggedShop(tmp_path / "b", guard=guard)
     for one in (shop, twin):
         on = msgspec.structs.replace(one.configuration.guard, on=guard == "true")
         one.configuration = msgspec.structs.replace(one.configuration, guard=on)
-    shop.tell(*told)
+    shop.tell(*events)
     before = shop.worked()
     ran = omdml(shop, "forget", "shop", "--user", "ben", "--user", "nobody")
     assert "100 events were left out" in " ".join(ran.output.split())
-    twin.tell(*(nobodys(event) if decode(event).user == "ben" else event for event in told))
+    twin.tell(*(nobodys(event) if decode(event).user == "ben" else event for event in events))
     expected = twin.worked()
     after = shop.store.claim("shop").checkpoint
     assert after.state == expected.state != before.state
@@ -168,18 +168,18 @@ def test_nobody_forgets_while_a_worker_learns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["learn-on", "shop"], "say what to leave out"),
         (["learn-on", "shop", "--since", "2026-01-02", "--until", "2026-01-01"], "is not before"),
         (["forget", "shop"], "--user"),
     ],
 )
-def test_what_says_too_little_is_refused(tmp_path, words, told):
+def test_what_says_too_little_is_refused(tmp_path, words, expected):
     shop = LoggedShop(tmp_path)
     ran = omdml(shop, *words)
     assert ran.exit_code == 2
-    assert told in ran.output
+    assert expected in ran.output
 
 
 @pytest.mark.parametrize("learner", ["dca", "lomdml"])

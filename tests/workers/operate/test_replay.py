@@ -102,7 +102,7 @@ def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_pa
 
 def test_a_model_that_moved_to_an_added_partition_is_replayed_in_order(tmp_path):
     world = World(tmp_path, partitions=2)
-    name = next(one for one in map("user-{}".format, range(100)) if by_crc32(one.encode(), 4) >= 2)
+    name = next(entry for entry in map("user-{}".format, range(100)) if by_crc32(entry.encode(), 4) >= 2)
     worker = world.worker()
     world.send(*events(20, model=name), key=name)
     run_until_idle(worker)
@@ -225,7 +225,7 @@ def test_a_model_of_a_pattern_is_replayed_with_the_patterns_settings(shop):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (["--learner", "qwise", "--learner", "omdml", "--save", "x"], "take one learner"),
         (["--learner", "omdml", "--publish"], "set models.shop.learner first"),
@@ -233,10 +233,10 @@ def test_a_model_of_a_pattern_is_replayed_with_the_patterns_settings(shop):
         (["--learner", "nonsense"], "Invalid value"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(shop, options, told):
+def test_options_that_contradict_each_other_are_refused(shop, options, expected):
     refused = shop.omdml(*options)
     assert refused.exit_code == 2
-    assert told in refused.output
+    assert expected in refused.output
 
 
 def test_a_model_that_is_not_configured_is_named(shop):

@@ -19,12 +19,12 @@ def found(placement, ends, owners, partitioner="murmur2", learning=True, since=N
     store = MemoryStore()
     if placement:
         store.place("topic", None, placement)
-    extents = [Extent(at, 0, end, None) for at, end in zip(PARTITIONS, ends, strict=False)]
-    for at in PARTITIONS[: len(ends)]:
-        store.move_mark(at, None, 10 if placement and at.number < placement.count else 0)
+    extents = [Extent(place, 0, end, None) for place, end in zip(PARTITIONS, ends, strict=False)]
+    for index in PARTITIONS[: len(ends)]:
+        store.move_mark(index, None, 10 if placement and index.number < placement.count else 0)
     workers = [Member(name, "host", owned) for name, owned in owners.items()]
-    told = partitions(survey(extents, store, workers), placement, partitioner, learning, since or {}, NOW)
-    return [(Level.OK, told)] if isinstance(told, str) else [tuple(remark) for remark in told]
+    findings = partitions(survey(extents, store, workers), placement, partitioner, learning, since or {}, NOW)
+    return [(Level.OK, findings)] if isinstance(findings, str) else [tuple(remark) for remark in findings]
 
 
 def test_partitions_that_are_read_are_well():
@@ -37,7 +37,7 @@ def test_partitions_that_are_read_are_well():
 def test_of_added_partitions_that_nobody_reads_no_worker_is_named():
     store, placement = MemoryStore(), Placement.first("murmur2", 2)
     store.place("topic", None, placement)
-    extents = [Extent(at, 0, 10, None) for at in PARTITIONS[:4]]
+    extents = [Extent(place, 0, 10, None) for place in PARTITIONS[:4]]
     lines = survey(extents, store, [Member("a", "host", [0, 1, 2, 3])])
     assert [line.worker for line in lines] == ["a at host", "a at host", "", ""]
 

@@ -258,10 +258,10 @@ def run(folder, said, cuts, seconds, killed=()):
     ids=["killed", "other batches"],
 )
 def test_what_is_allowed_is_a_function_of_the_log(tmp_path_factory, cuts, seconds, killed):
-    said = [*events(460), *inverted(events(200, seed=5)), *events(40, seed=9)]
+    sent = [*events(460), *inverted(events(200, seed=5)), *events(40, seed=9)]
     runs = []
     for batches, pace, deaths in ((range(100, 700, 100), 1.0, ()), (cuts, seconds, killed)):
-        runs.append(run(tmp_path_factory.mktemp("run"), said, batches, pace, deaths))
+        runs.append(run(tmp_path_factory.mktemp("run"), sent, batches, pace, deaths))
     (often, kept), (seldom, kept_too) = runs
     assert kept.next == 700
     assert kept.to_bytes() == kept_too.to_bytes()

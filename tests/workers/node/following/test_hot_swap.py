@@ -67,8 +67,8 @@ def test_each_move_of_an_operator_is_logged_and_new_versions_are_told_together(s
         monkeypatch.setattr("omdml.workers.node.following.hot_swap.TELL_EVERY_S", 0.0)
         learned()
         node.refresh("shop")
-    told = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]
-    assert told == [
+    message = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]
+    assert message == [
         ("model_live", None, 40, None),
         ("new_version", 40, 41, 1),
         ("rolled_back", 43, 40, None),

@@ -63,8 +63,8 @@ def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(client):
         "pictures": False,
         "describes": {"texts": [], "picture": False},
     }
-    found = client.get("/items", params={"find": "I11", "limit": 3}).json()
-    assert (found["items"], found["total"]) == (["i11", "i110", "i111"], 11)
+    answer = client.get("/items", params={"find": "I11", "limit": 3}).json()
+    assert (answer["items"], answer["total"]) == (["i11", "i110", "i111"], 11)
     assert "limit" in refused(client.get("/items?limit=100000"), 400, "invalid")
 
 
@@ -72,8 +72,8 @@ def test_a_version_that_is_kept_can_answer_though_another_is_live(shop, node, cl
     learn(shop, node)
     body = client.post("/search", json={"id": "i5", "k": 5, "version": 0}).raise_for_status().json()
     ids, distances = shop.expected(0, "i5", 5)
-    assert [found["id"] for found in body["items"]] == ids
-    assert [found["distance"] for found in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
+    assert [item["id"] for item in body["items"]] == ids
+    assert [item["distance"] for item in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
     assert client.get("/search", params={"id": "i5", "version": 0, "k": 5}).json()["items"] == body["items"]
     assert client.get("/search", params={"id": "i5"}).json()["version"] == 20
     message = refused(client.get("/search?id=i5&version=7"), 404, "not_kept")
