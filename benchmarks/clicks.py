@@ -54,7 +54,7 @@ LOOPS = (("LOMDML", "features"), ("DCA", "features"), ("DCA", MAPPED))
 
 
 class Case(NamedTuple):
-    """A set and a seed."""
+    """A data set with its split, for one seed."""
 
     items: dict[str, Features]  # "features" and their mapped coordinates
     labels: Array
@@ -249,12 +249,11 @@ def loops(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> Table:
 
 
 def mean(found: Any) -> Array:
-    """Over the first axis."""
     return np.mean(found, axis=0)
 
 
 def told(found: Array) -> str:
-    """Two scores as a cell."""
+    """Format a score and its spread as a cell of a table; a dash if it is not finite."""
     return "-" if np.isnan(found[0]) else f"{found[0]:.3f} ({found[1]:.3f})"
 
 

@@ -53,7 +53,6 @@ SCROLL = """async ([steps, step]) => {
 
 
 def main(console: Console) -> None:
-    """Print both."""
     console.rule("consoles")
     with (
         own_folder(None) as folder,

@@ -59,7 +59,6 @@ def measure(name: str, shape: tuple[int, int, int, int], share: float, table: Ta
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     columns = ("shape", "updates", "numpy loop /s", "omdml /s", "ratio", "ratio, fixed rate", "50,000 pairs")
     table = Table(*columns, title="CP-mtML, two tasks, pairs a second (float32, one core, one BLAS thread)")
     with one_blas_thread():

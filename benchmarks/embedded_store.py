@@ -28,7 +28,6 @@ PAUSE_S = 0.02
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     with tempfile.TemporaryDirectory() as name, ValkeyServer() as valkey:
         urls = {"folder": f"dir:{name}/state", "Valkey": valkey.url}
         figures = {kind: {**one_model(url), **many_models(open_store(url))} for kind, url in urls.items()}
@@ -100,14 +99,14 @@ def many_models(store: Store) -> dict[str, float]:
 
 
 def timed(act: Callable[..., object], *arguments: Any) -> float:
-    """How many milliseconds it took."""
+    """Call the function once; returns how many milliseconds it took."""
     began = time.perf_counter()
     act(*arguments)
     return 1000 * (time.perf_counter() - began)
 
 
 def checkpoint(model: str, offset: int, shape: tuple[int, int], draw: np.random.Generator) -> Checkpoint:
-    """One whose state is random."""
+    """A checkpoint with a random state."""
     state = draw.bytes(4 * shape[0] * shape[1])
     return Checkpoint(
         model=model, home=("log", 0), next=offset, version=offset, generation="g", configuration="c", platform="p",
@@ -116,7 +115,7 @@ def checkpoint(model: str, offset: int, shape: tuple[int, int], draw: np.random.
 
 
 def snapshot(model: str, version: int, shape: tuple[int, int], draw: np.random.Generator) -> Snapshot:
-    """One whose matrix is random."""
+    """A snapshot with a random matrix."""
     metric = ProjectionMetric({"color": 1.0}, {"color": draw.standard_normal(shape, dtype=np.float32)})
     return Snapshot(
         model=model, learner="lomdml", version=version, generation="g", event_time=None, oldest_event_time=None,

@@ -113,7 +113,6 @@ def number(text: str) -> float:
 
 
 def stated(claim: Claim) -> list[float]:
-    """The figures in the document."""
     return figures(claim.text, (ROOT / claim.document).read_text(), claim.document)
 
 

@@ -45,7 +45,7 @@ def hedged(losses: Array) -> Array:
 
 
 def weighed(losses: Array, rate: float) -> Array:
-    """``exp(-rate losses)``, 1 together."""
+    """The weights ``exp(-rate losses)``, normalized to a sum of 1."""
     weights = np.exp(rate * (losses.min() - losses))
     return weights / weights.sum()
 

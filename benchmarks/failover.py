@@ -67,7 +67,7 @@ class Fleet:
         return processes.start(self.folder, "worker", name=member, environment={"OMDML_LOG__MEMBER": member})
 
     def version(self) -> int:
-        """The live one."""
+        """The live version."""
         pointer = self.store.current(MODEL)
         return pointer.version if pointer else 0
 
@@ -80,7 +80,7 @@ class Fleet:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self.enough.set()
         self.load.join()
         self.sink.close()
@@ -98,17 +98,17 @@ def gap(fleet: Fleet, end: Callable[[], None]) -> float:
 
 
 def handed_over(fleet: Fleet, number: int) -> float:
-    """SIGTERM, while another worker waits."""
+    """End a worker with SIGTERM while another one waits."""
     return ended(fleet, signal.SIGTERM, number)
 
 
 def killed(fleet: Fleet, number: int) -> float:
-    """SIGKILL, while another worker waits."""
+    """Kill a worker with SIGKILL while another one waits."""
     return ended(fleet, signal.SIGKILL, number)
 
 
 def ended(fleet: Fleet, how: signal.Signals, number: int) -> float:
-    """One of two workers ends."""
+    """End one of two workers with the signal ``how``."""
     first = fleet.worker(f"first-{number}")
     fleet.moves()
     second = fleet.worker(f"second-{number}")
@@ -158,7 +158,6 @@ def restarted(fleet: Fleet, number: int) -> float:
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     table = Table("how", "seconds without learning", title=f"A worker ends, {RATE} events a second, default settings")
     cases = {
         "SIGTERM, another worker takes over": (handed_over, SESSION_S),

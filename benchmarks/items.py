@@ -29,7 +29,6 @@ WARM_UP_S = 5.0
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     with tempfile.TemporaryDirectory() as folder, node(Path(folder)):
         search(WARM_UP_S)
         alone = search(SECONDS)

@@ -26,7 +26,7 @@ Loop = Callable[[Any, Array], object]
 
 
 class Case(NamedTuple):
-    """One learner at one shape."""
+    """A learner at one shape: its options, and what it learns from."""
 
     options: dict[str, Any]
     width: int  # items of a comparison; 0: judged sets
@@ -41,7 +41,7 @@ def items(dim: int) -> Array:
 
 
 def nothing(_: int) -> dict[str, Any]:
-    """No columns."""
+    """No columns beside the comparisons."""
     return {}
 
 
@@ -164,7 +164,6 @@ def measure(name: str, case: Case, x: Array) -> tuple[float, float, Any]:
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     columns = ("learner", "shape", "updates", "projected", "numpy loop", "omdml", "ratio")
     table = Table(*columns, title="Every learner against its one-event numpy loop, us an event (float32, one core)")
     with one_blas_thread():

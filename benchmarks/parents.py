@@ -64,7 +64,7 @@ def fresh(case: Case) -> DCA:
 
 
 def curve(learner: DCA, rows: Array, labels: Array, case: Case) -> Array:
-    """MAP at each look."""
+    """The mAP after each number of comparisons."""
     features, result, learned = case.items[MAPPED], [], 0
     for look in LOOKS:
         if look > learned:
@@ -102,12 +102,12 @@ def measured(name: str, seed: int, wrong: float) -> dict[tuple[str, str], Curves
 
 
 def mean(runs: list[Curves]) -> Curves:
-    """Over seeds."""
+    """The mean over seeds."""
     return Curves(*(np.mean(each, axis=0) for each in zip(*runs, strict=True)))
 
 
 def told(values: Array) -> str:
-    """Figures beside each other."""
+    """Format shares as one line of text, such as ``.812 .845``."""
     return " ".join(f"{value:.3f}".removeprefix("0") for value in values)
 
 

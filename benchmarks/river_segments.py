@@ -29,7 +29,6 @@ def accuracy(model: Any) -> float:
 
 
 def main(console: Console) -> None:
-    """Print both."""
     plain = accuracy(preprocessing.StandardScaler() | nearest())
     table = Table("features", "accuracy", title="river: KNNClassifier on ImageSegments, test-then-learn")
     table.add_row("scaled", f"{plain:.4f}")

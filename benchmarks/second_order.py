@@ -86,7 +86,6 @@ def measure(dims: Mapping[str, int], events: int, init: str, alike: bool) -> lis
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     times = ("slowest of first 100", "refresh", "metric", "lone event", "start")
     columns = ("items", "events/s (of)", *times, "memory", "state")
     table = Table(*columns, title=f"DCA, processor time of one core, {CALL:,} events a call, refreshes included")

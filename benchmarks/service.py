@@ -54,7 +54,6 @@ SHAPES = {
 
 
 def main(console: Console) -> None:
-    """Print the tables."""
     with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
         folder = Path(name)
         drained = Table("shape", "events", "events/s", *STAGES, title="A backlog drained, and the worker's time")
@@ -189,7 +188,7 @@ def lag() -> float:
 
 
 def metrics() -> str:
-    """The worker's metrics page."""
+    """Read the worker's page of metrics."""
     with urllib.request.urlopen("http://127.0.0.1:9465/metrics") as answer:
         return str(answer.read().decode())
 

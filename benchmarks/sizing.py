@@ -47,7 +47,6 @@ SETTLE_S, MEASURED_S = 4.0, 15.0
 
 
 def main(console: Console) -> None:
-    """Print the tables."""
     console.print(one_model())
     console.print(whole_processes())
 

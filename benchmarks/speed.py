@@ -56,7 +56,7 @@ def best_of(prepare: Callable[[], Any], run: Callable[[Any], object], rounds: in
 
 
 def seconds_of(run: Callable[[], object]) -> float:
-    """The shortest of several runs."""
+    """The shortest time of several runs in seconds."""
     return min(best_of(lambda: None, lambda _: run()))
 
 
@@ -119,7 +119,6 @@ def lone_event(learner: LOMDML, rows: Array, features: dict[str, Array]) -> floa
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     columns = ("shape", "updates", "numpy loop /s", "omdml /s", "ratio", "ratio, fixed rate")
     columns += ("of the limit", "lone event", "lone : batch")
     table = Table(*columns, title="Learning speed, events a second (float32, one core, one BLAS thread)")

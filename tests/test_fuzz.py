@@ -264,7 +264,7 @@ def test_damaged_bytes_of_states_snapshots_and_checkpoints_are_refused(data):
 
 @functools.cache
 def files() -> dict[str, bytes]:
-    """What a catalogue's folder holds."""
+    """The files of a catalogue's folder."""
     with tempfile.TemporaryDirectory() as folder:
         worlds.catalogue(folder, mapped=True)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}

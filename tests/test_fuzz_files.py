@@ -40,7 +40,7 @@ def kept(what: str) -> Path:
 
 @functools.cache
 def letters() -> list[bytes]:
-    """Lines among the dead letters."""
+    """The lines of the kept sample of dead letters."""
     return (kept("dead letter") / "letters.jsonl").read_bytes().splitlines()
 
 

@@ -116,7 +116,7 @@ of its Table 6, without distractors, and of Table 1 for the parts of CP-mtML."""
 
 
 def drawn(figure: Any, of: dict[str, list[Result]]) -> None:
-    """A column a main task."""
+    """Draw a column of panels for each main task."""
     above, below = figure.subplots(2, 2)
     for axes, (main, results) in zip(above, of.items(), strict=True):
         for method in (LMCA, COUPLED, SINGLE, UNION, WPCA):

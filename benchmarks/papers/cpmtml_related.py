@@ -103,7 +103,7 @@ def section(results: list[Result]) -> list[Block]:
 
 
 def drawn(figure: Any, of: dict[int, list[Result]]) -> None:
-    """A column a measure."""
+    """Draw a column of panels for each measure."""
     for (above, below), (name, measure) in zip(figure.subplots(2, 2).T, MEASURES.items(), strict=True):
         for method in (LMCA, COUPLED, SINGLE, UNION, WPCA):
             result = np.array([measure(best(results, method)) for results in of.values()])  # (pairs, seeds)

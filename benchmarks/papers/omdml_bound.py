@@ -70,7 +70,7 @@ def loud(seed: int) -> Case:
 
 
 def made_up(start: str) -> str:
-    """A row's name."""
+    """The name of a row of the table."""
     return f"made up, OMDML from {start}, beta {BETA:g}"
 
 
@@ -94,7 +94,7 @@ def section(results: list[Result]) -> list[Block]:
 
 
 def allowed(run: dict[str, float]) -> float:
-    """Mistakes by the theorem."""
+    """The bound of the theorem on the number of mistakes."""
     return 2 * run["bound"]
 
 

@@ -213,7 +213,7 @@ def rates(runs: list[Result]) -> dict[str, Array]:
 
 
 def drawn(figure: Any, found: Found) -> None:
-    """A panel a set."""
+    """Draw a panel for each data set."""
     for axes, (name, runs) in zip(figure.subplots(1, 3), found.items(), strict=True):
         for one, rate in rates(runs).items():
             style = {"color": "black", "linewidth": 2.5} if one == "LOMDML" else {"linewidth": 1}
@@ -239,7 +239,7 @@ def verdict(found: Found) -> list[Claim]:
 
 
 def compared(small: Means, large: Means) -> list[Claim]:
-    """Who is first."""
+    """Claims about which method is first."""
     ours, grown = small["LOMDML"], large["LOMDML"]
     beaten, beaten_large = first(small, "LMNN", "OMDML", "LOMDML"), first(large, "LMNN", "LOMDML")
     gain, theirs = ({name: large[one][name] - small[one][name] for name in DATA} for one in ("LOMDML", "LMNN-C"))
@@ -299,7 +299,7 @@ def explained(small: Means) -> list[Claim]:
 
 
 def single(found: Found) -> Claim:
-    """Figure 3 in words."""
+    """A claim that describes Figure 3."""
     curves = {name: rates(runs) for name, runs in found.items()}
     alone = {name: np.min([curve[one] for one in curve if one != "LOMDML"], axis=0) for name, curve in curves.items()}
     below = {name: int((curves[name]["LOMDML"] < alone[name]).sum()) for name in DATA}

@@ -123,7 +123,7 @@ def descended(case: Case, x: Array, rows: Array) -> Array:
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """Seconds that the processor took."""
+    """Processor time of a call in seconds."""
     began = time.process_time()
     work()
     return time.process_time() - began

@@ -78,7 +78,7 @@ Block = str | Grid | Plot | Claim
 
 
 def spread(values: Iterable[float], digits: int = 3) -> str:
-    """Mean ± standard deviation."""
+    """Format a mean and a standard deviation."""
     result = np.array(list(values), float)
     return f"{result.mean():,.{digits}f} ± {result.std(ddof=1):,.{digits}f}"
 

@@ -182,7 +182,7 @@ def graded(relevance: Array, hits: Sequence[Array]) -> dict[str, float]:
 
 
 def named(by: str, count: int) -> str:
-    """A way to search."""
+    """The name of a way to search."""
     return f"{by}, best {count:,}" if count else by
 
 

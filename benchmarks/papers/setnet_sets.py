@@ -119,7 +119,7 @@ def run(name: str, classes: int, seed: int) -> dict[str, Any]:
 
 
 class Summary(NamedTuple):
-    """A method over the seeds."""
+    """The scores of a method over all seeds."""
 
     ndcg: Array  # (seeds, places, sizes)
     chosen: str

@@ -1,4 +1,4 @@
-"""Free ports on loopback."""
+"""Finds free ports on loopback."""
 
 import random
 import socket

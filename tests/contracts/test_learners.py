@@ -24,7 +24,6 @@ pytestmark = pytest.mark.parametrize("name", sorted(LEARNERS))
 
 
 def features(seed=0):
-    """Items of two modalities."""
     draw = np.random.default_rng(seed)
     return {modality: draw.normal(0, 1, (ITEMS, d)) for modality, d in DIMS.items()}
 

@@ -81,7 +81,7 @@ class Place:
         return ForkedProcess(self.folder, *map(str, killed_at), *command, name=f"{name}-{number}", module=module)
 
     def workers(self, *killed_at):
-        """All workers."""
+        """A worker for each port; ``killed_at`` goes to each of them."""
         return [self.worker(number, *killed_at) for number in range(len(self.ports))]
 
     def judge(self):

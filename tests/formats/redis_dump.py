@@ -11,7 +11,7 @@ from tests.formats.shapes import LONG, shape
 
 
 def text(data: bytes) -> str:
-    """Bytes in JSON."""
+    """Bytes as text that JSON can hold."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -24,7 +24,7 @@ def blob(value: str) -> bytes:
 
 
 def texts(fields: dict[bytes, bytes]) -> dict[str, str]:
-    """A hash in JSON."""
+    """A hash of Redis as an object of JSON."""
     return {text(name): text(value) for name, value in fields.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def preferred_one_by_one(page):
-    """Pairs (clicked, passed over)."""
+    """The pairs (clicked, passed over) of a page."""
     ranks = page.positions or range(len(page.shown))
     place = {item: rank for rank, item in zip(ranks, page.shown, strict=True) if item != page.query}
     results = []

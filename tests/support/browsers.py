@@ -58,5 +58,5 @@ class Visit:
             self.wrong.append(f"{message.text} {message.location.get('url', '')}".rstrip())
 
     def shot(self, path: str) -> None:
-        """Keep what it looks like."""
+        """Save a picture of the page."""
         self.page.screenshot(path=path)

@@ -46,7 +46,7 @@ class Twin:
         self.attributes: dict[str, dict[str, Any]] = {}
 
     def make(self, one: Change) -> None:
-        """Make one change."""
+        """Make one change; raises ChangeError."""
         if one.delete:
             self.vectors.pop(one.id, None)
             self.attributes.pop(one.id, None)

@@ -27,7 +27,7 @@ class Demo(Process):
 
     @property
     def url(self) -> str:
-        """The node's."""
+        """The address of the node."""
         return self.address.partition("/console/")[0]
 
 

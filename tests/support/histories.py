@@ -119,7 +119,7 @@ class History(World):
         return sorted({(letter.offset, letter.reason) for letter in read_letters(records) if letter.model == self.name})
 
     def bury_nothing(self):
-        """Forget the letters so far."""
+        """Have later letters go into a new, empty log."""
         self.graves = MemoryLog()
 
 

@@ -16,7 +16,7 @@ def features(seed=0, items=ITEMS, dims=DIMS):
 
 
 def arrays(seed=0, clusters=2, rank=3, dims=DIMS, scale=(1.0, 2.0)):
-    """Parameters at random."""
+    """Random parameters of the metric, by name."""
     draw, size = np.random.default_rng(seed), sum(dims.values())
     return {
         "A": draw.normal(0, 1, (clusters, size)),

@@ -46,7 +46,7 @@ def metric_value(node, name, **labels):
 
 
 def serves(node, version, model="shop"):
-    """Whether this version answers."""
+    """A condition: the node answers with this version."""
     return lambda: node.view(model).snapshot.version == version
 
 

@@ -80,7 +80,7 @@ class Placement(NamedTuple):
         return max(number for number, step in enumerate(self.steps) if step.since.get(partition, 0) <= offset)
 
     def home(self, model: str, step: int = -1) -> int:
-        """The partition of a model."""
+        """The home partition of a model."""
         return HASHES[self.partitioner](model.encode()) % self.steps[step].partitions
 
 
@@ -257,5 +257,5 @@ def not_learned_once(
 
 
 def said(places: Sequence[Place | Event]) -> str:
-    """Positions as people write them."""
+    """Format positions for a message."""
     return ", ".join(f"{place[0]}/{place[1]}" for place in places) or "no place"

@@ -100,7 +100,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is still running."""
         return self._child.poll() is None
 
     @property

@@ -67,7 +67,7 @@ class Prometheus(Server):
             return False
 
     def look_again(self) -> None:
-        """Scrape what ``jobs`` names now."""
+        """Have Prometheus scrape the targets that ``jobs`` has now."""
         self._configure()
         os.kill(self.pid, signal.SIGHUP)
 
@@ -88,6 +88,6 @@ class Prometheus(Server):
         return {exemplar["labels"]["trace_id"] for series in response for exemplar in series["exemplars"]}
 
     def firing(self) -> set[str]:
-        """Names of alerts that fire."""
+        """The names of the alerts that are firing."""
         alerts = self.get("alerts")["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}

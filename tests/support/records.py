@@ -18,8 +18,6 @@ Place = tuple[int, int]  # partition and offset
 
 
 class Event(NamedTuple):
-    """A record of the log."""
-
     partition: int
     offset: int
     value: bytes

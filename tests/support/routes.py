@@ -77,7 +77,7 @@ class Route:
 
     @property
     def group(self):
-        """The group of the routers."""
+        """The name of the group of the routers."""
         return f"omdml.route.{self.origin}"
 
     def forget(self):

@@ -85,13 +85,13 @@ class SecuredKafka(KafkaServer):
 
 
 def login(user: str, authority: Path) -> dict[str, Any]:
-    """What kafka-python's clients are given."""
+    """The options of kafka-python's clients for a user."""
     return {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": user, "sasl_plain_password": password(user),
             "ssl_cafile": str(authority), "security_protocol": "SASL_SSL"}  # fmt: skip
 
 
 def acls(user: str, resource: str, operations: str) -> list[ACL]:
-    """One row of that table."""
+    """The rights in one row of that table."""
     kind, _, name = resource.partition(" ")
     of_names = ACLResourcePatternType.PREFIXED if name.endswith("*") else ACLResourcePatternType.LITERAL
     pattern = ResourcePattern(ResourceType[kind.upper()], name.removesuffix("*"), of_names)

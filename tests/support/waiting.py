@@ -1,4 +1,4 @@
-"""Waiting for a condition."""
+"""Waits until a condition holds."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
 
 
 def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
-    """The same as events."""
+    """Encoded triplet events about the world's items."""
     for query, relevant, irrelevant in triplets(count, seed).tolist():
         yield encode(
             Triplet(model=model, query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}", at=1.0)
@@ -209,7 +209,7 @@ def refuse(*_, **__):
 
 
 def mark(world, partition=0):
-    """Where a successor begins."""
+    """The mark of a partition, at which the next worker begins."""
     return world.store.marks(world.log.partitions).get(world.log.partitions[partition])
 
 
@@ -241,7 +241,7 @@ def unreadable(folder, *names):
 
 
 def extents(world):
-    """What ``omdml topics`` finds."""
+    """The extents of all partitions, as ``omdml topics`` reads them from Kafka."""
     committed = world.log.group("omdml").committed
     return [
         Extent(partition, world.log.start(partition), world.log.end(partition), committed.get(partition))
@@ -250,7 +250,7 @@ def extents(world):
 
 
 def rehomed(world, count=None):
-    """What ``omdml topics rehome`` does."""
+    """Rehome models, as ``omdml topics rehome`` does."""
     return topics.rehome(extents(world), world.store, count)
 
 
@@ -276,7 +276,7 @@ def whole_log(world):
 
 
 def letters(world):
-    """Dead letters so far."""
+    """The dead letters so far."""
     return list(read_letters(record for part in world.graves.partitions for record in world.graves.read(part, 0, 1000)))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def models() -> None:
-    """The models in the store."""
+    """List, reset, delete and copy the models in the store."""
 
 
 @models.command("list")

@@ -16,7 +16,7 @@ class Collection(Protocol):
 
     @property
     def ids(self) -> Sequence[str]:
-        """The ids of all items."""
+        """The ids of all items, in the order of the catalogue."""
 
     @property
     def labels(self) -> Sequence[str]:

@@ -67,7 +67,7 @@ class AllServers(ExitStack):
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    """What is asked for."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(prog="tests.fault.chaos", description="What faults cost a service under load.")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)}; all without it")
     parser.add_argument("--times", type=int, help="how often each is injected, within a quarter of an hour")

@@ -47,7 +47,7 @@ def counted(service: Service) -> float:
 
 
 def scraped(port: int) -> str:
-    """What a worker tells Prometheus."""
+    """Read the metrics of a worker."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return answer.read().decode()
 

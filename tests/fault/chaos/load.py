@@ -81,7 +81,7 @@ class Load(threading.Thread):
         assert self._resting.wait(REST_S), f"senders were not done within {REST_S} s"
 
     def go_on(self) -> None:
-        """Send again."""
+        """Go on sending after a pause."""
         self._going.set()
 
     def end(self) -> int:

@@ -80,7 +80,7 @@ class Sampler(threading.Thread):
         self.samples.setdefault(name, []).append(seen)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop taking samples."""
         self._enough.set()
         self.join()
 

@@ -41,7 +41,7 @@ class Place:
         )
 
     def send(self, first, last):
-        """These events of every model."""
+        """Send these events for every model."""
         sink = KafkaSink(KafkaOptions(servers=self.kafka.servers), topic=self.topic)
         for name, output in SAID.items():
             for event in output[first:last]:

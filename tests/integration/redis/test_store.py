@@ -52,7 +52,6 @@ EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[redis.Redis]:
-    """A client of another program."""
     with redis.Redis.from_url(redis_url) as client:
         yield client
 

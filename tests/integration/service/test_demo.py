@@ -24,7 +24,7 @@ LAST_LINE = re.compile(
 
 
 class Demo(Process):
-    """``omdml demo``."""
+    """A running ``omdml demo``, with what it printed so far."""
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""

@@ -78,7 +78,6 @@ class Place:
         return {ids[other]: pytest.approx(distances[other], rel=1e-3) for other in order}
 
     def close(self):
-        """End the processes."""
         for process in (self.worker, self.node):
             process.close()
 

@@ -61,7 +61,6 @@ class Place:
         return printed.output
 
     def close(self):
-        """End the processes."""
         for process in (self.worker, self.node):
             process.close()
         self.sink.close()

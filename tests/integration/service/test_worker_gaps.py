@@ -44,7 +44,7 @@ class Place:
         )
 
     def send(self, first, last):
-        """These events."""
+        """Send these events."""
         sink = KafkaSink(self.options, topic=self.topic)
         for event in SAID[first:last]:
             sink.send(event, key="shop")

@@ -1,4 +1,4 @@
-"""Stores by their addresses."""
+"""Stores are opened by their addresses."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which snapshots stay."""
+"""Which snapshots stay when new ones come."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""`omdml catalogue put` and `delete`."""
+"""`omdml catalogue put` and `delete` change a catalogue."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def shop(tmp_path, monkeypatch):
 
 
 def logged(folder):
-    """What lies in the log."""
+    """The events in the log."""
     return [decode(line) for file in sorted(folder.glob("feedback/*.jsonl")) for line in file.read_bytes().splitlines()]
 
 

@@ -48,7 +48,7 @@ def taken(shop):
 
 
 def work(task, labels):
-    """Let a crowd finish."""
+    """Let a crowd work until it has finished."""
     with Crowd(task, labels) as crowd:
         until(lambda: not crowd.at_work, 120.0)
     return crowd

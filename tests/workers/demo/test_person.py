@@ -21,7 +21,7 @@ def labels():
 
 
 def marked(labels, habits=Habits(), searches=300, seed="0", shown=PAGE):  # noqa: B008 - a tuple
-    """Comparisons of one person."""
+    """The comparisons that a person makes in many searches."""
     person = Person(labels, habits, seed)
     return [one for _ in range(searches) for one in person.compare(person.think(), shown)]
 

@@ -142,7 +142,7 @@ class Life:
         return worker
 
     def happen(self):
-        """Something happens."""
+        """Let something happen to the worker, chosen at random."""
         getattr(self, *self.chance.choices(list(self.weights), list(self.weights.values())))()
         while len(self.workers) < FEWEST:
             self.workers.append(self.worker())

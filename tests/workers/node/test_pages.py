@@ -17,7 +17,7 @@ def client(tmp_path):
 
 
 def found(client, **asked):
-    """The ids that are answered."""
+    """Search with these options; returns the ids in the answer."""
     response = client.post("/search", json={"id": "i5", **asked})
     assert response.status_code == 200, response.text
     return [item["id"] for item in response.json()["items"]]

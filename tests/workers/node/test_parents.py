@@ -43,7 +43,7 @@ def family(tmp_path):
 
 
 def told(answer):
-    """Ids and distances."""
+    """The ids and distances in an answer."""
     return [(item.id, item.distance) for item in answer.items]
 
 

@@ -21,13 +21,13 @@ USERS = ("anna", "ben", "carl")
 
 
 def of(user, event, at=None):
-    """An event of a user."""
+    """The event as one of this user, with a time if one is given."""
     more = {"user": user} | ({"at": at} if at else {})
     return json.dumps({**json.loads(event), **more}).encode()
 
 
 def clicks(count, seed=0):
-    """Events of users in turn."""
+    """Events of several users in turn."""
     return [of(USERS[n % 3], event, 1_700_000_000 + n) for n, event in enumerate(events(count, seed=seed))]
 
 

@@ -28,7 +28,7 @@ def keyed(partitioner, count=4, models=MODELS, **options):
 
 
 def told(records, partitioner="murmur2", homes=4, partitions=4, learned=False):
-    """Levels and texts."""
+    """The levels and texts of the findings."""
     advice = advise(look_at_senders(records, Placement.first(partitioner, homes), partitions), learned, NOW)
     return [(Level.OK, advice)] if isinstance(advice, str) else [tuple(remark) for remark in advice]
 

@@ -55,13 +55,13 @@ def told_of(world):
 
 
 def taken_back_count(worker):
-    """What Prometheus sees."""
+    """How many versions were taken back, by the metric."""
     labels = {"outcome": "taken_back"}
     return worker.services.metrics.registry.get_sample_value("omdml_worker_publications_total", labels)
 
 
 def held_gauge(worker):
-    """What Prometheus sees."""
+    """How many models are held, by the metric."""
     return worker.services.metrics.registry.get_sample_value("omdml_worker_models_held", {"model": "shop"})
 
 

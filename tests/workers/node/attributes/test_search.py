@@ -33,7 +33,7 @@ def client(shop):
 
 
 def search(client, **body):
-    """Ids that are answered."""
+    """Search with this body; returns the ids in the answer."""
     return [item["id"] for item in client.post("/search", json={"id": "i5", **body}).raise_for_status().json()["items"]]
 
 

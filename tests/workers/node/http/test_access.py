@@ -263,7 +263,7 @@ GET_SCHEMA = b"GET /schema HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class Slow:
-    """A client by hand."""
+    """A client with a socket of its own, so that it can be slow."""
 
     def __init__(self, server: HttpServer) -> None:
         self.socket = socket.socket()

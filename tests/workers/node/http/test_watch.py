@@ -41,7 +41,7 @@ def streaming(server, **parameters):
 
 
 def next_step(lines):
-    """The next event."""
+    """Read the next event of the stream."""
     data = next(line for line in lines if line.startswith("data: "))
     return json.loads(data.removeprefix("data: "))
 
