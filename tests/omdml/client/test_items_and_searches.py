@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from omdml.client import BadRequest, Client, NotFound
-from omdml.client.client import BATCH, batches
+from omdml.client.bodies import BATCH, batches
 from omdml.feedback import decode
 from tests.support.changing import plain_catalogue, raw_item
 from tests.support.shops import Shop, listening, sent
@@ -60,10 +60,10 @@ def test_a_change_that_cannot_be_made_is_told_of_with_its_number(client):
 
 
 def test_lines_are_cut_into_batches_by_number_and_by_size(monkeypatch):
-    monkeypatch.setattr("omdml.client.client.BATCH_BYTES", 10)
+    monkeypatch.setattr("omdml.client.bodies.BATCH_BYTES", 10)
     assert list(batches([b"1234", b"12345", b"1", b"12345678901", b"2"])) == [
         [b"1234", b"12345"], [b"1"], [b"12345678901"], [b"2"]]  # fmt: skip
-    monkeypatch.setattr("omdml.client.client.BATCH", 2)
+    monkeypatch.setattr("omdml.client.bodies.BATCH", 2)
     assert list(batches([b"1"] * 5)) == [[b"1"] * 2, [b"1"] * 2, [b"1"]]
 
 
