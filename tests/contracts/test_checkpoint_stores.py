@@ -234,7 +234,9 @@ class TestCheckpointsOfAnyStore:
         damage()
         assert store.claim("shop")[1:] == (checkpoint(2, state=b"replayed"), True)
 
-    def test_an_older_checkpoint_put_in_place_by_hand_is_told_from_the_last_one(self, store: Store, copy: Copy) -> None:
+    def test_an_older_checkpoint_put_in_place_by_hand_is_reported_from_the_last_one(
+        self, store: Store, copy: Copy
+    ) -> None:
         epoch = store.claim("shop").epoch
         for offset in (1, 2):
             store.save(checkpoint(offset), epoch)
@@ -281,11 +283,11 @@ class TestCheckpointsOfAnyStore:
         with pytest.raises(CorruptError):
             store.claim("shop")
 
-    def test_a_model_that_was_published_and_never_saved_begins_anew(self, store: Store) -> None:
+    def test_a_model_that_was_published_and_never_saved_begins_again(self, store: Store) -> None:
         published(store, 1, 2)
         assert store.claim("shop")[1:] == (None, False)
 
-    def test_an_owner_that_the_store_has_forgotten_is_told(self, store: Store) -> None:
+    def test_an_owner_that_the_store_has_forgotten_is_reported(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.delete("shop")
         with pytest.raises(StoreLost, match="shop"):

@@ -20,7 +20,7 @@ def marked(items, *more):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", [1, 30, 1_000, 10_000])
-def test_the_number_of_items_is_told_within_a_few_percent(count, dtype):
+def test_the_number_of_items_is_estimated_within_a_few_percent(count, dtype):
     items = np.random.default_rng(count).normal(0, 1, (count, 5)).astype(dtype)
     assert distinct(marked(items)) == pytest.approx(count, rel=0.05)
 

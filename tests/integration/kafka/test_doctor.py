@@ -122,7 +122,7 @@ def test_the_first_record_at_an_offset_is_read_of_each_partition_that_has_one(ka
     }
 
 
-def test_a_worker_that_is_there_and_learns_nothing_is_told(kafka, installed):
+def test_a_worker_that_is_there_and_learns_nothing_is_reported(kafka, installed):
     # Given a member of the group that owns every partition, and an event that nobody has learned for ten minutes
     topic, findings = installed
     producer = KafkaProducer(bootstrap_servers=kafka.servers)

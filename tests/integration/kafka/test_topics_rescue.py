@@ -238,7 +238,7 @@ def test_a_rehome_says_what_is_not_learned_yet_and_loses_no_new_model(place):
     learn(place, 20)
 
 
-def test_a_number_of_partitions_that_is_no_multiple_is_said_before_a_rehome(place):
+def test_a_number_of_partitions_that_is_no_multiple_is_reported_before_a_rehome(place):
     place.send(0, 10)
     learn(place, 10)
     place.grow(3)

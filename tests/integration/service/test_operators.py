@@ -127,7 +127,7 @@ def test_a_model_is_reset_under_a_living_worker_and_goes_on_with_what_comes_then
     assert [line["what"] for line in place.store.history("shop")][-2:] == ["reset", "published"]
 
 
-def test_a_model_deleted_under_a_living_worker_begins_anew(place):
+def test_a_model_deleted_under_a_living_worker_begins_again(place):
     place.send(*events(20, model="user-1"), model="user-1")
     wait_for(lambda: place.served("user-1") == 20, "20 events to be live", 30, place.worker)
     wait_for(lambda: (found := place.store.peek("user-1")) and found.version == 20, "a checkpoint", 30, place.worker)

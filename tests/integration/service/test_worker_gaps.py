@@ -134,7 +134,7 @@ def test_retention_past_the_commit_stops_the_worker_until_the_gap_is_accepted(pl
     place.goes_on_with(20, 30)
 
 
-def test_a_topic_created_anew_stops_the_worker_until_the_gap_is_accepted(place):
+def test_a_topic_created_again_stops_the_worker_until_the_gap_is_accepted(place):
     place.send(0, 10)
     worker = place.worker()
     wait_for(lambda: place.version == 10, "version 10", 60, worker)

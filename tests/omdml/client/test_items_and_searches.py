@@ -52,7 +52,7 @@ def test_changes_of_any_number_go_in_batches_and_are_counted_together(client):
     assert client.change_items([]).put == 0
 
 
-def test_a_change_that_cannot_be_made_is_told_of_with_its_number(client):
+def test_a_change_that_cannot_be_made_is_reported_with_its_number(client):
     with pytest.raises(BadRequest, match="2"):
         client.change_items([{"id": "a", "features": raw_item(RNG)}, {"id": "b", "features": {"color": [1.0]}}])
     with pytest.raises(NotFound, match="'a'"):

@@ -162,7 +162,7 @@ def test_a_task_is_refused_because_there_is_one_sense_of_similar():
     assert caught.value.reason in REASONS
 
 
-def test_merged_learners_of_pairs_know_what_both_were_told():
+def test_merged_learners_of_pairs_know_what_both_learned():
     features, rows, _, _ = world(10, events=400)
     pairs, similar = called(rows)
     first, second, both = (learner(features, dtype="float64") for _ in range(3))

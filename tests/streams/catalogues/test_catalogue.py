@@ -227,7 +227,9 @@ def test_a_missing_catalogue_says_how_to_make_one(tmp_path: Path) -> None:
         (lambda path: (path / "ids.txt").unlink(), r"ids\.txt: No such file"),
     ],
 )
-def test_damage_is_told_when_opening(shop: MappedCatalogue, damage: Callable[[Path], object], expected: str) -> None:
+def test_damage_is_reported_when_opening(
+    shop: MappedCatalogue, damage: Callable[[Path], object], expected: str
+) -> None:
     damage(shop.path)
 
     with pytest.raises(CatalogueError, match=expected):

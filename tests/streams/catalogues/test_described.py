@@ -204,7 +204,7 @@ def test_atlases_show_each_item_in_the_cell_of_its_row(tmp_path, monkeypatch):
     assert index.cell(40) is None
 
 
-def test_sources_that_do_not_go_together_are_told(tmp_path):
+def test_sources_that_do_not_go_together_are_refused(tmp_path):
     table, sources = write_shop(tmp_path)
     for wanted, inputs, message in (
         (Sources(None, ["title"]), [table], "--text title: 0 tables have this column"),

@@ -92,7 +92,7 @@ def test_items_that_do_not_fit_are_not_added(tmp_path: Path, raw: Vectors, ids: 
     MappedCatalogue(tmp_path / "c").verify()
 
 
-def test_a_full_disk_is_told_before_a_vector_is_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_a_vector_is_written(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # No file may become larger, as if the disk ended there.
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))

@@ -119,7 +119,7 @@ def test_what_is_added_does_not_clash_with_what_is_there(tmp_path: Path, ids: An
     assert _elements(MappedCatalogue(tmp_path / "photos")) == {"p-1": [1, 0], "größe": [2]}
 
 
-def test_damaged_sets_are_told_when_opening(tmp_path: Path) -> None:
+def test_damaged_sets_are_reported_when_opening(tmp_path: Path) -> None:
     path = _photos(tmp_path).path / "sets.jsonl"
     path.write_bytes(path.read_bytes().replace(b"f-3", b"f-4"))
     with pytest.raises(CatalogueError, match=r"sets\.jsonl: another sha256"):

@@ -65,7 +65,7 @@ def test_sent_pictures_are_bounded_in_bytes_and_pixels():
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30, 200, 1000])
-def test_a_damaged_picture_is_told_and_nothing_else_is_raised(cut):
+def test_a_damaged_picture_is_refused_and_nothing_else_is_raised(cut):
     data = drawn()[0][1]
     with pytest.raises(PictureError, match="damaged"):
         open_picture(data[:cut])
@@ -77,7 +77,7 @@ def test_no_other_decoder_is_used():
             open_picture(file_of(Image.new("RGB", (16, 16)), kind))
 
 
-def test_pipes_devices_and_huge_files_are_told(tmp_path):
+def test_pipes_devices_and_huge_files_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "device.png").symlink_to("/dev/zero")
     with (tmp_path / "huge.png").open("wb") as file:

@@ -317,7 +317,7 @@ def test_a_segment_missing_between_others_is_a_gap(folder: Path, follow: Follow)
         follow().poll(1, 0)
 
 
-def test_a_commit_made_in_a_log_that_was_since_made_anew_is_a_gap(folder: Path, follow: Follow) -> None:
+def test_a_commit_made_in_a_log_that_was_since_made_again_is_a_gap(folder: Path, follow: Follow) -> None:
     committed_after_two_of_three(folder, follow)
     (folder / "log.id").unlink()
     with pytest.raises(GapError, match="made again"):

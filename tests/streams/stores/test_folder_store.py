@@ -158,7 +158,7 @@ def test_where_the_newest_checkpoint_was_removed_the_one_before_it_is_used(store
     assert store.claim("shop")[1:] == (checkpoint(saves - 1), True)
 
 
-def test_a_model_without_checkpoints_begins_anew_only_if_deleted(
+def test_a_model_without_checkpoints_begins_again_only_if_deleted(
     store: DirectoryStore,
 ) -> None:
     store.save(checkpoint(1), store.claim("shop").epoch)

@@ -29,7 +29,7 @@ def test_items_are_put_from_a_file_and_from_standard_input(tmp_path):
     assert MappedCatalogue(tmp_path / "c").attributes["new-7"] == {"price": 7}
 
 
-def test_items_are_deleted_and_those_that_are_not_there_are_told(tmp_path):
+def test_items_are_deleted_and_those_that_are_not_there_are_reported(tmp_path):
     plain_catalogue(tmp_path / "c")
     result = run("delete", tmp_path / "c", "i1", "nobody", "--from", "-", input="i2\ni3\n")
     assert "3 deleted, 117 items" in result.output

@@ -26,7 +26,7 @@ from tests.support.worlds import catalogue, run_until_idle
         (["topics", "rewind", "--to", "²"], "neither 'beginning' nor an offset"),
     ],
 )
-def test_a_name_or_a_number_that_is_none_is_told_as_such(tmp_path, command, says):
+def test_a_name_or_a_number_that_is_none_is_reported_as_such(tmp_path, command, says):
     file = tmp_path / "omdml.toml"
     file.write_text(f'[log]\nkind = "file"\npath = "{tmp_path}/log"\n[store]\nurl = "dir:{tmp_path}/state"\n')
     DirectoryStore(tmp_path / "state").make()

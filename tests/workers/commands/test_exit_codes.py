@@ -75,7 +75,7 @@ def test_lines_of_the_log_have_the_form_and_the_level_of_the_configuration(form,
         assert "event=drift" in line
 
 
-def test_a_level_that_is_none_is_refused():
+def test_an_unknown_level_is_refused():
     with pytest.raises(errors.ConfigurationError, match="logging"):
         load(None, {"OMDML_LOGGING__LEVEL": "loud"})
 

@@ -106,7 +106,7 @@ def test_what_cannot_be_answered_is_said_in_a_sentence(omdml, words, code, expec
     assert "Traceback" not in " ".join(lines)
 
 
-def test_a_node_that_is_away_is_told_of():
+def test_a_node_that_is_away_is_reported():
     ran = CliRunner().invoke(main, ["search", "i5", "--node", f"http://127.0.0.1:{free_port()}"])
     assert ran.exit_code == 1
     assert "is it up?" in ran.output

@@ -126,7 +126,7 @@ def test_what_cannot_be_used_is_refused_with_its_place(table, message):
     assert message in str(caught.value)
 
 
-def test_a_file_that_is_missing_or_no_toml_is_said(tmp_path):
+def test_a_file_that_is_missing_or_no_toml_is_reported(tmp_path):
     with pytest.raises(ConfigurationError, match=r"nowhere.toml: cannot be read"):
         load(tmp_path / "nowhere.toml", {})
     (tmp_path / "bad.toml").write_text("[log\n")

@@ -44,7 +44,7 @@ def test_what_only_a_developer_asks_for_is_not_written(said):
     assert said() == []
 
 
-def test_a_partition_that_was_handed_over_is_told_with_its_mark(tmp_path):
+def test_a_partition_that_was_handed_over_is_reported_with_its_mark(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
     world.send(*events(20))

@@ -147,7 +147,7 @@ def test_a_client_outlives_a_connection_that_the_server_closed(shop):
     client.close()
 
 
-def test_a_refusal_is_told_in_the_nodes_words(shop):
+def test_a_refusal_is_reported_in_the_nodes_words(shop):
     with shop.serving() as node, listening(node) as server:
         client = NodeClient(server.url)
         with pytest.raises(ClientError, match=r"refuses: .*i999") as refusal:

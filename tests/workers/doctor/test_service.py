@@ -132,7 +132,7 @@ def test_letters_that_were_sent_again_are_none(shop):
     assert problem(shop, "letters", Level.OK) == "none that is open"
 
 
-def test_a_letter_that_nobody_can_mend_is_dismissed_and_counted_no_longer(shop):
+def test_a_letter_that_nobody_can_mend_is_dismissed_and_no_longer_counted(shop):
     shop.tell(b"{broken", UNKNOWN)
     shop.learn()
     printed = CliRunner().invoke(main, ["letters", "dismiss", "-c", str(shop.file)])
@@ -158,7 +158,7 @@ def test_letters_of_a_log_in_files_are_listed_in_the_order_of_their_events(shop)
     assert positions == sorted(positions)
 
 
-def test_letters_older_than_a_week_are_told_and_are_no_warning(shop):
+def test_letters_older_than_a_week_are_reported_and_are_no_warning(shop):
     shop.tell(UNKNOWN)
     shop.learn()
     book = read_book(newest_records(shop.folder / "letters", 1 << 20).records)
@@ -168,7 +168,7 @@ def test_letters_older_than_a_week_are_told_and_are_no_warning(shop):
     )
 
 
-def test_of_many_letters_only_the_newest_are_read_and_that_is_said(tmp_path):
+def test_of_many_letters_only_the_newest_are_read_and_that_is_reported(tmp_path):
     sink = FileSink(tmp_path / "letters", segment_bytes=4000, fsync=False)
     for number in range(200):
         sink.send(b"%0100d" % number)

@@ -27,7 +27,7 @@ def said(entries: list[dict]) -> list[dict]:
     return [entry for entry in entries if entry["event"] == "dead_letters"]
 
 
-def test_letters_are_told_at_once_then_a_minute_later_by_reason():
+def test_letters_are_reported_at_once_then_a_minute_later_by_reason():
 
     log = RefusalLog(iter([0.0, EVERY_S - 1, EVERY_S]).__next__)
     with structlog.testing.capture_logs() as entries:

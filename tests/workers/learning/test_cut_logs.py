@@ -265,7 +265,7 @@ def test_a_truncated_log_stops_the_worker_until_the_gap_is_accepted(tmp_path):
     assert world.store.load("shop")[1].version == 55
 
 
-def test_a_log_made_anew_is_refused_until_that_is_accepted(tmp_path):
+def test_a_log_made_again_is_refused_until_that_is_accepted(tmp_path):
     world, log = World(tmp_path), tmp_path / "log"
     write(log, *events(50))
     worker = on_files(world, log)

@@ -61,7 +61,7 @@ def test_events_that_say_they_happened_after_they_were_logged_are_counted(tmp_pa
 
 
 @pytest.mark.parametrize("taken", [20, 0])
-def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch, taken):
+def test_the_lag_is_reported_while_the_store_is_away(tmp_path, monkeypatch, taken):
     world = World(tmp_path)
     worker = world.worker()
     world.send(*events(taken))
@@ -85,7 +85,7 @@ def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch, taken):
 
 
 @pytest.mark.parametrize("expelled", [False, True])
-def test_the_lag_of_a_partition_is_told_by_its_owner_alone(tmp_path, expelled):
+def test_the_lag_of_a_partition_is_reported_by_its_owner_alone(tmp_path, expelled):
     world = World(tmp_path, partitions=2)
     first = world.worker()
     run_until_idle(first)

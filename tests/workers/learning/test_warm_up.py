@@ -13,7 +13,7 @@ from tests.support.processes import Process
 from tests.support.worlds import catalogue, events
 
 
-def test_the_first_compilation_is_told_and_no_later_one():
+def test_the_first_compilation_is_reported_and_no_later_one():
     compiled, others = [], []
     announce_compiling(lambda: others.append("compiling"))
     announce_compiling(lambda: compiled.append("compiling"))
@@ -27,7 +27,7 @@ def test_the_first_compilation_is_told_and_no_later_one():
     assert compiled == others == ["compiling"]
 
 
-def test_kernels_that_come_from_the_cache_are_not_told_of():
+def test_kernels_that_come_from_the_cache_are_not_reported():
     warm_up([("lomdml", "float32")])
     compiled = []
     announce_compiling(lambda: compiled.append("compiling"))

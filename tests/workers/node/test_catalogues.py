@@ -48,7 +48,7 @@ def test_a_snapshot_of_another_generation_is_refused_once_and_says_to_restart(sh
     assert "restart the node" in line["error"]
 
 
-def test_what_keeps_a_live_view_from_taking_items_in_is_told_once(shop):
+def test_what_keeps_a_live_view_from_taking_items_in_is_reported_once(shop):
     with structlog.testing.capture_logs() as logs, shop.serving() as node:
         node._follower.close()
         shop.catalogue = replaced(shop)

@@ -121,7 +121,7 @@ def test_reranking_everything_is_the_exact_search(node, by):
     assert node.search(by=by, rerank=SETS, **asked).items == exact.items
 
 
-def test_reranking_orders_the_best_anew_and_leaves_the_others_out(album, node):
+def test_reranking_orders_the_best_again_and_leaves_the_others_out(album, node):
     top, _ = ranked(album.by_sum([3, 77]), 12)
     exact = album.by_elements([3, 77])
     expected = sorted(top, key=lambda one: (-exact[int(one[1:])], int(one[1:])))[:5]

@@ -96,7 +96,7 @@ def test_a_restarted_worker_goes_on_counting(world):
 @pytest.mark.parametrize(
     ("learned", "text"), [(38, "1 of 39 events at offsets 0 to 40 are neither"), (40, "1 more events were learned")]
 )
-def test_a_count_that_is_off_by_one_is_said_with_offsets(world, learned, text):
+def test_a_count_that_is_off_by_one_is_reported_with_offsets(world, learned, text):
     tampered(world, learned=learned)
     wrong = audited(world)[1].wrong
     assert text in wrong["shop"]

@@ -214,7 +214,7 @@ def test_readers_of_the_manifest_before_still_find_its_parts(shop, tmp_path):
     assert len(list((tmp_path / "out").glob("part-*"))) <= 3
 
 
-def test_a_damaged_part_is_told_and_never_gone_on_with(shop, tmp_path):
+def test_a_damaged_part_is_reported_and_never_gone_on_with(shop, tmp_path):
     exporter(shop, tmp_path / "out").step()
     path = tmp_path / "out/part-000001/embeddings.npy"
     data = bytearray(path.read_bytes())

@@ -52,7 +52,7 @@ def test_a_running_worker_that_waits_for_its_first_event_goes_on_from_there(shop
     assert shop.store.claim("shop").checkpoint.state == model.learner.to_bytes()
 
 
-def test_a_model_that_exists_is_not_begun_anew_unless_it_may_be_deleted(shop):
+def test_a_model_that_exists_is_not_begun_again_unless_it_may_be_deleted(shop):
     shop.tell(*events(60))
     before = shop.worked()
     refused = shop.omdml("--publish")

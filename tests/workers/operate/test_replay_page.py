@@ -101,7 +101,7 @@ def test_an_empty_log_has_a_page_too(tmp_path):
     assert "<svg" not in path.read_text()
 
 
-def test_a_page_that_cannot_be_written_is_told_in_a_sentence(guarded, tmp_path):
+def test_a_page_that_cannot_be_written_is_reported_in_a_sentence(guarded, tmp_path):
     refused = guarded.omdml("--html", str(tmp_path / "nowhere/report.html"))
     assert refused.exit_code == 2
     assert "name a file that can be written" in " ".join(refused.output.split())

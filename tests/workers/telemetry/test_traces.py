@@ -107,7 +107,7 @@ def test_opentelemetry_is_not_imported_unless_spans_are_asked_for():
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
-def test_spans_without_the_extra_are_told_of_and_the_process_goes_on():
+def test_spans_without_the_extra_are_reported_and_the_process_goes_on():
     code = (
         "import sys; sys.modules['opentelemetry'] = None; from omdml.workers.configuration import process;"
         "process.configure_log(); from omdml.workers.telemetry import traces; traces.start('omdml-node')"

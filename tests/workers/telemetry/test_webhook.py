@@ -66,7 +66,7 @@ def hooked(url, timeout_s=5.0):
         yield lambda outcome: registry.get_sample_value("omdml_worker_webhook_requests_total", {"outcome": outcome})
 
 
-def test_each_kind_is_told_and_nothing_else(receiver):
+def test_each_kind_is_reported_and_nothing_else(receiver):
     with hooked(receiver.url) as count:
         log.warning("snapshot_withheld", model="shop", version=7, reason="worse")
         log.warning("drift", model="shop", reason="more mistakes")

@@ -97,7 +97,7 @@ def test_the_publication_of_a_reset_is_the_first_after_it(shop):
     assert since_reset([]) == []
 
 
-def test_over_http_the_reason_is_told_and_nothing_moves(tmp_path):
+def test_over_http_the_reason_is_reported_and_nothing_moves(tmp_path):
     shop = Shop(tmp_path)
     with shop.serving() as node, listening(node, TOKEN) as server:
         headers = {"authorization": f"Bearer {TOKEN}"}
@@ -113,7 +113,7 @@ def test_over_http_the_reason_is_told_and_nothing_moves(tmp_path):
     assert not shop.store.current("shop").pinned
 
 
-def test_on_the_command_line_the_reason_is_told_and_nothing_moves(tmp_path, monkeypatch):
+def test_on_the_command_line_the_reason_is_reported_and_nothing_moves(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shop = Shop(tmp_path, store=DirectoryStore("state"))
     learned(shop, 2, generation="the-old-one")

@@ -150,7 +150,7 @@ def test_a_line_that_was_not_finished_is_nothing_and_is_written_over(tmp_path, s
     assert MappedCatalogue(tmp_path / "c").shown.position == 2
 
 
-def test_a_damaged_record_is_told_with_its_place(tmp_path, shop):
+def test_a_damaged_record_is_reported_with_its_place(tmp_path, shop):
     change(shop, Change(id="i5", delete=True))
     change(shop, Change(id="i6", delete=True))
     path = tmp_path / "c" / CHANGES

@@ -78,7 +78,7 @@ def test_an_unsafe_server_is_a_warning_that_says_what_to_do(setting, expected):
         assert words in text
 
 
-def test_a_topic_is_told_of_by_what_it_is_for():
+def test_a_topic_is_reported_by_what_it_is_for():
     unclean = TOPIC._replace(unclean_election=True, retention_s=DAY_S)
     lost, deleted = unsafe_topic("feedback.letters", unclean, LETTERS)
     assert "with the events that they hold" in lost
@@ -102,7 +102,7 @@ def test_routers_that_kafka_remembers_for_as_long_as_their_topic_are_safe():
     assert list(forgotten_routers("clicks", TOPIC, None)) == []
 
 
-def test_what_a_safe_server_may_still_lose_is_said():
+def test_what_a_safe_server_may_still_lose_is_reported():
     assert "the last second is lost" in safe_server(SERVER)
     assert "before it is acknowledged" in safe_server(SERVER._replace(fsync="always"))
     assert "may not ask" in safe_server(SERVER._replace(fsync=None))

@@ -37,7 +37,7 @@ def test_a_sound_installation_is_well_in_every_respect(findings):
     assert [finding.check for finding in findings().values() if not finding.well] == []
 
 
-def test_a_store_that_nobody_has_made_yet_is_told_of_and_not_made(findings, tmp_path):
+def test_a_store_that_nobody_has_made_yet_is_reported_and_not_made(findings, tmp_path):
     assert findings()["store"] == ("store", Level.OK, f"dir:{tmp_path}/state is made by the first worker")
     assert not (tmp_path / "state").exists()
 

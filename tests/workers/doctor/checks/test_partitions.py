@@ -59,7 +59,7 @@ def test_without_any_worker_what_waits_is_an_error():
     assert "start one; 10 events wait there" in text
 
 
-def test_added_partitions_are_told_with_what_waits_there():
+def test_added_partitions_are_reported_with_what_waits_there():
     placement = Placement.first("murmur2", 2)
     ((level, text),) = found(placement, [10, 10, 0, 0], {"a": [0, 1]})
     assert level is Level.WARNING
@@ -83,7 +83,7 @@ def test_another_partitioner_than_the_stores_is_an_error():
     assert "omdml topics rewind" in text
 
 
-def test_what_waits_for_a_minute_although_a_worker_owns_it_is_told():
+def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
     placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
     ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 600})
     assert level is Level.WARNING

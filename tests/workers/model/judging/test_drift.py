@@ -49,7 +49,7 @@ def told(rise, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_rise_of_two_points_is_not_told_and_one_of_ten_is_once(seed):
+def test_a_rise_of_two_points_is_not_reported_and_one_of_ten_is_once(seed):
     assert told(0.02, seed) == []
     (line,) = told(0.1, seed)
     before, after = map(float, re.findall(r"([\d.]+)%", line))

@@ -294,7 +294,7 @@ def test_where_the_live_snapshot_is_damaged_the_next_one_goes_live(tmp_path, cap
     assert world.store.load("shop")[1].version == learned(world)
 
 
-def test_another_secret_is_told_in_the_history_and_learning_goes_on(tmp_path):
+def test_another_secret_is_reported_in_the_history_and_learning_goes_on(tmp_path):
     world = guarded(tmp_path)
     worker = world.worker()
     world.send(*events(100))

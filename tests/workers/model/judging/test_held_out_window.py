@@ -250,7 +250,7 @@ def test_of_a_mixed_window_so_many_of_what_judges_stay_and_what_came_later(items
     assert window.kept == before
 
 
-def test_the_sets_of_a_judgement_come_back_as_they_were_said():
+def test_the_sets_of_a_judgement_come_back_as_they_were_sent():
     results = judgement(judged([3], [1, 2], [4, 5, 6]))
     assert results.query.tolist() == [3]
     assert [entry.tolist() for entry in results.relevant] == [[1, 2]]

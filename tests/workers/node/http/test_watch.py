@@ -87,7 +87,7 @@ def test_a_kept_version_whose_bytes_are_damaged_is_refused(shop, node, client):
     assert "damaged" in refused(client.get("/search?id=i5&version=0"), 500, "corrupt")
 
 
-def test_history_steps_and_a_look_into_a_version_are_told(shop, node, client):
+def test_history_steps_and_a_look_into_a_version_are_reported(shop, node, client):
     learn(shop, node)
     lines = client.get("/models/shop/history").raise_for_status().json()["lines"]
     assert [line["version"] for line in lines] == [0, 20]
@@ -103,7 +103,7 @@ def test_history_steps_and_a_look_into_a_version_are_told(shop, node, client):
         assert "did you mean" in refused(client.get(f"/models/shpo/{path}"), 404, "unknown_model")
 
 
-def test_what_is_live_is_told_first_and_what_goes_live_at_once(shop, node):
+def test_what_is_live_is_reported_first_and_what_goes_live_at_once(shop, node):
     with listening(node) as server, streaming(server, model="shop") as lines:
         assert next_step(lines)["version"] == 0
         learn(shop, node)
