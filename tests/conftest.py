@@ -55,6 +55,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _log_as_in_a_new_process():
-    """A command run within a test says where the log goes: only until the test ends."""
+    """Restore the configuration of the log after each test, because commands that run inside a test change it."""
     yield
     structlog.reset_defaults()

@@ -268,7 +268,7 @@ def compared(small: Means, large: Means) -> list[Claim]:
 
 
 def explained(small: Means) -> list[Claim]:
-    """Why LMNN is ahead where it is."""
+    """Why LMNN is ahead on some data sets."""
     ours, again, full, cut = (small[one] for one in ("LOMDML", AGAIN, "OMDML", CUT))
     joint, apart, push = (small[one] for one in ("LMNN-C", "LMNN-U", f"{PUSH}-C"))
     ahead = sum(cut[name] > full[name] for name in DATA)

@@ -75,7 +75,7 @@ def in_turn(case: Case, counts: Mapping[str, int]) -> Feedback:
 
 
 def compared(case: Case, counts: Mapping[str, int]) -> Result:
-    """Every method's measures on test: at its best eta and length, by gamma where it has one."""
+    """Every method's measures on test: at its best eta and length, by gamma if it has one."""
     feedback, result = in_turn(case, counts), {}
     for name, learner in LEARNERS.items():
         started = learner({name: x.shape[1] for name, x in case.features.items()}, tasks=TASKS, seed=case.seed)

@@ -39,9 +39,9 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
             sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
             max(sound).write_bytes(b"?")
             return
-        shop = store._models["shop"].checkpoints
-        place = 0 if len(shop[0][1]) > 1 else 1
-        shop[place] = (shop[place][0], b"?")
+        checkpoints = store._models["shop"].checkpoints
+        place = 0 if len(checkpoints[0][1]) > 1 else 1
+        checkpoints[place] = (checkpoints[place][0], b"?")
 
     return damage
 
@@ -50,8 +50,8 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
 def copy(store: MemoryStore | DirectoryStore, tmp_path: Path) -> Copy:
     def copy() -> Callable[[], None]:
         if isinstance(store, MemoryStore):
-            shop = store._models["shop"].checkpoints
-            return lambda: setattr(store._models["shop"], "checkpoints", shop)
+            checkpoints = store._models["shop"].checkpoints
+            return lambda: setattr(store._models["shop"], "checkpoints", checkpoints)
         folder, aside = store.path / "models" / "shop", tmp_path / "copy"
         shutil.copytree(folder, aside)
 

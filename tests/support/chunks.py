@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def in_chunks(model, rows, features, sizes):
-    """Learn in calls of these many events; learn_one where the size is 0."""
+    """Learn in calls of these many events; a size of 0 means learn_one."""
     first = 0
     while first < len(rows):
         size = next(sizes)

@@ -1,7 +1,7 @@
 """Processes that begin with everything imported: for tests that need many short ones, each of its own.
 
 The standard library's fork server imports the modules once for all tests of a run. What it forks then starts within
-milliseconds, where a new interpreter takes two to three seconds of processor time.
+milliseconds. A new interpreter takes two to three seconds of processor time.
 """
 
 from __future__ import annotations

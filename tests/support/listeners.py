@@ -6,7 +6,7 @@ from omdml.streams.protocols.log import Partition
 
 
 class Recorder:
-    """Starts where the group had committed, or where ``start`` says."""
+    """Starts at the group's committed position, or at ``start``."""
 
     def __init__(self, start: int | None = None) -> None:
         self.start = start

@@ -15,8 +15,10 @@ from tests.support.processes import ROOT, die_with_parent
 
 LIMIT_S = 300
 MARKER = "== command"
-# A request that is refused ends the session.
-STRICT_CURL = 'curl() { command curl --silent --show-error --fail-with-body "$@"; }'
+# A request that is refused ends the session. `-f` of a page would contradict `--fail-with-body`.
+STRICT_CURL = """curl() {
+    case "$1" in -sf) command curl "$@" ;; *) command curl --silent --show-error --fail-with-body "$@" ;; esac
+}"""
 READY = "until curl -sf localhost:8080/readyz; do sleep 0.1; done"
 
 

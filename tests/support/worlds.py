@@ -222,8 +222,8 @@ def damage(world, model):
 
 def damage_newest(world, model):
     """Cut the end off the newer checkpoint of a model."""
-    models = world.store._models[model].checkpoints
-    models[0] = (models[0][0], models[0][1][:-9])
+    checkpoints = world.store._models[model].checkpoints
+    checkpoints[0] = (checkpoints[0][0], checkpoints[0][1][:-9])
 
 
 def unreadable(folder, *names):

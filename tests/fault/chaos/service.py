@@ -194,7 +194,7 @@ class Service:
         wait_for(lambda: self.serving.versions == versions, f"the node to serve {versions}", LIMIT_S, self.node)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Return when the condition holds; fail with the workers' last words where it does not, or one ended."""
+        """Return when the condition holds; fail with the workers' last lines if it does not, or if one ended."""
         try:
             wait_for(lambda: self._ended() or condition(), what, LIMIT_S)
             assert not self._ended(), f"{self._ended()} ended before {what}"

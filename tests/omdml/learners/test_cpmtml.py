@@ -42,7 +42,7 @@ def fresh(learner, features, **options):
 
 
 def learn(model, rows, features, columns, sizes):
-    """Learn in calls of these many pairs; learn_one where the size is 0, through bytes where it is below."""
+    """Learn in calls of these many pairs; a size of 0 means learn_one, a negative one a way through bytes."""
     start = 0
     while start < len(rows):
         size = next(sizes)

@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def in_chunks(model, rows, features, sizes):
-    """Learn in calls of these many events, and go through bytes where the size is 0."""
+    """Learn in calls of these many events; a size of 0 means a way through bytes."""
     start = 0
     while start < len(rows):
         size = next(sizes)

@@ -35,7 +35,7 @@ def learner(kind, features, **options):
 
 
 def in_chunks(model, rows, features, margins, sizes):
-    """Learn in calls of these many events; learn_one, and through bytes, where the size is 0."""
+    """Learn in calls of these many events; a size of 0 means learn_one, and a way through bytes."""
     start = 0
     while start < len(rows):
         size = next(sizes)

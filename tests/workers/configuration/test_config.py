@@ -25,8 +25,8 @@ def test_the_sample_file_is_valid_and_says_the_defaults():
     for section in ("log", "store", "worker", "node"):
         assert getattr(loaded, section) == getattr(default, section)
     shop = loaded.models["shop"]
-    signature = inspect.signature(LEARNERS[DEFAULT_LEARNER]).parameters
-    assert shop.parameters == {name: signature[name].default for name in signature if name != "dims"}
+    parameters = inspect.signature(LEARNERS[DEFAULT_LEARNER]).parameters
+    assert shop.parameters == {name: parameters[name].default for name in parameters if name != "dims"}
     assert (shop.learner, shop.coordinates) == (DEFAULT_LEARNER, default.models["shop"].coordinates)
 
 

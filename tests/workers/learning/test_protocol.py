@@ -120,7 +120,7 @@ def test_the_last_save_of_a_replaced_owner_is_kept_and_stops_nobody(tmp_path, mo
     second = paced(world.worker(), save=NEVER)
     second.step()
     second.stop()
-    second.run()  # raises where it would not save
+    second.run()  # raises if it did not save
     assert mark(world) == 30
     assert world.store.claim("shop").checkpoint.version == 30
 

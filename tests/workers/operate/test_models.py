@@ -38,8 +38,8 @@ def live(world):
 
 
 def test_a_model_whose_checkpoints_are_all_damaged_can_be_reset(world):
-    shop = world.store._models["shop"].checkpoints
-    shop[:] = [(saved, b"?") for saved, _ in shop]
+    checkpoints = world.store._models["shop"].checkpoints
+    checkpoints[:] = [(saved, b"?") for saved, _ in checkpoints]
     assert reset(world) is None
     assert live(world) == 0
     send(world, 10, seed=3)

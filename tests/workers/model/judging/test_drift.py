@@ -1,4 +1,4 @@
-"""The alarm where a model's mistakes become more frequent."""
+"""An alarm is raised if a model's mistakes become more frequent."""
 
 from __future__ import annotations
 
