@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.processes import ROOT, die_with_parent
 
-LIMIT_S = 300
+LIMIT_S = 900
 MARKER = "== command"
 # A request that is refused ends the session. `-f` of a page would contradict `--fail-with-body`.
 STRICT_CURL = """curl() {
