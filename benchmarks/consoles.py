@@ -65,7 +65,7 @@ def main(console: Console) -> None:
 
 
 def latencies(stage: Stage, console: Console) -> None:
-    """Searches one after the other, with consoles and without in turn, while comparisons come."""
+    """Time searches one after the other, in turn with consoles and without, while comparisons come in."""
     stop = threading.Event()
     teacher = threading.Thread(target=teach, args=(stage, stop))
     teacher.start()
@@ -86,7 +86,7 @@ def latencies(stage: Stage, console: Console) -> None:
 
 
 def teach(stage: Stage, stop: threading.Event) -> None:
-    """Send comparisons of digits that look for their like."""
+    """Send comparisons of random digits."""
     draw, client = np.random.default_rng(0), NodeClient(stage.node, token=stage.token)
     while not stop.wait(1 / RATE):
         query, near, far = (f"digit-{row:04d}" for row in draw.choice(1797, 3, replace=False))
@@ -107,7 +107,7 @@ def searches(url: str) -> list[float]:
 
 @contextmanager
 def consoles(url: str, count: int) -> Iterator[None]:
-    """So many streams of events, each of which asks for a page of results as a console does: once a second at most."""
+    """Open so many streams of events. Each asks for a page of results as a console does, once a second at most."""
     context = get_context("spawn")
     stop, ready = context.Event(), context.Event()
     process = context.Process(target=look, args=(url, count, stop, ready), daemon=True)
@@ -142,7 +142,7 @@ def look(url: str, count: int, stop: Event, ready: Event) -> None:
 
 
 def marks(stage: Stage, console: Console) -> None:
-    """Marks of a visitor in a real browser, from the press on Send to the new order on the page."""
+    """Time a visitor's marks in a real browser, from the press on Send to the new order on the page."""
     with chromium() as browser:
         page = Visit(browser.new_context(viewport={"width": 1280, "height": 800}), stage.console).page
         said, took = page.get_by_role("status"), []
@@ -162,7 +162,7 @@ def marks(stage: Stage, console: Console) -> None:
 
 
 def many_items(folder: Path, console: Console) -> None:
-    """A catalogue of 100,000 items in a real browser: until it can be used, scrolled through, and searched."""
+    """Time a catalogue of 100,000 items in a real browser: until it can be used, scrolled and searched."""
 
     def items(path: Path) -> object:
         draw = np.random.default_rng(0)

@@ -30,7 +30,7 @@ def one_pair_loop(rows: Array, similar: Array, tasks: Array, x: Array, L: list[A
 
 
 def measure(name: str, shape: tuple[int, int, int, int], share: float, table: Table) -> None:
-    """Add the row of one shape; about this share of the pairs updates."""
+    """Add the row of one shape. About this share of the pairs changes the state."""
     d, r, count, few = shape
     draw = np.random.default_rng(0)
     x = draw.standard_normal((ITEMS, d), dtype=np.float32) / np.float32(np.sqrt(2 * d))

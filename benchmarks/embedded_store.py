@@ -40,7 +40,7 @@ def main(console: Console) -> None:
 
 
 def one_model(url: str) -> dict[str, float]:
-    """Medians, of a large model whose versions another process follows."""
+    """Median times of a large model whose versions another process follows."""
     store, draw, context = open_store(url), np.random.default_rng(0), multiprocessing.get_context("spawn")
     epoch, ready, arrivals = store.claim("shop").epoch, context.Event(), context.Queue()
     follower = context.Process(target=follow, args=(url, ready, arrivals))
@@ -64,7 +64,7 @@ def one_model(url: str) -> dict[str, float]:
 
 
 def follow(url: str, ready: Any, arrivals: Any) -> None:
-    """Another process: load what goes live, and tell when it was there."""
+    """Run as another process: load what goes live, and report when it was loaded."""
     store, version = open_store(url), 0
     watch = store.watch(["shop"])
     ready.set()
@@ -75,7 +75,7 @@ def follow(url: str, ready: Any, arrivals: Any) -> None:
 
 
 def many_models(store: Store) -> dict[str, float]:
-    """The whole time of each thing that happens to thousands of models, in the portions of a worker."""
+    """The total time of each operation on thousands of models, in portions as a worker makes them."""
     names, draw = [f"user-{number}" for number in range(MODELS)], np.random.default_rng(1)
     epochs: dict[str, str] = {}
 

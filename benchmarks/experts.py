@@ -60,7 +60,7 @@ OURS, BEST = "ours: joint, plain fading", "best single expert, known afterwards"
 
 
 def curves(case: Case, wrong: float) -> dict[str, list[float]]:
-    """MAP after so many triplets, by weighing."""
+    """The mAP after each number of triplets, by kind of weighing."""
     features, rows = case.items["features"], triplets(case, COUNTS[-1], wrong)
     parts = [features, *({name: x} for name, x in features.items())]
     models = [begun("DCA", part, case, **({"rank": RANK} if place else {})) for place, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""How long learning stands still when a worker ends: handed over, killed, killed and restarted by its supervisor."""
+"""How long nothing is learned when a worker ends: handed over, killed, or killed and restarted by its supervisor."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Fleet:
             self.sent += 1
 
     def worker(self, member: str) -> subprocess.Popen[bytes]:
-        """A worker that is a static member of the group."""
+        """Start a worker that is a static member of the group."""
         return processes.start(self.folder, "worker", name=member, environment={"OMDML_LOG__MEMBER": member})
 
     def version(self) -> int:
@@ -72,7 +72,7 @@ class Fleet:
         return pointer.version if pointer else 0
 
     def moves(self) -> None:
-        """Return when another version goes live."""
+        """Wait until another version goes live."""
         before, deadline = self.version(), time.monotonic() + 120
         while self.version() <= before:
             if time.monotonic() > deadline:
@@ -137,7 +137,7 @@ def claimed_at(log: Path) -> str:
 
 
 def restarted(fleet: Fleet, number: int) -> float:
-    """SIGKILL, and the same member is started again at once."""
+    """Kill a worker with SIGKILL, and start the same member again at once."""
     first, again = fleet.worker(f"only-{number}"), []
     fleet.moves()
     # The worker is to learn what comes then, not a backlog.

@@ -18,7 +18,7 @@ ROUNDS = 120
 
 
 class Ids:
-    """What attributes need of a catalogue."""
+    """The part of a catalogue that attributes need."""
 
     def __init__(self, ids: list[str]) -> None:
         self.ids = ids

@@ -35,7 +35,7 @@ SECRET = b"7" * 32
 
 
 def main(console: Console) -> None:
-    """Print events a second of processor time, of both, for each number of coordinates."""
+    """Print how many events per second of processor time both learn, for each number of coordinates."""
     one_thread()
     table = Table("coordinates", "events", "replay", "bootstrap", "ratio", title="events a second of processor time")
     for dim in DIMS:

@@ -114,7 +114,7 @@ def cases(dim: int) -> dict[str, Case]:
 
 
 def set_loop(dim: int, rank: int) -> Loop:
-    """SetNet's loop, from its own start."""
+    """The one-event loop of SetNet, from its own start."""
     sets = LEARNERS["setnet"](dims={"x": dim}, rank=rank)
     sets.start({"x": items(dim)})
     network = {name: array for name, array in sets.matrices.items() if name != "scale"}
@@ -122,13 +122,13 @@ def set_loop(dim: int, rank: int) -> Loop:
 
 
 def signs(rows: Array, tasks: int) -> tuple[Array, Array]:
-    """What :func:`pairs` says, as the twins take it."""
+    """The similarities of :func:`pairs`, as the twins take them."""
     row = np.arange(len(rows))
     return np.where(row % 3 == 0, 1, -1), row % tasks
 
 
 def loop_seconds(loop: Loop, rows: Array, x: Array) -> float:
-    """Seconds an event of the loop, over about a second's worth of them."""
+    """Seconds per event of the loop, measured over about a second."""
     count = 20
     while True:
         begin = time.perf_counter()
@@ -140,7 +140,7 @@ def loop_seconds(loop: Loop, rows: Array, x: Array) -> float:
 
 
 def measure(name: str, case: Case, x: Array) -> tuple[float, float, Any]:
-    """Microseconds an event of the loop and of the learner, and the learner afterwards."""
+    """Microseconds per event of the loop and of the learner, and the learner afterwards."""
     rows: Any = np.random.default_rng(3).integers(0, ITEMS, (case.events, case.width))
     if not case.width:
         rows = judgements(case.events, ITEMS)

@@ -68,7 +68,7 @@ SHAPES = {
 
 
 class Measured(NamedTuple):
-    """Requests a second, and milliseconds of an answer."""
+    """Requests per second, and milliseconds of an answer."""
 
     rate: float
     p50: float

@@ -95,7 +95,7 @@ def left_out(metric: Metric, case: Case, lacking: dict[str, Array]) -> float:
 
 
 def scores(name: str, seed: int) -> dict[str, dict[str, float]]:
-    """By method and way: mAP of the test queries, which lack blocks as all items do."""
+    """The mAP of the test queries, by method and way. The queries lack blocks as all items do."""
     case = prepared(name, seed)
     features, labels, _, _ = split(name, seed)
     lacking = holes(list(features), len(labels), seed)

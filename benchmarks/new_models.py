@@ -67,7 +67,7 @@ def measured(folder: Path, url: str) -> list[str]:
 
 
 def limited(folder: Path, url: str) -> list[str]:
-    """What a worker does with as many other names if it may begin only a few."""
+    """What a worker does with many names if it may begin only a few."""
     send(folder / "feedback", "other", MODELS)
     letters = folder / "letters"
     worker = started(folder, url, MODELS + LIMIT)
@@ -101,7 +101,7 @@ def listed(store: Store) -> int:
 
 
 def too_many(letters: Path) -> int:
-    """Letters with this reason so far."""
+    """How many letters say that there are too many models."""
     return sum(path.read_bytes().count(b'"reason":"too_many_models"') for path in letters.rglob("*") if path.is_file())
 
 

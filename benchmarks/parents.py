@@ -57,7 +57,7 @@ def clicks(labels: Array, count: int, seed: int, case: Case, wrong: float = 0.0)
 
 
 def fresh(case: Case) -> DCA:
-    """A learner that knows the catalogue."""
+    """A learner that has seen the catalogue."""
     learner = begun("DCA", case.items[MAPPED], case)
     assert isinstance(learner, DCA)
     return learner
@@ -75,7 +75,7 @@ def curve(learner: DCA, rows: Array, labels: Array, case: Case) -> Array:
 
 
 def parents(case: Case, alike: dict[str, Array]) -> dict[str, DCA]:
-    """One that learned from everybody, and one from the first of them."""
+    """A parent that learned from everybody, and one that learned from the first person."""
     streams = [clicks(labels, LEARNED, case.seed + 300 + i, case) for i, labels in enumerate(alike.values())]
     everybody = np.random.default_rng(case.seed).permutation(np.concatenate(streams))
     results = {}

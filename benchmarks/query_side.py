@@ -58,7 +58,7 @@ def again(first: Array, exact: Array, case: Case) -> Array:
 
 
 def minus_distances(queries: Array, items: Array) -> Array:
-    """Scores (queries, items), but for what is the same for all items."""
+    """Scores (queries, items), without terms that are the same for all items."""
     return 2 * queries @ items.T - (items**2).sum(axis=1)
 
 

@@ -20,7 +20,7 @@ def nearest() -> neighbors.KNNClassifier:
 
 
 def accuracy(model: Any) -> float:
-    """Share of samples that were told right before they were learned."""
+    """The share of samples that were classified rightly before they were learned."""
     right = metrics.Accuracy()
     for x, y in datasets.ImageSegments():
         right.update(y, model.predict_one(x))

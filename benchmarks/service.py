@@ -96,7 +96,7 @@ class Installation:
         )
 
     def produce(self, count: int, rate: float | None = None) -> None:
-        """Send so many events, as fast as it goes or at a rate."""
+        """Send so many events, as fast as possible or at a rate."""
         sink = KafkaSink(KafkaOptions(servers=self.servers), topic=self.topic)
         pool = [event.encode() for event in self.events(min(count, 200_000))]
         begin = time.monotonic()
@@ -181,7 +181,7 @@ def stages() -> dict[str, float]:
 
 
 def lag() -> float:
-    """Events the worker is behind, as of its last save."""
+    """How many events are not saved yet, by the worker's metrics."""
     return sum(
         float(line.split()[-1]) for line in metrics().splitlines() if line.startswith("omdml_worker_lag_offsets{")
     )

@@ -45,7 +45,7 @@ def one_event_loop(rows: Array, features: list[Array], gamma: float, W: list[Arr
 
 
 def best_of(prepare: Callable[[], Any], run: Callable[[Any], object], rounds: int = ROUNDS) -> list[float]:
-    """Seconds of several runs, each on something prepared anew; the shortest counts the machine's other work least."""
+    """Seconds of several runs, each on new data. The shortest is disturbed least by other work on the machine."""
     times = []
     for _ in range(rounds):
         prepared = prepare()
@@ -113,7 +113,7 @@ def measure(name: str, dims: list[int], rank: int, table: Table) -> None:
 
 
 def lone_event(learner: LOMDML, rows: Array, features: dict[str, Array]) -> float:
-    """Seconds an event costs that comes alone, a call each."""
+    """Seconds per event if each comes alone, in a call of its own."""
     learner.learn_many(rows[:8], features)
     return seconds_of(lambda: [learner.learn_one(row, features) for row in rows[:200]]) / 200
 

@@ -1,4 +1,4 @@
-"""What it costs to ask the command line for help, and to be told of a mistake in the configuration."""
+"""What it costs to ask the command line for help, or to get an error about the configuration."""
 
 from __future__ import annotations
 
