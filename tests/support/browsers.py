@@ -1,4 +1,4 @@
-"""A real browser, and what its pages must never do."""
+"""A real browser, and checks of what its pages must never do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Visit:
-    """One page of a visitor, and all that went wrong on it: errors, refused requests, and machines it asked."""
+    """A page of a visitor. It records errors, refused requests, and the machines that the page asked."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context, self.wrong, self.hosts = context, [], set()

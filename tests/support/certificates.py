@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, made with openssl in its temporary folder."""
+"""Makes a certificate authority for a test, with openssl, in the test's temporary folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same events, learned in calls of any size."""
+"""Learns the same events in calls of any size."""
 
 from __future__ import annotations
 

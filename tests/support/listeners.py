@@ -1,4 +1,4 @@
-"""A listener that remembers what a source told it."""
+"""A listener that records the calls of a source."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What may lie in the place of a file of ours: pipes, devices, links to themselves, folders, a terabyte of nothing."""
+"""Puts other things in the place of a file: pipes, devices, links to themselves, folders, a huge file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of tests: what they serve and count, and real ones that follow a :class:`tests.support.shops.Shop`."""
+"""Nodes for tests: what they serve and count, and real ones that follow a :class:`tests.support.shops.Shop`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serves(node, version, model="shop"):
 
 
 def assert_exact(shop, answer, item, k=10):
-    """The answer is the one of the version it names, by brute force."""
+    """Check an answer by brute force, under the version that it names."""
     ids, distances = shop.expected(answer.version, item, k)
     assert [item.id for item in answer.items] == ids
     assert np.allclose([item.distance for item in answer.items], distances, rtol=1e-4, atol=1e-6)

@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Which partition every model lives on, at any place of the log."""
+    """Which partition each model lives on, at any position of the log."""
 
     partitioner: str
     steps: Sequence[Step]
@@ -74,7 +74,7 @@ class Placement(NamedTuple):
         return cls(state["partitioner"], steps)
 
     def step(self, partition: int, offset: int) -> int:
-        """The number of the step that holds at a place; -1 if the place is not read yet."""
+        """The number of the step that holds at a position; -1 if the position is not read yet."""
         if partition >= self.steps[-1].partitions:
             return -1
         return max(number for number, step in enumerate(self.steps) if step.since.get(partition, 0) <= offset)
@@ -209,7 +209,7 @@ class Oracle:
             yield Finding("doubled" if over > 0 else "lost", abs(over), f"{text}, {where}")
 
     def _letters(self, found: Mapping[Place, set[str]]) -> Iterator[Finding]:
-        """One letter about each event that must have one, none about any other."""
+        """Each event that must have a letter has one, and no other event has any."""
         taken = {event.place: model for model, events in self.taken.items() for event in events}
         for place in self.letters.keys() - found.keys():
             yield Finding("lost", 1, f"{said([place])}: no letter about an event that must have one")

@@ -34,7 +34,7 @@ def faster(text: str) -> str:
 
 
 class Prometheus(Server):
-    """It scrapes these ports of the loopback, by job, and evaluates the rules."""
+    """A Prometheus that scrapes these ports of 127.0.0.1, by job, and evaluates the rules."""
 
     name = "prometheus"
 
@@ -78,7 +78,7 @@ class Prometheus(Server):
         return answer.json()["data"]
 
     def ask(self, query: str) -> list[float]:
-        """The numbers that a query answers with."""
+        """The numbers in the answer to a query."""
         return [float(sample["value"][1]) for sample in self.get("query", query=query)["result"]]
 
     def traces(self, metric: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What lies in logs, letters, stores and metrics, read by no code of the product's, from the formats it documents."""
+"""Reads logs, letters, stores and metrics without code of the product, from the documented formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Event(NamedTuple):
 
     @property
     def model(self) -> str | None:
-        """The model that the payload names; None if it is no JSON object or names none."""
+        """The model that the payload names; None if it is not a JSON object or names no model."""
         try:
             name = json.loads(self.value)["model"]
         except (ValueError, KeyError, TypeError):
@@ -77,7 +77,7 @@ def unwrapped(line: bytes) -> tuple[bytes, Mapping[str, bytes]]:
 
 
 def bytes_of(text: str | dict[str, str]) -> bytes:
-    """Bytes stand in an envelope as text, or in base64 if they are no text."""
+    """The bytes of an entry of an envelope, which has them as text or in base64."""
     return text.encode() if isinstance(text, str) else base64.b64decode(text["base64"])
 
 
@@ -95,7 +95,7 @@ def read_letters(lines: Iterable[bytes]) -> tuple[dict[Place, set[str]], set[Pla
 
 
 def read_checkpoint(data: bytes) -> dict[str, Any]:
-    """What a checkpoint says beside the learner's state: safetensors begin with a length and a header in JSON."""
+    """The header of a checkpoint. Safetensors begin with a length and a header in JSON."""
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return dict(json.loads(header["__metadata__"]["omdml"])["checkpoint"])
 
@@ -124,7 +124,7 @@ def checkpoints_in_redis(client: Any, prefix: str) -> list[bytes]:
 
 
 def read_outcomes(metrics: Iterable[str]) -> Counter[str]:
-    """Events by outcome, as workers tell Prometheus."""
+    """Events by outcome, from the metrics of workers."""
     results: Counter[str] = Counter()
     for text in metrics:
         for outcome, value in re.findall(

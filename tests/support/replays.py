@@ -53,7 +53,7 @@ class LoggedShop(World):
         return read_whole(UngroupedFileSource(self.folder / "feedback"))
 
     def worked(self):
-        """What a worker makes of the log, from where the store says; then it stops."""
+        """Run a worker from the position in the store until it has learned the log, then stop it."""
         worker = self.worker(source=FileSource(self.folder / "feedback"))
         run_until_idle(worker)
         worker.stop()

@@ -1,4 +1,4 @@
-"""A Kafka that lets in only whom deploy/SECURITY.md says: SASL over TLS, and rights."""
+"""A Kafka with SASL over TLS and the rights that deploy/SECURITY.md lists."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SecuredKafka(KafkaServer):
         )
 
     def options(self, user: str, **changes: Any) -> dict[str, Any]:
-        """What a user's configuration of the log says."""
+        """The options of a user's configuration of the log."""
         return {"servers": self.servers, **login(user, self.authority.certificate), **self._own_side, **changes}
 
     def give_rights(self) -> None:

@@ -1,4 +1,4 @@
-"""A catalogue, a learner that publishes, and nodes that serve it: what tests of the node start from."""
+"""A catalogue, a learner that publishes, and nodes that serve it, for tests of the node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.worlds import ITEMS, catalogue, configuration, triplets
 
 
 class Store(MemoryStore):
-    """A store that can be told to fail; ``failing`` is raised by whatever is asked of it."""
+    """A store that can fail: every call raises ``failing`` if it is set."""
 
     failing: Exception | None = None
 
@@ -68,7 +68,7 @@ class Shop:
         return Snapshot(**{**fields, **changes})
 
     def publish(self, **changes) -> int:
-        """Publish what was learned so far; answers its version."""
+        """Publish what was learned so far; returns its version."""
         snapshot = self.snapshot(**changes)
         self.metrics[snapshot.version] = snapshot.metric
         self.store.publish(snapshot, self.epoch)
