@@ -13,7 +13,7 @@ import pytest
 from deploy.local.ports import free_port
 from omdml.workers.configuration.loading import load
 from omdml.workers.demo.products import draw_products, picture
-from tests.support.documents import FENCE, block_that_begins, blocks, plain_steps, read, steps
+from tests.support.documents import FENCE, block_that_begins, plain_steps, read
 from tests.support.processes import ROOT
 from tests.support.sessions import READY, run_session
 
@@ -26,9 +26,6 @@ CATALOGUE = {"catalogues": {"shop": {"path": "items/"}}}
 # A snippet, by its page and the beginning of its first line, and the test that runs it.
 RUN = {
     ("README.md", "make demo"): "tests.integration.service.test_demo",
-    ("deploy/EXPORT.md", "omdml export shop"): f"{HERE}.test_operators_commands_work_on_a_running_service",
-    ("deploy/HISTORY.md", "omdml archive"): f"{HERE}.test_operators_commands_work_on_a_running_service",
-    ("deploy/HISTORY.md", "from pathlib"): f"{HERE}.test_operators_commands_work_on_a_running_service",
     ("deploy/HISTORY.md", "python deploy/examples/"): "tests.workers.operate.history.test_embedding",
     ("deploy/ITEMS.md", "curl -X PUT"): f"{HERE}.test_items_change_as_the_pages_show",
     ("deploy/ITEMS.md", '{"id": "red-shirt"'): f"{HERE}.test_items_change_as_the_pages_show",
@@ -39,11 +36,10 @@ RUN = {
     ("deploy/PICTURES.md", "omdml search"): f"{HERE}.test_pictures_and_words_are_searched",
     ("deploy/PICTURES.md", "client.search"): f"{HERE}.test_pictures_and_words_are_searched",
     ("deploy/PICTURES.md", "pip install 'omdml[onnx]'"): "tests.streams.describers.test_onnx",
-    ("deploy/RUNBOOK.md", "omdml doctor"): f"{HERE}.test_operators_commands_work_on_a_running_service",
+    ("deploy/RUNBOOK.md", "omdml doctor"): f"{FEEDBACK}.test_the_quickstarts_session_prints_what_it_shows",
     ("deploy/RUNBOOK.md", "kafka-configs.sh"): "tests.integration.service.test_pages",
     ("deploy/RUNBOOK.md", "redis-cli CONFIG"): "tests.integration.service.test_pages",
     ("deploy/SCALE.md", "[models.shop]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",
-    ("deploy/SEARCH.md", "$ omdml search"): f"{HERE}.test_operators_commands_work_on_a_running_service",
     ("deploy/SEARCH.md", 'curl localhost:8080/search -d \'{"queries"'): f"{HERE}.test_items_change_as_the_pages_show",
     ("deploy/SEARCH.md", 'curl localhost:8080/search -d \'{"id"'): f"{HERE}.test_items_change_as_the_pages_show",
     ("deploy/SEARCH.md", "[experiments.metric]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",
@@ -66,8 +62,6 @@ RUN = {
     ("docs/data.md", "omdml catalogue build"): f"{HERE}.test_pictures_and_words_are_searched",
     ("docs/data.md", "curl -X PUT"): f"{HERE}.test_items_change_as_the_pages_show",
     ("docs/day-by-day.md", "omdml status"): f"{FEEDBACK}.test_the_quickstarts_session_prints_what_it_shows",
-    ("docs/day-by-day.md", "$ python -c"): f"{HERE}.test_operators_commands_work_on_a_running_service",
-    ("docs/day-by-day.md", "curl -H"): f"{HERE}.test_operators_commands_work_on_a_running_service",
     ("docs/feedback.md", '{"type":"triplet"'): f"{FEEDBACK}.test_an_event_that_the_documents_show_can_be_read",
     ("docs/feedback.md", '{"type":"page"'): f"{FEEDBACK}.test_an_event_that_the_documents_show_can_be_read",
     ("docs/feedback.md", '{"type":"pair"'): f"{FEEDBACK}.test_an_event_that_the_documents_show_can_be_read",
@@ -77,7 +71,6 @@ RUN = {
     ("docs/kafka.md", "import json"): "tests.integration.service.test_pages",
     ("docs/kafka.md", "from confluent_kafka"): "tests.integration.producers.test_producers",
     ("docs/kafka.md", "clicks = KafkaProducer"): "tests.integration.service.test_pages",
-    ("docs/learners.md", "omdml replay"): f"{HERE}.test_operators_commands_work_on_a_running_service",
     ("docs/learners.md", "from omdml import DCA"): f"{FEEDBACK}.test_the_python_that_the_documents_show_learns",
     ("docs/quickstart.md", "make demo"): "tests.integration.service.test_demo",
     ("docs/quickstart.md", "$ source"): f"{FEEDBACK}.test_the_quickstarts_session_prints_what_it_shows",
@@ -85,6 +78,19 @@ RUN = {
 # A snippet, and why no test runs it.
 NOT_RUN = {
     ("README.md", "  comparisons"): "output of `make demo`; benchmarks/claims compares its figures with measured ones",
+    ("deploy/EXPORT.md", "omdml export shop"): "names a version of its example; test_export runs the command",
+    ("deploy/HISTORY.md", "omdml archive"): "needs a stopped worker; test_archives and test_bootstrap run the commands",
+    ("deploy/HISTORY.md", "from pathlib"): "needs a model in Redis; test_embedding writes such a file",
+    ("deploy/SEARCH.md", "$ omdml search"): "shows versions of its example; test_searches runs both commands",
+    ("docs/day-by-day.md", "$ python -c"): "shows versions and times of its example; tests/workers run the commands",
+    (
+        "docs/day-by-day.md",
+        "curl -H",
+    ): "names a version of its example; tests/workers/node/http/test_operators sends it",
+    (
+        "docs/learners.md",
+        "omdml replay",
+    ): "learns a log of the reader's; test_replay and test_replay_page run the command",
     ("deploy/EXPORT.md", '{"manifest"'): "output with shortened hashes; tests/workers/operate reads real manifests",
     ("deploy/HISTORY.md", "pip install 'omdml[spark]'"): "needs a Spark cluster; test_bootstrap runs Spark's local one",
     ("deploy/PICTURES.md", '{"file"'): "output of the description of a damaged file, whose words depend on Pillow",
@@ -218,45 +224,3 @@ def test_a_query_side_is_made_as_the_page_shows(capsys):
     exec(block_that_begins(read("deploy/VECTORS.md"), "import numpy"), names)
     assert len(names["nearest"]) == 10
     assert "query_side=" in capsys.readouterr().out
-
-
-def without_figures(line: str) -> str:
-    return re.sub(r"[\d,.]+", "0", line)
-
-
-def test_operators_commands_work_on_a_running_service(tmp_path):
-    port = free_port()
-    quickstart = steps(blocks(read("docs/quickstart.md"), "console")[0].text)
-    begin = [
-        step.command for step in quickstart if "activate" not in step.command and "sleep 1; curl" not in step.command
-    ]
-    version_1 = "until curl -s 'localhost:8080/search?id=17&k=2' | grep -q '\"version\":1'; do sleep 0.1; done"
-    day = steps(blocks(read("docs/day-by-day.md"), "console")[0].text)
-    searches = steps(block_that_begins(read("deploy/SEARCH.md"), "$ omdml search"))
-    exports = plain_steps(block_that_begins(read("deploy/EXPORT.md"), "omdml export shop"))
-    rollback = block_that_begins(read("docs/day-by-day.md"), "curl -H").replace("node:8080", "localhost:8080")
-    archive, bootstrap = plain_steps(block_that_begins(read("deploy/HISTORY.md"), "omdml archive"))
-    published = "until omdml history shop | grep -qE '│ 30[01] '; do sleep 0.2; done"
-    node = f"--node http://localhost:{port}"
-    after_feed = [
-        *(step.command for step in day[:2]), published, *(step.command for step in day[2:]),
-        *(f"{step.command} {node}" for step in searches),
-        *(step.command.replace("--version 192", "--version 1").replace("vectors/", f"vectors-{number}/")
-          for number, step in enumerate(exports) if "--follow" not in step.command),
-        "echo secret > token", rollback.replace("166", "1"), "omdml unpin shop",
-        *(step.command for step in plain_steps(block_that_begins(read("deploy/RUNBOOK.md"), "omdml doctor"))),
-        block_that_begins(read("docs/learners.md"), "omdml replay"),
-        archive.command, "kill %1; wait %1", bootstrap.command.replace("#", "--replace #"),
-    ]  # fmt: skip
-    printed = run_session([*begin, version_1, *after_feed], tmp_path, port)
-    shown_by = dict(zip([*begin, version_1, *after_feed], printed, strict=True))
-    for step in day[:-1]:
-        assert list(map(without_figures, shown_by[step.command])) == list(map(without_figures, step.output))
-    assert (tmp_path / "report.html").exists()
-    assert {path.name for path in tmp_path.glob("vectors-*")} == {"vectors-0", "vectors-1", "vectors-2"}
-    code = block_that_begins(read("deploy/HISTORY.md"), "from pathlib")
-    code = code.replace("redis://localhost:6379/0", f"dir:{tmp_path / 'state'}").replace(
-        'Path("shop.snapshot")', f"Path({str(tmp_path / 'shop.snapshot')!r})"
-    )
-    exec(code, {})
-    assert (tmp_path / "shop.snapshot").stat().st_size > 0
