@@ -134,7 +134,7 @@ def test_columns_named_like_words_of_filters_are_left_out_if_nobody_asks_for_the
 
 def test_arrays_have_no_attributes(tmp_path):
     np.savez(tmp_path / "items.npz", color=np.eye(3))
-    with pytest.raises(CatalogueError, match="attributes are columns of CSV and Parquet"):
+    with pytest.raises(CatalogueError, match="attributes are columns of CSV or Parquet"):
         build_at(str(tmp_path / "items"), [tmp_path / "items.npz"], attributes=["price"])
     build_at(str(tmp_path / "items"), [tmp_path / "items.npz"])
     assert kept(tmp_path / "items") == {}
