@@ -234,7 +234,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(shop, tmp_path):
 
 def test_two_exports_never_write_into_one_folder(shop, tmp_path):
     one, other = (exporter(shop, tmp_path / "out") for _ in range(2))
-    with one.held(), pytest.raises(ConfigurationError, match="another omdml export writes here"), other.held():
+    with one.held(), pytest.raises(ConfigurationError, match="another `omdml export` writes here"), other.held():
         pass
     with one.held():
         one.step()
