@@ -1,4 +1,4 @@
-"""A log that is a folder of numbered segments, which our sinks write."""
+"""A log that is a folder of numbered segments, written by our own sinks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def identity_of_folder(folder: Path) -> Path:
 
 
 class SegmentedLog:
-    """``00000001.jsonl``, ``00000002.jsonl``, ...: the last one grows. The identity lies in ``log.id``."""
+    """Segments ``00000001.jsonl``, ``00000002.jsonl``, ..., of which the last grows. The identity is in ``log.id``."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.identity = folder, identity_of_folder(folder)
@@ -31,16 +31,16 @@ class SegmentedLog:
             self._growing = max(self._numbers(), default=FIRST)
 
     def oldest(self) -> int:
-        """The lowest segment number; that of a first segment if there is none."""
+        """The lowest number of a segment; ``FIRST`` if there is none."""
         return min(self._numbers(), default=FIRST)
 
     def newest(self) -> tuple[int, int]:
-        """The highest number there is, and the file's size."""
+        """The highest number of a segment, and its size in bytes; ``(FIRST, 0)`` if there is none."""
         number = max(self._numbers(), default=None)
         return (FIRST, 0) if number is None else (number, self._segment(number).stat().st_size)
 
     def open(self, number: int) -> int | None:
-        """A descriptor of the segment; GapError if it or one after it is missing among the others."""
+        """A descriptor of the segment; raises GapError if it, or a segment between it and the newest, is missing."""
         while True:
             numbers = self._numbers()
             newest = max(numbers, default=FIRST - 1)
@@ -49,7 +49,7 @@ class SegmentedLog:
             missing = {number, *range(number, newest + 1)} - set(numbers)
             if missing:
                 raise GapError(
-                    f"{self._segment(min(missing))} is missing, the folder holds segments {numbers or 'of no number'}: "
+                    f"{self._segment(min(missing))} is missing, the folder has segments {numbers or 'none'}: "
                     "put it back, or accept the loss (omdml worker --accept-gap)"
                 )
             try:
@@ -59,7 +59,7 @@ class SegmentedLog:
                 continue
 
     def successor(self, number: int, descriptor: int) -> int | None:
-        """The next number as soon as its file is there: our sinks never append to an older one."""
+        """The next number as soon as its file exists, because our sinks never append to an older one."""
         return number + 1 if os.path.exists(self._segment(number + 1)) else None
 
     def growing(self) -> Path:
@@ -73,7 +73,7 @@ class SegmentedLog:
         return self._segment(self._growing + 1)
 
     def thin_out(self, most: int) -> list[str]:
-        """Delete the oldest segments until the others have at most ``most`` bytes; the names of deleted files."""
+        """Delete the oldest segments until the others have at most ``most`` bytes; returns the deleted names."""
         paths = [self._segment(number) for number in self._numbers()]
         sizes = [size_of(path) for path in paths]
         gone = []
@@ -86,7 +86,7 @@ class SegmentedLog:
         return gone
 
     def beside(self, name: str) -> Path:
-        """A file of this name in the folder."""
+        """The path of a file of this name in the folder."""
         return self.path / name
 
     def _numbers(self) -> list[int]:
@@ -107,5 +107,5 @@ def size_of(path: Path) -> int:
 
 @lru_cache(maxsize=256)
 def segment_path(folder: Path, number: int) -> Path:
-    """The file of a segment; kept, because every poll and every send asks for it."""
+    """The file of a segment. It is cached, because every poll and every send asks for it."""
     return folder / f"{number:08d}.jsonl"

@@ -106,15 +106,15 @@ class MemoryStore(JournaledSnapshots):
 
     @property
     def store_id(self) -> str:
-        """Made with the store."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._store_id
 
     def secret(self) -> bytes:
-        """Made with the store."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._secret
 
     def kept_secret(self) -> bytes | None:
-        """Made with the store."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._secret
 
     def claim(self, model: str) -> Claim:

@@ -39,9 +39,9 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
             sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
             max(sound).write_bytes(b"?")
             return
-        kept = store._models["shop"].checkpoints
-        at = 0 if len(kept[0][1]) > 1 else 1
-        kept[at] = (kept[at][0], b"?")
+        checkpoints = store._models["shop"].checkpoints
+        place = 0 if len(checkpoints[0][1]) > 1 else 1
+        checkpoints[place] = (checkpoints[place][0], b"?")
 
     return damage
 
@@ -50,8 +50,8 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
 def copy(store: MemoryStore | DirectoryStore, tmp_path: Path) -> Copy:
     def copy() -> Callable[[], None]:
         if isinstance(store, MemoryStore):
-            kept = store._models["shop"].checkpoints
-            return lambda: setattr(store._models["shop"], "checkpoints", kept)
+            checkpoints = store._models["shop"].checkpoints
+            return lambda: setattr(store._models["shop"], "checkpoints", checkpoints)
         folder, aside = store.path / "models" / "shop", tmp_path / "copy"
         shutil.copytree(folder, aside)
 
@@ -68,8 +68,8 @@ class TestCheckpointsOfAnyStore:
     """The contract. A module that runs it brings fixtures ``store`` (keeping 12 snapshots), ``damage`` and ``copy``."""
 
     def test_a_new_owner_finds_nothing_then_what_was_saved_last(self, store: Store) -> None:
-        epoch, found, fell_back = store.claim("shop")
-        assert (found, fell_back) == (None, False)
+        epoch, result, fell_back = store.claim("shop")
+        assert (result, fell_back) == (None, False)
         for offset in (7, 9):
             assert store.save(checkpoint(offset), epoch) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(9), False)
@@ -236,7 +236,9 @@ class TestCheckpointsOfAnyStore:
         damage()
         assert store.claim("shop")[1:] == (checkpoint(2, state=b"replayed"), True)
 
-    def test_an_older_checkpoint_put_in_place_by_hand_is_told_from_the_last_one(self, store: Store, copy: Copy) -> None:
+    def test_an_older_checkpoint_put_in_place_by_hand_is_reported_from_the_last_one(
+        self, store: Store, copy: Copy
+    ) -> None:
         epoch = store.claim("shop").epoch
         for offset in (1, 2):
             store.save(checkpoint(offset), epoch)
@@ -286,11 +288,11 @@ class TestCheckpointsOfAnyStore:
         with pytest.raises(CorruptError):
             store.claim("shop")
 
-    def test_a_model_that_was_published_and_never_saved_begins_anew(self, store: Store) -> None:
+    def test_a_model_that_was_published_and_never_saved_begins_again(self, store: Store) -> None:
         published(store, 1, 2)
         assert store.claim("shop")[1:] == (None, False)
 
-    def test_an_owner_that_the_store_has_forgotten_is_told(self, store: Store) -> None:
+    def test_an_owner_that_the_store_has_forgotten_is_reported(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.delete("shop")
         with pytest.raises(StoreLost, match="shop"):

@@ -21,12 +21,12 @@ class TestSnapshotsOfAnyStore:
         epochs = {name: store.claim(name).epoch for name in names}
         store.delete("gone")
         store.claim("fenced")
-        said = [(snapshot(1, model=name), epochs[name], "worse" if name == "held" else "") for name in names]
-        outcomes = store.publish_all(said)
+        events = [(snapshot(1, model=name), epochs[name], "worse" if name == "held" else "") for name in names]
+        outcomes = store.publish_all(events)
         assert [type(outcome) for outcome in outcomes] == [Written, StoreLost, Written, Written]
         assert [outcomes[0], *outcomes[2:]] == [Written.STORED, Written.FENCED, Written.STORED]
         assert [pointer and pointer.version for pointer in store.current_all(names)] == [1, None, None, None]
-        assert store.publish_all(said[:1]) == [Written.ALREADY]
+        assert store.publish_all(events[:1]) == [Written.ALREADY]
 
     def test_nothing_is_live_before_the_first_publication(self, store: Store) -> None:
         store.claim("shop")
@@ -39,12 +39,12 @@ class TestSnapshotsOfAnyStore:
         epoch = published(store, 0, 4)
         loaded = store.load("shop")
         assert loaded
-        pointer, found = loaded
+        pointer, result = loaded
         assert pointer == live(store)
         assert (pointer.serial, pointer.version, pointer.epoch, pointer.pinned) == (2, 4, epoch, False)
-        assert pointer.digest == found.digest == snapshot(4).digest
+        assert pointer.digest == result.digest == snapshot(4).digest
         assert pointer.store_id
-        assert found.to_bytes() == snapshot(4).to_bytes()
+        assert result.to_bytes() == snapshot(4).to_bytes()
         assert told(store, "what", "version", "serial") == [("published", 0, 1), ("published", 4, 2)]
 
     def test_a_publication_that_is_sent_again_changes_nothing(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""A start fitted on the first part of a log, and a model that begins in the store where a replay has ended."""
+"""Fits a start on the first part of a log, and publishes a model from where a replay has ended."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ from omdml.workers.events.decoding import Batch, sort_out
 from omdml.workers.events.lookup import Located
 from omdml.workers.operate.replay import ReplayedModel
 
-# Comparisons of the first part by default: a minute's work at 1,000 dimensions.
+# The default number of comparisons in the first part. Fitting takes about a minute at 1,000 dimensions.
 MOST = 5000
 
 Array = NDArray[Any]
 
 
 class Parts(NamedTuple):
-    """A log, cut in two between two events."""
+    """A log that is cut between two events. ``events`` is how many events of the model are in the first part."""
 
     first: list[Record]
     rest: Iterator[list[Record]]
-    # How many events of the model lie in the first part.
     events: int
 
 
 def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -> Parts:
-    """The first half of a log's comparisons, or the first ``most`` if that is less, and the rest.
+    """Cut a log after the first half of its comparisons, or after the first ``most`` if that is less.
 
-    Only what is needed to tell is held in memory. Raises StartError if there is no event before the cut, or the
-    learner has no batch form.
+    It reads, and keeps in memory, only as much as it needs to find the cut. Raises StartError if there is no event
+    before the cut, or if the learner has no batch form.
     """
     check_fittable(spec.learner)
     head: list[Record] = []
-    # Comparisons, by the number of the partition and the offset.
+    # The number of comparisons of each event, by partition number and offset.
     counts: dict[tuple[int, int], int] = {}
     for records in log:
         head += records
@@ -63,13 +62,13 @@ def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -
 
 
 def check_fittable(learner: type[Learner]) -> None:
-    """Raise StartError if a learner has no batch form, with what can be typed instead."""
+    """Raise StartError if a learner has no batch form; the message says what to pass instead."""
     if learner.name in batch_learners():
         return
     if learner is DCA:
         raise StartError(
-            "dca needs no start that is fitted on a log: its sums over the log are its batch solution, and a replay "
-            "makes them: leave --fit out"
+            "dca needs no start that is fitted on a log, because its sums over the log are its batch solution and a "
+            "replay computes them: leave --fit out"
         )
     others = [name for name in batch_learners() if learner.accepts <= LEARNERS[name].accepts]
     what = f"{learner.name} has no batch form to begin at"
@@ -80,14 +79,14 @@ def check_fittable(learner: type[Learner]) -> None:
 
 
 def joined(head: list[Record], log: Iterator[list[Record]]) -> Iterator[list[Record]]:
-    """What was read already, then the rest."""
+    """The records that were read already, then the rest."""
     if head:
         yield head
     yield from log
 
 
 def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], secret: bytes | None) -> ReplayedModel:
-    """A model whose learner begins at the optimum over these records; raises StartError."""
+    """A model whose learner begins at the optimum over these records; raises StartError if it cannot be fitted."""
     check_fittable(spec.learner)
     dims = dict(spec.catalogue.dims)
     plain = spec.learner(dims=dims, **spec.parameters)
@@ -99,7 +98,7 @@ def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], sec
 
 
 def gathered(batches: list[Located], modalities: list[str]) -> tuple[Array, Array, dict[str, Array]]:
-    """Comparisons of several tables as one: rows (T, w), margins (T,), and a table of what they touch."""
+    """Join the comparisons of several tables: rows (T, w), margins (T,), and a table of the items that they name."""
     rows, margins, tables, taken = [], [], [], 0
     for located in batches:
         touched, renumbered = np.unique(np.asarray(located.compared, np.int64), return_inverse=True)
@@ -115,14 +114,14 @@ def gathered(batches: list[Located], modalities: list[str]) -> tuple[Array, Arra
 
 
 def check_absent(store: Store, name: str) -> None:
-    """Refuse a model that the store has learned something of."""
+    """Raise StoreError if a version other than 0 of the model is in the store."""
     live = store.current(name)
     if live is not None and live.version:
         raise exists(name, live.version)
 
 
 def check_whole(model: ReplayedModel, store: Store) -> None:
-    """Raise StoreError if events of a model came by other partitions than its home: they were not learned.
+    """Raise StoreError if events of a model were on other partitions than its home, so they were not learned.
 
     Those below a mark are dead letters already, which nobody decides about here.
     """
@@ -131,13 +130,13 @@ def check_whole(model: ReplayedModel, store: Store) -> None:
     elsewhere = sum(record.offset >= marks.get(record.partition, 0) for record in strays)
     if elsewhere:
         raise StoreError(
-            f"{elsewhere:,} events of model {model.name!r} came by other partitions than its home: omdml doctor says "
+            f"{elsewhere:,} events of model {model.name!r} are on other partitions than its home: omdml doctor says "
             "what is wrong with their senders. Nothing was published; with --accept-gap they become dead letters"
         )
 
 
 def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: str, replace: bool = False) -> None:
-    """Begin a model in the store: workers go on from where this one has read.
+    """Begin a model in the store, so that workers go on from where this one has read.
 
     1. claim    the model. A crash changes nothing but the owner.
     2. letters  of what was refused, acknowledged. After a crash some are sent again: readers tell them by position.
@@ -152,8 +151,8 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     learned before. The last step is then to drop what the store keeps of the model's past. A crash leaves some of that:
     call this again.
 
-    Raises StoreError if the model exists already or nothing was read of it, Fenced if a worker took it meanwhile,
-    PlacementChanged if models live elsewhere now.
+    Raises StoreError if the model exists already or the log has no event of it, Fenced if a worker took it in the
+    meantime, PlacementChanged if models live elsewhere now.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
@@ -214,7 +213,7 @@ def busy(name: str) -> Fenced:
 
 
 def exists(name: str, version: int) -> StoreError:
-    """The error for a model that has begun already."""
+    """The error for a model that is in the store already."""
     return StoreError(
         f"model {name!r} is in the store already, at version {version}: to begin it again, stop the workers and pass "
         "--replace: what is learned takes the place of its checkpoints, snapshots and history"

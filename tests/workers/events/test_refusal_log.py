@@ -32,7 +32,7 @@ def said(entries: list[dict]) -> list[dict]:
     return [entry for entry in entries if entry["event"] == "dead_letters"]
 
 
-def test_letters_are_told_at_once_then_a_minute_later_by_reason():
+def test_letters_are_reported_at_once_then_a_minute_later_by_reason():
 
     log = RefusalLog(iter([0.0, EVERY_S - 1, EVERY_S]).__next__)
     with structlog.testing.capture_logs() as entries:
@@ -105,10 +105,10 @@ def test_the_oldest_letters_go_when_there_are_too_many(tmp_path):
         for offset in range(1000):
             letters.add(*refused(offset, "not_json")[:3])
         letters.close()
-    kept = [letter.offset for letter in read_letters(read_records(tmp_path))]
+    offsets = [letter.offset for letter in read_letters(read_records(tmp_path))]
     assert sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) <= 40_000
-    assert kept == list(range(kept[0], 1000))
-    assert len(kept) > 100
+    assert offsets == list(range(offsets[0], 1000))
+    assert len(offsets) > 100
     thinned = [entry for entry in entries if entry["event"] == "log_thinned"]
     assert thinned
     assert "0.04 MB" in thinned[0]["reason"]

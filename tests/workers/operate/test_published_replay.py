@@ -7,7 +7,7 @@ import pytest
 from omdml.errors import CorruptError, Fenced, StoreError
 from omdml.learners import Learner
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
 from omdml.streams.placement import PlacementChanged
 from omdml.workers.operate import fit
@@ -52,7 +52,7 @@ def test_a_running_worker_that_waits_for_its_first_event_goes_on_from_there(shop
     assert shop.store.claim("shop").checkpoint.state == model.learner.to_bytes()
 
 
-def test_a_model_that_exists_is_not_begun_anew_unless_it_may_be_deleted(shop):
+def test_a_model_that_exists_is_not_begun_again_unless_it_may_be_deleted(shop):
     shop.tell(*events(60))
     before = shop.worked()
     refused = shop.omdml("--publish")
@@ -97,7 +97,7 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
     monkeypatch.setattr(
         shop.store, "save", lambda *written, **how: (shop.store.claim("shop"), save(*written, **how))[1]
     )
-    with pytest.raises(Fenced, match="a worker took it meanwhile"):
+    with pytest.raises(Fenced, match="a worker took it in the meantime"):
         fit.publish(model, shop.store, letters_of(shop), "test")
     assert shop.store.current("shop") is None
 
@@ -168,7 +168,8 @@ def letters_of(shop):
 def test_what_a_published_replay_refused_is_in_the_dead_letters(shop):
     shop.tell(*events(10), b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}')
     assert shop.omdml("--publish").exit_code == 0
-    letters = read_letters(record for part in read_whole(FileBystander(shop.folder / "letters")) for record in part)
+    source = UngroupedFileSource(shop.folder / "letters")
+    letters = read_letters(record for records in read_whole(source) for record in records)
     assert [letter.reason for letter in letters] == ["unknown_item"]
 
 
