@@ -157,7 +157,7 @@ def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
         assert [described["model"] for described in node.describe()] == ["user-2", "user-3"]
 
 
-def test_a_model_that_was_dropped_while_the_node_looked_at_the_store_does_not_come_back(tmp_path):
+def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
     shop = Shop(tmp_path, model="user-0")
     shop.publish()
     node = shop.node(models=["user-*"])
