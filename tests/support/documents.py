@@ -48,6 +48,13 @@ def block_that_begins(text: str, beginning: str) -> str:
     return block
 
 
+def operators_commands(column: int) -> dict[str, list[str]]:
+    """What the runbook's table says that operators call under systemd (0), on Kubernetes (1), with Compose (2)."""
+    rows = [line.strip("|").split("|") for line in read("deploy/RUNBOOK.md").splitlines() if line.startswith("| ")]
+    begin = next(number for number, row in enumerate(rows) if "systemd" in row[1])
+    return {row[0].strip(): re.findall(r"`([^`]+)`", row[1 + column]) for row in rows[begin + 1 : begin + 5]}
+
+
 def steps(session: str) -> list[Step]:
     """The commands of a console session; quotes and here-documents may go over several lines."""
     listed: list[Step] = []

@@ -89,6 +89,7 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"worker": {"publish_interval_s": "soon"}}, "publish_interval_s"),
         ({"worker": {"publish_interval_s": math.nan}}, "worker.publish_interval_s is nan, expected a number from"),
         ({"worker": {"memory_mb": math.inf}}, "worker.memory_mb is inf, expected a number from 1 to 1,000,000"),
+        ({"node": {"memory_mb": 0}}, "node.memory_mb is 0, expected a number from 1 to 1,000,000"),
         ({"worker": {"max_poll_records": 10**22}}, f"max_poll_records is 1{'0' * 22}, expected a number from 1 to"),
         ({"worker": {"max_poll_records": 16**5000}}, "max_poll_records is a number of 6,021 digits, expected"),
         ({"worker": {"save_mb_s": 1e-300}}, "worker.save_mb_s is 1e-300, expected a number from 0.001 to 1,000,000"),

@@ -151,10 +151,23 @@ def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
         shop.store.publish(shop.snapshot(model=name), shop.store.claim(name).epoch)
     with shop.node(models=["user-*"]) as node:
         size = node.view("user-0").nbytes
-        node._pattern_memory._budget_bytes = 2 * size
+    with shop.node(models=["user-*"], budget_bytes=2 * size) as node:
         for name in ("user-1", "user-0", "user-2", "user-3"):
             node.search(name, ids=["i0"])
         assert [described["model"] for described in node.describe()] == ["user-2", "user-3"]
+
+
+def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
+    shop = Shop(tmp_path, model="user-0")
+    shop.publish()
+    node = shop.node(models=["user-*"])
+    node.view("user-0")
+    looked_at = node._refresher.views.keys() | set()
+    node._refresher.forget("user-0")
+    for name in looked_at:
+        node._follower._refresh(name)
+    assert node.loaded("user-0") is None
+    assert node.view("user-0").snapshot.version == 0
 
 
 @pytest.mark.parametrize(
