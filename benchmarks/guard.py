@@ -136,8 +136,11 @@ class Outcome(NamedTuple):
         return self.clean - self.ended
 
 
-def disturbed(kind: Kind, data: Data, seed: int, before: int = BEFORE, length: int = DISTURBED) -> Outcome:
-    """What a kind of hostile feedback comes to."""
+def disturbed(
+    kind: Kind, data: Data, seed: int, before: int = BEFORE, length: int = DISTURBED, after: int | None = None
+) -> Outcome:
+    """What a kind of hostile feedback comes to after so many sound clicks, and after it: by default half as many."""
+    after = before // 2 if after is None else after
     crowd = Crowd(data.labels, data.train, seed)
     beginning, clicks = crowd.sound(before), kind.clicks(crowd._replace(seed=seed + 100), length)
     honest = not clicks.hostile.any()
@@ -150,7 +153,8 @@ def disturbed(kind: Kind, data: Data, seed: int, before: int = BEFORE, length: i
                 shop.labels = later(shop.labels)
             looks.append(list(shop.learn(rows)) or [shop.look()])
             if len(looks) == 1:
-                *_, last = shop.learn(crowd._replace(seed=seed + 200, labels=shop.labels).sound(before // 2))
+                later_clicks = crowd._replace(seed=seed + 200, labels=shop.labels).sound(after)
+                last = [*looks[0], *shop.learn(later_clicks)][-1]
     noisy, clean = looks
     ends = (float(np.mean([look.live for look in part[-4:]])) for part in (clean, noisy))
     return Outcome(*ends, min(look.live for look in noisy), last.live, refused(noisy))

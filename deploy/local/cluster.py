@@ -148,10 +148,12 @@ class KafkaCluster(Started):
 
     def wait_in_sync(self, topic: str, partition: int, brokers: set[int]) -> None:
         """Return when exactly these brokers' copies have everything, and one of them leads."""
-        self._wait(
-            lambda: self.in_sync(topic, partition) == brokers and self.leader(topic, partition) in brokers,
-            f"partition {partition} of {topic} to be in sync at {brokers}",
-        )
+
+        def in_sync() -> bool:
+            described = self._described(topic, partition)
+            return set(described["isr_nodes"]) == brokers and described["leader_id"] in brokers
+
+        self._wait(in_sync, f"partition {partition} of {topic} to be in sync at {brokers}")
 
     def move_leader(self, topic: str, partition: int = 0) -> int:
         """Have another broker lead a partition; answers which. Nothing is lost: it has everything."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deploy.local.ports import free_port
+from tests.support.waiting import Pauses
 
 __all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 
@@ -120,11 +121,9 @@ def wait_for(
     """Return when ``condition`` holds; fail with a sentence, and the process's last words, when it does not in time."""
     timeout_s = patient(timeout_s)
     deadline = time.monotonic() + timeout_s
-    asked = time.thread_time()
+    pauses = Pauses()
     while not condition():
         said = f"; it said: {process.said[-2000:]}" if process else ""
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}{said}"
         assert process is None or process.running, f"the process ended before {what}{said}"
-        # Asking takes a quarter of a processor at most: the rest is for those who are waited for.
-        time.sleep(max(0.01, 3 * (time.thread_time() - asked)))
-        asked = time.thread_time()
+        pauses.pause()
