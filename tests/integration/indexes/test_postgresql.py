@@ -15,9 +15,10 @@ from omdml.streams.indexes.postgresql import PostgresIndex
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.wiring.indexes import open_index
 from tests.support.exports import error
+from tests.support.forks import ForkedProcess
 from tests.support.indexes import NAME, Postgres, Sync, widen
 from tests.support.nodes import CONFIGURATION, stored_shop
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.processes import free_port, wait_for
 from tests.support.shops import Shop
 from tests.support.worlds import ITEMS
 
@@ -43,7 +44,7 @@ def installed(tmp_path):
 
 
 def start(folder, database, *arguments, name="sync"):
-    return Process(
+    return ForkedProcess(
         folder,
         "sync",
         "shop",
