@@ -153,8 +153,9 @@ def disturbed(
                 shop.labels = later(shop.labels)
             looks.append(list(shop.learn(rows)) or [shop.look()])
             if len(looks) == 1:
-                later_clicks = crowd._replace(seed=seed + 200, labels=shop.labels).sound(after)
-                last = [*looks[0], *shop.learn(later_clicks)][-1]
+                last = looks[0][-1]
+                if after:
+                    *_, last = shop.learn(crowd._replace(seed=seed + 200, labels=shop.labels).sound(after))
     noisy, clean = looks
     ends = (float(np.mean([look.live for look in part[-4:]])) for part in (clean, noisy))
     return Outcome(*ends, min(look.live for look in noisy), last.live, refused(noisy))

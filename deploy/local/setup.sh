@@ -99,8 +99,8 @@ lowest() {
     touch .venv-lowest/.unfinished
     lower_bounds >.venv-lowest/constraints.txt
     grep -E '^(pytest|pytest-xdist|hypothesis|httpx|jsonschema|PyYAML)==' constraints.txt >.venv-lowest/tools.txt
-    .venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c .venv-lowest/constraints.txt \
-        -e '.[demo,batch,parquet]' -r .venv-lowest/tools.txt ||
+    .venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+        -c .venv-lowest/constraints.txt -e '.[demo,batch,parquet]' -r .venv-lowest/tools.txt ||
         refuse "the lowest versions that pyproject.toml allows do not fit together (see above): raise a bound there"
     rm .venv-lowest/.unfinished
     say "ready after $((SECONDS - began)) s"
