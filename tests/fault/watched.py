@@ -22,7 +22,7 @@ WORKER, NODE = "omdml-worker", "omdml-node"
 
 
 def clicks():
-    """Events of now."""
+    """Endless events with the present time."""
     for query, relevant, irrelevant in triplets(MOST).tolist():
         yield encode(Triplet(model="shop", query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}"))
 

@@ -34,7 +34,7 @@ def faster(text: str) -> str:
 
 
 class Prometheus(Server):
-    """It scrapes these ports of the loopback, by job, and evaluates the rules."""
+    """A Prometheus that scrapes these ports of 127.0.0.1, by job, and evaluates the rules."""
 
     name = "prometheus"
 
@@ -73,7 +73,7 @@ class Prometheus(Server):
         super().close()
 
     def look_again(self) -> None:
-        """Scrape what ``jobs`` names now."""
+        """Have Prometheus scrape the targets that ``jobs`` has now."""
         self._configure()
         os.kill(self.pid, signal.SIGHUP)
 
@@ -84,16 +84,16 @@ class Prometheus(Server):
         return answer.json()["data"]
 
     def ask(self, query: str) -> list[float]:
-        """The numbers that a query answers with."""
+        """The numbers in the answer to a query."""
         return [float(sample["value"][1]) for sample in self.get("query", query=query)["result"]]
 
     def traces(self, metric: str) -> set[str]:
         """Trace ids of the exemplars of a metric, of the last ten minutes."""
         now = time.time()
-        found = self.get("query_exemplars", query=metric, start=str(now - 600), end=str(now + 60))
-        return {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
+        response = self.get("query_exemplars", query=metric, start=str(now - 600), end=str(now + 60))
+        return {exemplar["labels"]["trace_id"] for series in response for exemplar in series["exemplars"]}
 
     def firing(self) -> set[str]:
-        """Names of alerts that fire."""
+        """The names of the alerts that are firing."""
         alerts = self.get("alerts")["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}

@@ -40,7 +40,7 @@ def poison(kind: Kind, folder: Path) -> Measured:
     # What comes after the disturbance is no part of the bound.
     outcomes = [disturbed(kind, shop(), seed, before=BEFORE, length=DISTURBED, after=0) for seed in range(SEEDS)]
     middle = sorted(outcomes, key=lambda one: one.lost)[SEEDS // 2]
-    refused = max(one.refused for one in outcomes)
+    refused = max(outcome.refused for outcome in outcomes)
     value = f"mAP {middle.clean:.3f} -> {middle.ended:.3f}, {refused:,} events"
     return Measured(value, middle.lost <= lost(kind) and refused <= REFUSED)
 

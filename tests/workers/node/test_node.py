@@ -185,7 +185,7 @@ def test_raw_vectors_are_scaled_as_the_catalogue_was(tmp_path):
         raw = {name: matrix[17].tolist() for name, matrix in features.items()}
         answer = node.search(features=raw, k=3)
         assert answer.items[0].id == "i17"
-        assert [found.id for found in answer.items[1:]] == shop.expected(0, "i17", 2)[0]
+        assert [item.id for item in answer.items[1:]] == shop.expected(0, "i17", 2)[0]
 
 
 def test_freshness_is_measured_from_the_oldest_event_to_the_swap(tmp_path):
@@ -230,6 +230,6 @@ def test_a_metric_with_tasks_answers_each_task(tmp_path):
     view = embedded_view(pointer(1, tasks.version), tasks, shop.catalogue)
     shared = view.search(view.items(["i0"]), 5)
     odd = view.search(view.items(["i0"]), 5, "odd")
-    assert [found.id for found in odd.items] != [found.id for found in shared.items]
+    assert [item.id for item in odd.items] != [item.id for item in shared.items]
     with pytest.raises(SearchError, match="has odd"):
         view.search(view.items(["i0"]), 5, "even")
