@@ -136,8 +136,11 @@ class Outcome(NamedTuple):
         return self.clean - self.ended
 
 
-def disturbed(kind: Kind, data: Data, seed: int, before: int = BEFORE, length: int = DISTURBED) -> Outcome:
-    """The outcome of a kind of hostile feedback."""
+def disturbed(
+    kind: Kind, data: Data, seed: int, before: int = BEFORE, length: int = DISTURBED, after: int | None = None
+) -> Outcome:
+    """The outcome of hostile feedback between ``before`` and ``after`` sound clicks, by default half as many."""
+    after = before // 2 if after is None else after
     crowd = Crowd(data.labels, data.train, seed)
     beginning, clicks = crowd.sound(before), kind.clicks(crowd._replace(seed=seed + 100), length)
     honest = not clicks.hostile.any()
@@ -150,7 +153,9 @@ def disturbed(kind: Kind, data: Data, seed: int, before: int = BEFORE, length: i
                 shop.labels = later(shop.labels)
             looks.append(list(shop.learn(rows)) or [shop.look()])
             if len(looks) == 1:
-                *_, last = shop.learn(crowd._replace(seed=seed + 200, labels=shop.labels).sound(before // 2))
+                last = looks[0][-1]
+                if after:
+                    *_, last = shop.learn(crowd._replace(seed=seed + 200, labels=shop.labels).sound(after))
     noisy, clean = looks
     ends = (float(np.mean([look.live for look in part[-4:]])) for part in (clean, noisy))
     return Outcome(*ends, min(look.live for look in noisy), last.live, refused(noisy))

@@ -150,10 +150,12 @@ class KafkaCluster(Started):
 
     def wait_in_sync(self, topic: str, partition: int, brokers: set[int]) -> None:
         """Wait until exactly these brokers have complete copies, and one of them leads."""
-        self._wait(
-            lambda: self.in_sync(topic, partition) == brokers and self.leader(topic, partition) in brokers,
-            f"partition {partition} of {topic} to be in sync at {brokers}",
-        )
+
+        def in_sync() -> bool:
+            described = self._described(topic, partition)
+            return set(described["isr_nodes"]) == brokers and described["leader_id"] in brokers
+
+        self._wait(in_sync, f"partition {partition} of {topic} to be in sync at {brokers}")
 
     def move_leader(self, topic: str, partition: int = 0) -> int:
         """Have another broker lead a partition; returns its number. It has a complete copy, so nothing is lost."""

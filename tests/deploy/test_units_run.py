@@ -46,7 +46,7 @@ class Machine(Booted):
         return self
 
     def get(self, role, path):
-        return httpx.get(f"http://127.0.0.1:{self.ports[role]}{path}", timeout=10)
+        return httpx.get(f"http://127.0.0.1:{self.ports[role]}{path}", timeout=10, verify=False)
 
     def well(self, role):
         try:

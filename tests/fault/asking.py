@@ -31,8 +31,8 @@ class Asker(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        # A short pause leaves the processor to those who are asked.
-        while not self.enough.wait(0.002):
+        # More often than versions come. The pause leaves the processor to those who are asked.
+        while not self.enough.wait(0.02):
             self.versions.append(version_served(self.port))
 
     @property

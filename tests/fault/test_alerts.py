@@ -15,7 +15,8 @@ import redis
 from deploy.local import ValkeyServer
 from omdml.feedback import Triplet, encode
 from tests.fault.watched import WORKER
-from tests.support.processes import ROOT, Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import ROOT, wait_for
 from tests.support.prometheus import faster
 
 pytestmark = pytest.mark.deep
@@ -124,7 +125,7 @@ def test_events_of_items_that_there_are_not_and_on_the_wrong_partition(watched):
 def test_partitions_that_were_added(watched):
     service = watched.begin()
     service.silent("OmdmlPartitionsUnread")
-    grown = Process(
+    grown = ForkedProcess(
         service.folder,
         "topics",
         "grow",

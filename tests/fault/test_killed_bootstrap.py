@@ -14,7 +14,7 @@ from omdml.workers.cli import main
 from omdml.workers.operate.replay import read_whole
 from tests.fault.killed_at import BOOTSTRAP_STEPS
 from tests.support.deep import deep_after
-from tests.support.processes import Process
+from tests.support.forks import ForkedProcess
 from tests.support.replays import LoggedShop
 from tests.support.worlds import events
 
@@ -62,7 +62,7 @@ def test_a_bootstrap_that_is_killed_begins_the_model_whole_or_not_at_all(tmp_pat
     for folder in (state, log):
         shutil.copytree(tmp_path / "before" / folder.name, folder)
     # If the bootstrap is killed, and called again
-    killed = Process(
+    killed = ForkedProcess(
         tmp_path, step, "1", "bootstrap", "-c", str(shop.file), "--model", "shop", "--input", str(tmp_path / "archive"),
         "--processes", "1", module="tests.fault.killed_at",
     )  # fmt: skip

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
 from omdml.workers.operate.replay import read_whole
 from tests.fault.killed_at import REPLACE_STEPS
@@ -55,7 +55,7 @@ def kept(shop):
     checkpoint, live = shop.store.peek("shop"), shop.store.current("shop")
     files = sorted(path.name for path in (shop.folder / "state" / "models" / "shop").rglob("*.safetensors"))
     letters = list(
-        read_letters(record for part in read_whole(FileBystander(shop.folder / "letters")) for record in part)
+        read_letters(record for part in read_whole(UngroupedFileSource(shop.folder / "letters")) for record in part)
     )
     counts = [checkpoint.progress["tally"][name] for name in ("since", "until", "learned", "held", "repeated", "anew")]
     return checkpoint.state, checkpoint.next, counts, (live.version, live.pinned), files, len(letters)

@@ -11,7 +11,8 @@ from tests.fault.chaos.faults import FAULTS, trial
 from tests.fault.chaos.servers import Servers
 from tests.fault.load import Load
 from tests.support.deep import deep_after
-from tests.support.processes import Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import wait_for
 from tests.support.worlds import catalogue
 
 pytestmark = pytest.mark.xdist_group("paused workers")
@@ -48,13 +49,13 @@ def test_a_paused_worker_whose_member_name_was_taken_ends_and_says_so(servers, t
         '[models.shop]\nlearner = "lomdml"\nrank = 3\n[guard]\non = false\n'
     )
     store, sink = open_store(url), KafkaSink(KafkaOptions(servers=servers.kafka.servers), topic=topic)
-    first = Process(tmp_path, "worker", "--config", str(path), name="first")
+    first = ForkedProcess(tmp_path, "worker", "--config", str(path), name="first")
     load, processes = Load(sink), [first]
     try:
         wait_for(lambda: store.peek("shop"), "the first checkpoint", LIMIT_S, first)
         first.pause()
         version = store.peek("shop").version
-        second = Process(tmp_path, "worker", "--config", str(path), name="second")
+        second = ForkedProcess(tmp_path, "worker", "--config", str(path), name="second")
         processes.append(second)
         wait_for(lambda: store.peek("shop").version > version, "the second process to learn", LIMIT_S, second)
         # When the paused one goes on, it ends with the reason, and the other one goes on learning

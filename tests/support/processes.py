@@ -19,6 +19,7 @@ __all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 # Times to wait are those of a test that runs alone; others may run beside it, and a machine of CI may be slow.
 # Nobody waits longer than for the condition, so patience costs time only if a test fails.
 PATIENCE, MOST_S = 4.0, 120.0
+LATE_S = 0.2
 PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,6 +126,8 @@ def wait_for(
         said = f"; it said: {process.said[-2000:]}" if process else ""
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}{said}"
         assert process is None or process.running, f"the process ended before {what}{said}"
-        # Asking takes a quarter of a processor at most: the rest is for those who are waited for.
-        time.sleep(max(0.01, 3 * (time.thread_time() - asked)))
+        # Asking takes a tenth of a processor, or a quarter if the next question would come late otherwise: the rest is
+        # for those who are waited for, and for other tests.
+        spent = time.thread_time() - asked
+        time.sleep(max(0.01, 3 * spent, min(9 * spent, LATE_S)))
         asked = time.thread_time()

@@ -122,8 +122,11 @@ def listening(
 
 
 def client_of(server, **options):
-    """A client over plain HTTP: reading this system's certificates would take longer than most requests."""
-    return httpx.Client(base_url=server.url, verify=False, **options)
+    """A client over plain HTTP: reading this system's certificates would take longer than most requests.
+
+    It is patient: five seconds, its default, may pass before an answer on a busy machine.
+    """
+    return httpx.Client(base_url=server.url, verify=False, **{"timeout": 60.0, **options})
 
 
 @contextmanager

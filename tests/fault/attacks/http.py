@@ -104,8 +104,8 @@ def grown(attacked: Node, attack: Callable[[], None]) -> Grown:
         peak = max(peak, attacked.memory_mb)
         attacker.join(0.02)
     wait_for(lambda: attacked.answers("/search?id=i1"), "honest clients to be answered again")
-    # Memory goes back some moments after the connections are closed.
-    comes_true(lambda: attacked.memory_mb - before <= STAYS_MB, 5.0)
+    # Memory goes back some moments after the connections are closed, later on a machine that others use too.
+    comes_true(lambda: attacked.memory_mb - before <= STAYS_MB, 30.0)
     return Grown(peak - before, attacked.memory_mb - before)
 
 

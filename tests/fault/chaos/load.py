@@ -50,13 +50,17 @@ class Load(threading.Thread):
         How many so far; they carry the numbers from 0 on in the header ``number``.
     ahead_s
         How far in the future events claim to have happened, seconds.
+    tick_s
+        Seconds between two bursts of events.
     """
+
+    tick_s = TICK_S
 
     def __init__(
         self, senders: Sequence[Sender], careless: Sequence[Sender], models: Sequence[str], rate: int = RATE
     ) -> None:
         super().__init__()
-        self._a_tick = int(rate * TICK_S)
+        self._a_tick = int(rate * self.tick_s)
         self._senders, self.careless, self._models = senders, careless, models
         self._triplets = [named(seed, DIFFERENT // len(models)) for seed in range(len(models))]
         self._enough, self._going, self._resting = threading.Event(), threading.Event(), threading.Event()
@@ -65,7 +69,7 @@ class Load(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        while not self._enough.wait(TICK_S):
+        while not self._enough.wait(self.tick_s):
             if not self._going.is_set():
                 self._flush()
                 self._resting.set()

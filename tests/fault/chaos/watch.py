@@ -30,7 +30,11 @@ class Watch(threading.Thread):
         The longest time that a model gave no sign of life, seconds.
     back
         What went back, a sentence each.
+    look_every_s
+        Seconds between two looks at all models.
     """
+
+    look_every_s = LOOK_EVERY_S
 
     def __init__(self, look: Look, models: Sequence[str], moving: bool) -> None:
         super().__init__()
@@ -42,7 +46,7 @@ class Watch(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        while not self._enough.wait(LOOK_EVERY_S):
+        while not self._enough.wait(self.look_every_s):
             for model in self.versions:
                 self._note(model, self._look(model))
 

@@ -15,9 +15,10 @@ from omdml.streams.indexes.postgresql import PostgresIndex
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.wiring.indexes import open_index
 from tests.support.exports import error
+from tests.support.forks import ForkedProcess
 from tests.support.indexes import NAME, Postgres, Sync, widen
 from tests.support.nodes import CONFIGURATION, stored_shop
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.processes import free_port, wait_for
 from tests.support.shops import Shop
 from tests.support.worlds import ITEMS
 
@@ -43,7 +44,7 @@ def installed(tmp_path):
 
 
 def start(folder, database, *arguments, name="sync"):
-    return Process(
+    return ForkedProcess(
         folder,
         "sync",
         "shop",
@@ -231,7 +232,7 @@ def test_the_daemon_tells_how_it_is(installed, database, tmp_path):
 
     def answers(path):
         try:
-            return httpx.get(f"http://127.0.0.1:{port}{path}").status_code == 200
+            return httpx.get(f"http://127.0.0.1:{port}{path}", verify=False).status_code == 200
         except httpx.HTTPError:
             return False
 

@@ -17,7 +17,8 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import create_topic
 from omdml.workers.cli import main
 from tests.support.certificates import Authority
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.secured import SecuredKafka, password
 from tests.support.worlds import catalogue, events
 
@@ -81,7 +82,7 @@ def command(place, monkeypatch):
 
 def run(folder, *arguments):
     """An omdml command to its end: exit code, what it said."""
-    process = Process(folder, *arguments, name=f"{arguments[0]}-{time.monotonic_ns()}")
+    process = ForkedProcess(folder, *arguments, name=f"{arguments[0]}-{time.monotonic_ns()}")
     return process.wait(60.0), process.said
 
 
@@ -91,12 +92,12 @@ def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_li
     assert (code, "refused 0" in output) == (0, True), output
     code, output = command("topics", "create", *place("creator"))
     assert (code, "exists already with 1 partition, nothing was changed" in output) == (0, True), output
-    node = Process(place.folder, "node", *place("node"), name="node")
-    worker = Process(place.folder, "worker", *place("worker"), name="worker")
+    node = ForkedProcess(place.folder, "node", *place("node"), name="node")
+    worker = ForkedProcess(place.folder, "worker", *place("worker"), name="worker")
     try:
 
         def version():
-            models = httpx.get(f"{place.url}/models").json()["models"]
+            models = httpx.get(f"{place.url}/models", verify=False).json()["models"]
             return models[0].get("version") if models else None
 
         wait_for(lambda: "node_started" in node.said, "the node", 60.0, node)
@@ -125,7 +126,7 @@ def test_a_router_works_with_the_rights_that_are_listed(place, secured, command)
     sink.close()
     # Events came by another way before, perhaps those of another test.
     options = ("--from", "clicks", "--begin", "beginning", *place("router"))
-    router = Process(place.folder, "route", *options, name="router")
+    router = ForkedProcess(place.folder, "route", *options, name="router")
     try:
         wait_for(lambda: "keyed=1" in router.said, "one event routed", 60.0, router)
         assert router.stop() == 0, router.said

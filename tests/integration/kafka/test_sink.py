@@ -131,8 +131,7 @@ def test_an_outage_fills_the_buffer_and_flush_names_the_first_event_that_failed(
 ) -> None:
     topic = new_topic()
     sink = open_sink(topic, buffer_bytes=10_000, block_s=0.1, delivery_s=1.0)
-    sink.send(b"before", "shop")
-    sink.flush()
+    until(lambda: sent(sink, b"before"))
     kafka.kill()
 
     def send_until_full() -> None:
@@ -147,7 +146,8 @@ def test_an_outage_fills_the_buffer_and_flush_names_the_first_event_that_failed(
     # If the broker is back, I expect the sink to go on.
     kafka.start()
     until(lambda: sent(sink, b"after"))
-    assert [record.value for record in read(kafka, topic)] == [b"before", b"after"]
+    # One that was given up for late may be there twice.
+    assert list(dict.fromkeys(record.value for record in read(kafka, topic))) == [b"before", b"after"]
 
 
 def sent(sink: KafkaSink, value: bytes) -> bool:
@@ -177,8 +177,7 @@ def test_a_broker_that_froze_for_long_is_written_to_again_once_it_goes_on(
     # Given a sink with events on their way when the broker freezes, for longer than these may take
     topic = new_topic()
     sink = open_sink(topic, delivery_s=2.0)
-    sink.send(b"before", "shop")
-    sink.flush()
+    until(lambda: sent(sink, b"before"))
     kafka.pause()
     for _ in range(5):
         sink.send(b"during", "shop")
@@ -201,8 +200,7 @@ def test_a_topic_that_was_deleted_is_named_once_a_new_producer_is_needed(
 ) -> None:
     topic = new_topic()
     sink = open_sink(topic, delivery_s=1.0)
-    sink.send(b"before", "shop")
-    sink.flush()
+    until(lambda: sent(sink, b"before"))
     kafka.delete_topic(topic)
     outcomes = []
 

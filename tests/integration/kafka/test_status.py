@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from kafka import KafkaProducer
 
 from omdml.workers.cli import main
-from tests.support.processes import Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events
 
 
@@ -43,7 +44,7 @@ def test_partitions_their_lag_and_owners_are_those_of_the_group_and_the_store(se
     assert (results["log"]["workers"], results["log"]["lag"]) == ([], 24)
     assert {partition["owner"] for partition in results["log"]["partitions"]} == {""}
     assert results["errors"] == 1
-    worker = Process(service, "worker")
+    worker = ForkedProcess(service, "worker")
     try:
         wait_for(lambda: seen(service)[1]["log"]["lag"] == 0, "everything learned and saved", 60.0, worker)
         code, results = seen(service)

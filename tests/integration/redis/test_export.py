@@ -10,7 +10,8 @@ import pytest
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.stores.opening import open_store
-from tests.support.processes import Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import wait_for
 from tests.support.shops import Shop
 
 
@@ -34,7 +35,7 @@ def test_an_export_follows_redis_and_waits_while_it_is_away(shop, tmp_path, any_
         manifest = tmp_path / "out/manifest.json"
         return json.loads(manifest.read_text())["version"] if manifest.exists() else -1
 
-    process = Process(tmp_path, "export", "shop", "out", "--follow", name="export")
+    process = ForkedProcess(tmp_path, "export", "shop", "out", "--follow", name="export")
     wait_for(lambda: version() == 0, "the first version", 60, process)
     any_redis.pause()
     wait_for(lambda: "waiting: " in process.said, "the export to notice", 60, process)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.processes import Process
+from tests.support.forks import ForkedProcess
 from tests.support.worlds import catalogue
 
 
@@ -15,7 +15,7 @@ def test_a_session_timeout_that_brokers_refuse_ends_with_code_3_and_what_to_set(
         f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{new_topic()}"\nsession_timeout_s = 2000\n'
         '[store]\nurl = "dir:state"\n[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
     )
-    process = Process(tmp_path, *command)
+    process = ForkedProcess(tmp_path, *command)
     assert process.wait(60) == 3, process.said[-2000:]
     last = process.said.strip().splitlines()[-1]
     assert last.startswith("omdml: ")

@@ -6,7 +6,8 @@ from omdml import LOMDML
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
-from tests.support.processes import Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events, triplets
 
 SAID = list(events(600))
@@ -33,9 +34,9 @@ def test_a_twin_takes_over_and_the_first_stops_with_nothing_lost_or_doubled(tmp_
         return -1 if pointer is None else pointer.version
 
     send(0, 200)
-    first = Process(tmp_path, "worker", "--config", str(path), name="first")
+    first = ForkedProcess(tmp_path, "worker", "--config", str(path), name="first")
     wait_for(lambda: version() == 200, "what was sent", 60, first)
-    twin = Process(tmp_path, "worker", "--config", str(path), name="twin")
+    twin = ForkedProcess(tmp_path, "worker", "--config", str(path), name="twin")
     wait_for(lambda: "partition_assigned" in twin.said, "the twin to be given the partition", 60, twin)
     send(200, 400)
     wait_for(lambda: version() == 400, "what was sent then", 60, twin)

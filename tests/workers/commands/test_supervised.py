@@ -57,7 +57,7 @@ class Place:
 
     def probe(self, role, path):
         try:
-            return httpx.get(f"http://127.0.0.1:{self.ports[role]}{path}").status_code
+            return httpx.get(f"http://127.0.0.1:{self.ports[role]}{path}", verify=False).status_code
         except httpx.TransportError:
             return None
 

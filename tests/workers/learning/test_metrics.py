@@ -147,7 +147,7 @@ def lag(worker, partition=0):
 
 
 def test_the_lag_is_the_age_of_the_oldest_record_that_was_not_taken(tmp_path):
-    world = World(tmp_path, partitions=2)
+    world, began = World(tmp_path, partitions=2), time.time()
     worker = world.worker()
     run_until_idle(worker)
     here, there = world.log.partitions
@@ -156,12 +156,12 @@ def test_the_lag_is_the_age_of_the_oldest_record_that_was_not_taken(tmp_path):
     worker.services.metrics.took(here, time.time() - 3600)
     world.send(*events(1, model=living_on(world, here)), key=living_on(world, here))
     worker._measures.tell_behind({})
-    assert lag(worker, here.number) < 5
+    assert lag(worker, here.number) <= time.time() - began
     # Beside a partition that moves, one waits for a record of ten minutes ago.
     stalled = world.log.send(b"{}", living_on(world, there), timestamp=time.time() - 600)
     worker._measures.tell_behind({there: [stalled]})
-    assert 600 <= lag(worker, there.number) < 660
-    assert lag(worker, here.number) < 5
+    assert 600 <= lag(worker, there.number) <= 600 + time.time() - began
+    assert lag(worker, here.number) <= time.time() - began
 
 
 def test_the_lag_grows_while_the_loop_hangs(tmp_path):

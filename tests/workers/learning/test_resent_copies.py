@@ -19,6 +19,7 @@ from omdml.workers.events.decoding import sort_out
 from omdml.workers.events.stretches import Stretch, Stretches
 from omdml.workers.operate.fit import publish
 from omdml.workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
+from tests.support.deep import examples
 from tests.support.worlds import World, events, items, kill, letters, mark, paced, rehomed, run_until_idle
 from tests.workers.events.test_repeats import SECRET, begun, resumed
 from tests.workers.events.test_repeats import specs as specs
@@ -269,7 +270,7 @@ def literally(said):
 EVENT = st.tuples(st.booleans(), st.none() | st.integers(0, 12))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(said=st.lists(EVENT, min_size=1, max_size=14), cuts=st.sets(st.integers(1, 13)))
 def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs, said, cuts):
     records = []

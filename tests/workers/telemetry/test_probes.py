@@ -16,7 +16,7 @@ from omdml.workers.telemetry import probes
 from omdml.workers.telemetry.condition import Condition, Facts
 from omdml.workers.telemetry.probes import serve_probes
 from omdml.workers.telemetry.registry import new_registry
-from tests.support.processes import wait_for
+from tests.support.processes import free_port, wait_for
 from tests.support.worlds import World, events, run_until_idle
 
 
@@ -51,8 +51,7 @@ def test_probes_say_what_the_process_is(facts, client):
 
 
 def test_without_a_condition_there_are_metrics_and_no_probes():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     serve_metrics(f"127.0.0.1:{port}", CollectorRegistry(), "--bind")
     assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 200
     assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 404

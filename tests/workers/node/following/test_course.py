@@ -29,13 +29,14 @@ def test_each_version_that_goes_live_is_a_step_with_what_the_learner_said(shop):
     shop.publish()
     node = shop.node()
     node.view("shop")
+    began = time.time()
     refresh(shop, node, progress={"mistake_rate": 0.25})
     first, second = node.course.steps("shop")
     assert (first.number, first.what, first.version, first.freshness_s) == (1, "model_live", 0, None)
     assert (second.number, second.what, second.version, second.serial) == (2, "new_version", 20, 2)
     assert second.figures == {"mistake_rate": 0.25}
     assert set(second.weights) == set(shop.catalogue.dims)
-    assert abs(second.at - time.time()) < 5
+    assert began <= second.at <= time.time()
 
 
 def test_a_step_says_how_long_the_oldest_new_event_took_and_where(shop):
@@ -50,15 +51,16 @@ def test_a_step_says_how_long_the_oldest_new_event_took_and_where(shop):
     assert step.stages["log"] == pytest.approx(2, abs=0.01)
     assert step.stages["learn"] == pytest.approx(1, abs=0.01)
     assert step.freshness_s == pytest.approx(sum(step.stages.values()))
-    assert 8 <= step.freshness_s < 12
+    assert 8 <= step.freshness_s <= 8 + time.time() - now
 
 
 def test_moves_of_operators_are_steps_too(shop):
     shop.publish()
     node = shop.node()
     node.view("shop")
-    refresh(shop, node, trails=(Trail(20, 1, time.time(), time.time(), time.time()),))
-    assert node.course.steps("shop")[-1].freshness_s < 5
+    began = time.time()
+    refresh(shop, node, trails=(Trail(20, 1, began, began, began),))
+    assert node.course.steps("shop")[-1].freshness_s <= time.time() - began
     shop.store.move("shop", 0, pin=True)
     node._refresher.refresh("shop")
     step = node.course.steps("shop")[-1]

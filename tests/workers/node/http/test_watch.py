@@ -16,9 +16,9 @@ import pytest
 from omdml.errors import ConfigurationError
 from omdml.workers.node.http.endpoints import console, watch
 from omdml.workers.node.pictures import Pictures
+from tests.integration.waiting import until
 from tests.support.nodes import serves
 from tests.support.shops import client_of, listening, refused
-from tests.support.waiting import comes_true
 
 PNG = b"\x89PNG\r\n\x1a\n of i5"
 UPLOT = {
@@ -31,7 +31,7 @@ UPLOT = {
 def streaming(server, **parameters):
     """The lines of a stream of events, as they come."""
     with (
-        client_of(server, timeout=10) as client,
+        client_of(server) as client,
         client.stream("GET", "/events", params=parameters) as response,
     ):
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -50,7 +50,7 @@ def learn(shop, node):
     """Have 20 more comparisons go live."""
     shop.learn()
     version = shop.publish()
-    assert comes_true(serves(node, version), 10)
+    until(serves(node, version))
 
 
 def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(client):
@@ -140,7 +140,7 @@ def test_streams_that_are_asked_for_at_once_are_counted_too(node, monkeypatch):
         for one in sockets:
             one.close()
         # If their clients have gone, I expect room for others.
-        assert comes_true(lambda: stream_status(client) == 200, 10)
+        until(lambda: stream_status(client) == 200)
 
 
 def stream_status(client):

@@ -12,6 +12,7 @@ from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import bridged_view, embedded_view, grown_view
 from omdml.workers.node.galleries.gallery import Room
 from omdml.workers.node.searching.answers import Page
+from tests.integration.waiting import until
 from tests.support.changing import Twin, change, plain_catalogue, random_change, raw_item
 from tests.support.deep import examples
 from tests.support.galleries import Bilinear
@@ -144,7 +145,6 @@ def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(sho
         node._refresher.take_in()
         assert "i3" not in node.view().listed
         go_on.set()
-        while node.view().origin is not None:
-            threading.Event().wait(0.005)
+        until(lambda: node.view().origin is None)
         view = node.view()
         assert "i3" not in [item.id for item in view.search(view.items(["i0"]), ITEMS).items]

@@ -148,7 +148,7 @@ def test_many_clients_over_http_get_their_own_answers(shop, node):
         expected = {f"i{n}": shop.expected(shop.learner.version, f"i{n}", 5)[0] for n in range(60)}
 
         async def ask():
-            async with httpx.AsyncClient(base_url=base) as many:
+            async with httpx.AsyncClient(base_url=base, verify=False, timeout=60.0) as many:
                 return await asyncio.gather(*(many.get("/search", params={"id": one, "k": 5}) for one in expected))
 
         for one, response in zip(expected, asyncio.run(ask()), strict=True):
