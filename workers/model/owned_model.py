@@ -18,6 +18,7 @@ from omdml.feedback import ONLY_TASK
 from omdml.learners import Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot, Trail, metric_from_bytes
+from omdml.streams.part_names import part_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, said_as
@@ -69,6 +70,8 @@ class OwnedModel:
         max_share_a_user: float = 1.0,
     ) -> None:
         self.name = name
+        # Of a part only the whole is published, and judged.
+        self.is_part = part_of(name) is not None
         self.learner = learner
         self.catalogue = catalogue
         self._lookup = Lookup(name, type(learner), catalogue)
@@ -284,7 +287,7 @@ class OwnedModel:
 
     def _decide(self) -> None:
         """Let the guard decide about this version."""
-        if self.guard.config.on:
+        if self.guard.config.on and not self.is_part:
             version = self.learner.version
             self.guard.decide(self.metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
             if self.first_metric is not None:
