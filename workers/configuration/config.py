@@ -239,6 +239,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     webhook: WebhookConfig = WebhookConfig()
     experiments: dict[str, ExperimentConfig] = {}
 
+    @property
+    def in_parts(self) -> frozenset[str]:
+        """The models that are learned in parts."""
+        return frozenset(name for name, model in self.models.items() if model.parts)
+
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
         """The name or pattern that covers a model, and what it says; exact names first, then in the order given.
 

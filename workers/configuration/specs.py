@@ -151,7 +151,7 @@ class Specs:
                 self._seen[key] = _in_coordinates(label, config, catalogues)
         # a worker asks a dozen times about each model of a batch, and a pattern is slow to match
         self.find = lru_cache(REMEMBERED)(self._find)
-        self.in_parts = frozenset(name for name, config in configuration.models.items() if config.parts)
+        self.in_parts = configuration.in_parts
 
     @property
     def named(self) -> list[str]:

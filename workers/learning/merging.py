@@ -248,7 +248,7 @@ def check_parts(specs: Specs, store: Store) -> None:
 def not_in_parts(name: str) -> ConfigurationError:
     """The error for a model that is to be in parts and has an ordinary checkpoint."""
     return ConfigurationError(
-        f"model {name!r} has parts = true, but was learned without parts: leave parts out. Or move what it learned into "
-        f"parts, while workers are stopped: leave parts out, omdml models copy {name} NEW, omdml models delete {name}, "
-        f"set parts = true, omdml models copy NEW {name}"
+        f"model {name!r} has parts = true, but was learned without parts: leave parts out. Or move what it learned "
+        f"into parts, while workers are stopped: leave parts out, omdml models copy {name} NEW, omdml models delete "
+        f"{name}, set parts = true, omdml models copy NEW {name}"
     )

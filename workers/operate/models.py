@@ -82,6 +82,8 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
 
     It goes on from the partition's mark: nobody takes again what lies below it.
 
+    A model in parts begins so in the part of its home partition, the others begin with nothing.
+
     Raises StoreError if the one does not exist or the other does, ConfigurationError if the settings do not fit,
     PlacementChanged if models live elsewhere now.
     """
@@ -93,8 +95,13 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
         raise StoreError(
             f"model {target!r} is in {store} already, at version {there.version}: omdml models delete {target}, first"
         )
+    learner, label = resumed(spec, learned), target
+    if spec.parts:
+        from omdml.workers.operate import parts
+
+        target = parts.begin_with(learned, store, label, spec, topic_id, placement, platform)
     claim = store.claim(target)
-    model = owned(spec, target, resumed(spec, learned), claim.epoch)
+    model = owned(spec, target, learner, claim.epoch)
     home = Partition(topic_id, placement.home(target))
     model.home, model.next = home, store.marks([home]).get(home, 0)
     try:
@@ -103,8 +110,10 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
             raise PlacementChanged(topic_id)
         if saved is Written.FENCED:
             raise busy(target)
-        store.publish(model.snapshot(), claim.epoch)
-        store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
+        if not spec.parts:
+            # A worker publishes what is in parts.
+            store.publish(model.snapshot(), claim.epoch)
+            store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
     except StoreLost as error:
         raise StoreError(
             f"model {target!r} was deleted while it was begun: it is not there now; nothing else changed, copy it again"

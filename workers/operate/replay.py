@@ -16,6 +16,7 @@ from rich.table import Table
 from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
+from omdml.streams.part_names import part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record, Source
 from omdml.streams.protocols.store import Store
@@ -155,6 +156,9 @@ class ReplayedModel(OwnedModel):
         guard = Guard(spec.guard, learner.metric)
         super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret, spec.max_share_a_user)
         self.accepts = learner.accepts
+        # What its events call it.
+        part = part_of(name)
+        self.sent_as = part.model if part else name
         self.placement = placement
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
@@ -238,8 +242,8 @@ class ReplayedModel(OwnedModel):
         """This model's events, partition by partition, each with those beside it that cannot be learned; all that are
         not to be learned are kept as refusals."""
         for partition, part in by_partition(records).items():
-            batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
-            batch, refused = batches.get(self.name, Batch()), others.get(self.name, [])
+            batches, others = sort_out(part, lambda name: self.accepts if name == self.sent_as else None)
+            batch, refused = batches.get(self.sent_as, Batch()), others.get(self.sent_as, [])
             at_home = [refusal for refusal in refused if self._belongs(refusal.record)]
             here = [self._belongs(record) for record in batch.records]
             if batch.records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -75,11 +76,12 @@ def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
     return newest_in_topic(connection(log), letters_topic(log), log.group, int(part * LETTERS), look_s)
 
 
-def open_sender(log: FileLog | KafkaLog) -> Sender:
-    """What sends the events of dead letters again; raises SourceError."""
+def open_sender(log: FileLog | KafkaLog, in_parts: Collection[str] = ()) -> Sender:
+    """What sends the events of dead letters again, given the models in parts; raises SourceError."""
     if isinstance(log, KafkaLog):
         letters = letters_topic(log)
-        return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner), log.topic, letters)
+        transactions = KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner)
+        return KafkaSender(transactions, log.topic, letters, in_parts)
     from omdml.workers.operate.replay import read_whole
 
     return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from omdml.errors import ConfigurationError, CorruptError
 from omdml.streams.extents import Extent
+from omdml.streams.part_names import part_of
 from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
@@ -35,7 +36,7 @@ class Seen:
 
     def look(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
         """Sort one model in; its position was asked for before."""
-        spec = specs.find(name)
+        spec = specs.kept(name)
         if spec is None:
             return
         try:
@@ -92,6 +93,12 @@ class Seen:
 
 def waits(name: str, why: str) -> str:
     """What is told of a model whose events wait in the log."""
+    if part := part_of(name):
+        return (
+            f"part {part.number} of model {part.model} waits: {why}. Its events stay in the log and the mark below "
+            "them, and nothing of the model goes live. Restore the store from a backup, or begin the model again: "
+            f"omdml models reset {part.model}"
+        )
     return (
         f"model {name} waits: {why}. Its events stay in the log and the mark below them, other models go on. Restore "
         f"the store from a backup, or learn the model again: omdml replay --model {name} --publish --replace; or begin "

@@ -36,10 +36,9 @@ import msgspec
 import structlog
 
 from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
-from omdml.streams.part_names import part_of
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition, Record
-from omdml.streams.protocols.store import ModelPosition, Written
+from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.checkpoints import none_valid
 from omdml.workers.events.decoding import Batch, Refusal, span_of
 from omdml.workers.learning.interruptions import Rewind
@@ -53,7 +52,6 @@ from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Change, Claimed, claim, snapshot
 from omdml.workers.model.owned_model import OwnedModel
-from omdml.workers.model.parts.merged_model import begin
 from omdml.workers.model.relocation import close_stretch, take_back
 
 log = structlog.get_logger(__name__)
@@ -151,13 +149,12 @@ class OwnedPartition:
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         reach = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
         needed = [name for name in batches if self._must_claim(name, reach[name][1], positions.get(name))]
-        self._begin_parts([name for name in needed if name not in positions])
         for name, batch in batches.items():
             first, last = reach[name]
             if name not in self.models.loaded and not self._blocked.waits(name):
                 try:
                     if name not in claimed and name in needed:
-                        claimed |= claim_next(needed, name, self.services)
+                        claimed |= claim_next(needed, name, self.partition, self.placement, self.services)
                         self._look()
                     self._meet(name, (first, last), positions.get(name), turn.records[0].offset, claimed.get(name))
                 except CorruptError as error:
@@ -173,19 +170,6 @@ class OwnedPartition:
             self.first = turn.records[0].offset
         self._taken = turn.records[-1].offset + 1
         return turn.left
-
-    def _begin_parts(self, names: list[str]) -> None:
-        """Have what new parts of models begin with be in the store, before the first of them is claimed."""
-        services = self.services
-        for whole in [part.model for part in map(part_of, names) if part]:
-            spec, here = services.specs.of(whole), self.partition
-            try:
-                begun = begin(whole, spec, services.store, here, self.placement, services.platform)
-            except CorruptError as error:
-                # The part cannot begin, and waits.
-                log.error("parts_not_begun", model=whole, reason=str(error))
-                continue
-            self.models.written(begun or Written.STORED, whole)
 
     def _note_refused_alone(
         self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
