@@ -30,7 +30,7 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.metrics import HELD
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.services import Services
-from omdml.workers.model.parts.merged_model import MergedModel, begin, resumed
+from omdml.workers.model.parts.merged_model import MergedModel, begin, parts_of, resumed
 from omdml.workers.model.parts.vector import Component, Vector, record_of, was_in_parts
 
 # The largest share of its time for which a worker merges.
@@ -49,7 +49,7 @@ class Positions(NamedTuple):
     @classmethod
     def of(cls, name: str, store: Store, placement: Placement) -> Positions:
         """Look at all parts of a model, which takes about as long as a look at one."""
-        names = {part_name(name, number): number for number in range(placement.count)}
+        names = {part: number for number, part in enumerate(parts_of(name, placement))}
         return cls({names[part]: position.next for part, position in store.positions(list(names)).items()})
 
 

@@ -22,7 +22,7 @@ from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
-from omdml.workers.model.parts.merged_model import MergedModel
+from omdml.workers.model.parts.merged_model import MergedModel, known_start
 from omdml.workers.model.parts.vector import Record, Vector, record_of, with_record
 from omdml.workers.operate.models import ATTEMPTS, busy, require
 
@@ -56,17 +56,26 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     Raises StoreError if there is nothing to reset, Fenced if workers keep taking models back.
     """
     require(store, name)
-    checkpoint = store.peek(name)
-    if checkpoint is None:
+    checkpoint, parts = store.peek(name), parts_in(store, name)
+    if checkpoint is None and not parts:
         raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
-    record = record_of(checkpoint)
+    record = record_of(checkpoint) if checkpoint else Record()
     if record is None:
         raise StoreError(f"model {name!r} was learned without parts: leave parts out of its configuration to reset it")
-    start = emptied(cast(DCA, spec.resumed(checkpoint)))
+    home = None
+    if checkpoint is None:
+        # It cannot be read, nor then what was merged last: what is there of the parts says how they began.
+        topic_id = next(iter(store.positions(parts).values())).home.topic_id
+        placement = store.placement(topic_id)
+        home = Partition(topic_id, placement.home(name) if placement else 0)
+        start = cast(DCA, known_start(parts, spec, store) or spec.fresh())
+        store.delete(name)
+    else:
+        start = emptied(cast(DCA, spec.resumed(checkpoint)))
     vector = Vector(tuple(msgspec.structs.replace(part, version=0) for part in record.vector.parts))
     pending = Record(vector, pending=f"omdml models reset {name}")
-    _save_whole(store, spec, name, start, pending, platform, f"was at version {checkpoint.version}")
-    parts = parts_in(store, name)
+    was = f"was at version {checkpoint.version}" if checkpoint else "its checkpoint could not be read"
+    _save_whole(store, spec, name, start, pending, platform, was, home)
     for part in parts:
         _begin_again(store, spec, part, start, platform)
     _save_whole(store, spec, name, start, msgspec.structs.replace(pending, pending=""), platform)

@@ -16,7 +16,6 @@ from rich.table import Table
 from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
-from omdml.streams.part_names import part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record, Source
 from omdml.streams.protocols.store import Store
@@ -156,9 +155,6 @@ class ReplayedModel(OwnedModel):
         guard = Guard(spec.guard, learner.metric)
         super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret, spec.max_share_a_user)
         self.accepts = learner.accepts
-        # What its events call it.
-        part = part_of(name)
-        self.sent_as = part.model if part else name
         self.placement = placement
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
@@ -249,7 +245,7 @@ class ReplayedModel(OwnedModel):
             if batch.records:
                 error = wrong_partition(self.name, partition, self.placement)
                 refused += [
-                    Refusal(record, error, self.name) for record in batch.only([not mine for mine in here]).records
+                    Refusal(record, error, self.sent_as) for record in batch.only([not mine for mine in here]).records
                 ]
                 self.home = Partition(partition.topic_id, self.placement.home(self.name))
             if any(here):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -11,17 +12,32 @@ from omdml import DCA
 from omdml.errors import ConfigurationError, Fenced, StoreError
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import add_items
+from omdml.streams.kafka.reading import gap
 from omdml.streams.letters import headers_again
+from omdml.streams.memory_log import MemorySource
 from omdml.streams.part_names import part_name
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.model.parts.vector import Vector, record_of
+from omdml.workers.model.claim import claim
+from omdml.workers.model.judging.held_out_window import HeldEvent
+from omdml.workers.model.judging.hold_out import HoldOut
+from omdml.workers.model.parts.merged_model import in_turn, still_judging
+from omdml.workers.model.parts.vector import Vector
 from omdml.workers.operate import models, parts, topics
 from omdml.workers.operate.replayed_parts import compared, replayed, snapshot_of, start_of
 from tests.support.parts import GUARD, HOT, expected, hot_world, same_sums, scatter, with_models
 from tests.support.worlds import (
-    damage, events, extents, items, kill, letters, paced, rehomed, run_until_idle,
+    damage,
+    events,
+    extents,
+    is_held_out,
+    items,
+    kill,
+    letters,
+    paced,
+    rehomed,
+    run_until_idle,
 )  # fmt: skip
 from tests.workers.operate.test_audit import audited
 
@@ -84,7 +100,9 @@ def test_other_models_are_learned_at_home_as_before(tmp_path):
     world = hot_world(tmp_path, models={**HOT, "shop": {"learner": "lomdml", "rank": 3}})
     scatter(world, 100)
     world.send(*events(50))
-    world.log.send(next(events(1)), next(f"k{i}" for i in range(99) if world.log.home(f"k{i}") != world.log.home("shop")))
+    world.log.send(
+        next(events(1)), next(f"k{i}" for i in range(99) if world.log.home(f"k{i}") != world.log.home("shop"))
+    )
     drained(world, world.worker())
     assert world.store.peek("shop").version == 50
     assert [letter.reason for letter in letters(world)] == ["wrong_partition"]
@@ -110,7 +128,7 @@ def test_kills_lose_and_double_nothing_and_vectors_never_go_back(tmp_path, seed)
     assert same_sums(whole(world), expected(world, vector.positions))
     order = world.store.vectors
     assert len(order) > 5
-    assert all(later.reaches(earlier) for earlier, later in zip(order, order[1:], strict=False))
+    assert all(later.reaches(earlier) for earlier, later in pairwise(order))
 
 
 def test_every_published_vector_replays_to_the_same_bytes(tmp_path):
@@ -168,9 +186,7 @@ def test_a_part_that_fell_back_is_not_published_until_it_caught_up(tmp_path):
     assert all(vector.reaches(before) for vector in world.store.vectors[-3:])
     world.store._models[name].checkpoints.insert(0, (saved, data))
     drained(world, worker)
-    assert all(
-        later.reaches(one) for one, later in zip(world.store.vectors, world.store.vectors[1:], strict=False)
-    )
+    assert all(later.reaches(one) for one, later in pairwise(world.store.vectors))
 
 
 def test_an_earlier_owner_can_publish_nothing(tmp_path):
@@ -289,10 +305,9 @@ def test_a_model_that_was_in_parts_is_refused_without_them(tmp_path):
     with_models(world, ORDINARY)
     with pytest.raises(ConfigurationError, match="was learned in parts"):
         drained(world, world.worker())
+    spec = spec_of(world)
     with pytest.raises(ConfigurationError, match="was learned in parts"):
-        from omdml.workers.model.claim import claim
-
-        claim("hot", spec_of(world), world.store, "test")
+        claim("hot", spec, world.store, "test")
 
 
 def test_partitions_that_are_added_become_parts(tmp_path):
@@ -356,26 +371,102 @@ def test_a_part_that_cannot_be_read_keeps_the_version_and_says_so(tmp_path):
     assert published(world)[0].version == 140
 
 
+def hostile(world, count, seed):
+    """Send events that teach the reverse, all of them learned by part 1; those that will be held out are sound."""
+    secret, key = world.store.secret(), next(f"y{i}" for i in range(99) if world.log.home(f"y{i}").number == 1)
+    for payload in events(count, seed=seed, model="hot"):
+        event = msgspec.json.decode(payload)
+        if not is_held_out(secret, part_name("hot", 1), 1, world.log.end(world.log.partitions[1]), GUARD.every):
+            event["relevant"], event["irrelevant"] = event["irrelevant"], event["relevant"]
+        world.log.send(msgspec.json.encode(event), key)
+
+
 def test_the_guard_judges_by_what_all_parts_hold_out(tmp_path):
     world = hot_world(tmp_path, guard=GUARD)
     scatter(world, 1200)
     drained(world, world.worker(), turns=120)
-    good = world.store.current("hot").version
-    held = sum(world.store.peek(part_name("hot", number)).progress["hold_out"]["count"] for number in range(4))
-    assert good + held == 1200
-    assert record_of(world.store.peek("hot")).vector.version == good
-    for number, payload in enumerate(events(6000, seed=8, model="hot")):
-        wrong = msgspec.json.decode(payload)
-        wrong["relevant"], wrong["irrelevant"] = wrong["irrelevant"], wrong["relevant"]
-        # What is held out stays sound, as if only some senders were hostile: their events are learned by one part.
-        if number % 2:
-            world.log.send(msgspec.json.encode(wrong), f"w{number}")
-        else:
-            world.log.send(payload, f"w{number}")
+    good = world.store.current("hot")
+    held = [world.store.peek(part_name("hot", number)).progress["hold_out"]["count"] for number in range(4)]
+    assert good.version + sum(held) == 1200
+    hostile(world, 6000, seed=8)
     drained(world, world.worker(), turns=200)
-    what = {line["what"] for line in world.store.history("hot")}
-    assert "published" in what
-    assert world.store.peek("hot").reference
+    assert world.store.current("hot").version < world.store.peek("hot").version
+    last = world.store.history("hot")[-1]
+    assert last["what"] == "held"
+    assert "not as good on" in last["reason"]
+    # Part 1 judges by its own events alone no better: what others hold out is most of what judges.
+    assert int(last["reason"].split("not as good on ")[1].split()[0]) > 60
+
+
+def test_what_was_judged_lies_in_the_checkpoint_and_the_next_owner_goes_on_from_it(tmp_path):
+    world = hot_world(tmp_path, guard=GUARD)
+    scatter(world, 1200)
+    drained(world, world.worker(), turns=120)
+    hostile(world, 6000, seed=8)
+    drained(world, world.worker(), turns=200)
+    live, checkpoint = world.store.current("hot"), world.store.peek("hot")
+    assert checkpoint.progress["yardstick"]["withheld"]
+    drained(world, world.worker(), turns=10)
+    assert world.store.current("hot") == live
+    assert world.store.peek("hot").progress["yardstick"]["version"] == checkpoint.progress["yardstick"]["version"]
+
+
+def test_the_windows_of_parts_are_one_whose_newest_events_come_last():
+    held = {0: [HeldEvent([[number, 1, 2]]) for number in range(3)], 2: [HeldEvent([[9, 1, 2]])]}
+    assert [event.rows[0][0] for event in in_turn(held)] == [0, 1, 2, 9]
+    assert still_judging(HoldOut(5, 10, "", held[0]), 9) == held[0][2:]
+    assert still_judging(HoldOut(5, 10, "", held[0]), 0) == held[0]
+    assert still_judging(HoldOut(5, 10, "", held[0]), 10) == []
+
+
+def test_a_whole_that_cannot_be_read_waits_and_a_reset_begins_it_again(tmp_path):
+    world = hot_world(tmp_path)
+    scatter(world, 100)
+    drained(world, world.worker())
+    damage(world, "hot")
+    scatter(world, 50, seed=1)
+    drained(world, world.worker())
+    assert world.store.current("hot").version == 100
+    assert world.store.peek(part_name("hot", 1)).version > 0
+    assert parts.reset(world.store, spec_of(world), "hot", "test") == 4
+    scatter(world, 20, seed=2)
+    drained(world, world.worker())
+    assert published(world)[0].version == 20
+
+
+def told_of_the_end(world, partition):
+    """A source that tells of a position behind the end of a partition, as a client of Kafka does."""
+    source = MemorySource(world.log)
+    poll = source.poll
+
+    def told(*arguments):
+        position = source._positions.get(partition)
+        if position is not None and position > world.log.end(partition):
+            raise gap.out_of_range("feedback", partition, position, (0, world.log.end(partition)))
+        return poll(*arguments)
+
+    source.poll = told
+    return source
+
+
+def test_after_a_cut_nothing_goes_live_until_the_part_has_come_as_far_again(tmp_path):
+    world = hot_world(tmp_path)
+    world.store = Watched()
+    scatter(world, 200)
+    drained(world, world.worker())
+    before, count = published(world)[1], len(world.store.vectors)
+    partition = world.log.partitions[2]
+    with world.log.changed:
+        del world.log._records[partition][-20:]
+    scatter(world, 30, seed=1)
+    assert world.log.end(partition) < before.positions[2]
+    drained(world, world.worker(source=told_of_the_end(world, partition), accept_gap=True))
+    assert len(world.store.vectors) == count
+    assert world.store.peek(part_name("hot", 2)).next == world.log.end(partition)
+    scatter(world, 200, seed=2)
+    drained(world, world.worker())
+    assert all(later.reaches(one) for one, later in pairwise(world.store.vectors))
+    assert published(world)[0].version == 430
 
 
 def test_the_audit_finds_every_event_in_its_part(tmp_path):

@@ -143,15 +143,20 @@ def begin(name: str, spec: Spec, store: Store, home: Partition, placement: Place
     epoch, checkpoint, _ = store.claim(name)
     if checkpoint is not None:
         return None
-    start = cast(DCA, known_start(name, spec, store, placement.count) or spec.fresh())
+    start = cast(DCA, known_start(parts_of(name, placement), spec, store) or spec.fresh())
     model = MergedModel(name, start, spec, epoch, Guard(spec.guard, start.metric), Record())
     model.home = Partition(home.topic_id, placement.home(name))
     return store.save(model.checkpoint(platform), epoch, placement=placement)
 
 
-def known_start(name: str, spec: Spec, store: Store, count: int) -> Learner | None:
-    """What parts began with that are there although the whole is not, because it was deleted; None if none are."""
-    for part in store.positions([part_name(name, number) for number in range(count)]):
+def parts_of(name: str, placement: Placement) -> list[str]:
+    """The names of all parts that a model can have, in order."""
+    return [part_name(name, number) for number in range(placement.count)]
+
+
+def known_start(parts: Sequence[str], spec: Spec, store: Store) -> Learner | None:
+    """What these parts began with, if one is there although the whole is not, because it was deleted; None if not."""
+    for part in store.positions(parts):
         checkpoint = store.peek(part)
         if checkpoint is not None:
             return emptied(cast(DCA, spec.resumed(checkpoint)))
