@@ -458,9 +458,11 @@ def test_after_a_cut_nothing_goes_live_until_the_part_has_come_as_far_again(tmp_
     partition = world.log.partitions[2]
     with world.log.changed:
         del world.log._records[partition][-20:]
+    worker = world.worker(source=told_of_the_end(world, partition), accept_gap=True)
+    run_until_idle(worker, 5)
     scatter(world, 30, seed=1)
     assert world.log.end(partition) < before.positions[2]
-    drained(world, world.worker(source=told_of_the_end(world, partition), accept_gap=True))
+    drained(world, worker)
     assert len(world.store.vectors) == count
     assert world.store.peek(part_name("hot", 2)).next == world.log.end(partition)
     scatter(world, 200, seed=2)
