@@ -25,9 +25,9 @@ from omdml.builders import from_labels
 from omdml.workers.configuration.process import one_thread
 
 ITEMS, CLASSES = 5000, 50
-EVENTS = int(os.environ.get("OMDML_PARTS_EVENTS", "20000"))
+EVENTS = int(os.environ.get("OMDML_PARTS_EVENTS", "8000"))
 DIMS, PARTS, ROUNDS = (128, 512), (1, 2, 4, 8, 16), 3
-PIECE = 1000
+PIECE, LEARNED = 1000, 4
 FORKS = multiprocessing.get_context("fork")
 
 
@@ -94,13 +94,13 @@ def _learn(start: DCA, features: dict[str, Any], labels: Any, seed: int, results
 
 
 def _states(start: DCA, features: dict[str, Any], labels: Any) -> list[bytes]:
-    """Checkpoints of as many parts as there are at most."""
+    """Checkpoints of as many parts as there are at most. Four are learned, and each serves again for other parts."""
     found = []
-    for number in range(max(PARTS)):
+    for number in range(LEARNED):
         learner = DCA.from_bytes(start.to_bytes())
         learner.learn_many(from_labels(labels, 4 * PIECE, 100 + number), features)
         found.append(learner.to_bytes())
-    return found
+    return found * (max(PARTS) // LEARNED)
 
 
 def _merge_ms(start: DCA, states: list[bytes], parts: int) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from omdml.streams.part_names import part_name
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.specs import Specs
+from omdml.workers.doctor.checks.checkpoints import look_at_checkpoints
 from omdml.workers.model.claim import claim
 from omdml.workers.model.judging.held_out_window import HeldEvent
 from omdml.workers.model.judging.hold_out import HoldOut
@@ -484,3 +485,17 @@ def test_reset_of_a_model_that_learned_nothing_is_refused(tmp_path):
         parts.reset(world.store, spec_of(world), "hot", "test")
     with pytest.raises(ConfigurationError, match="omdml models reset hot"):
         parts.require_whole(part_name("hot", 1), "reset")
+
+
+def test_the_doctor_says_what_to_do_about_a_part_or_a_whole_that_cannot_be_read(tmp_path):
+    world = hot_world(tmp_path)
+    scatter(world, 100)
+    drained(world, world.worker())
+    specs, names = Specs(world.configuration, {"items": world.catalogue}), world.store.models()
+    for broken in (part_name("hot", 1), "hot"):
+        damage(world, broken)
+        seen = look_at_checkpoints(specs, world.store, names, lambda: extents(world))
+        (remark,) = seen.remarks()
+        assert "omdml models reset hot" in remark.text
+        assert "replay" not in remark.text
+    assert seen.sound == 3

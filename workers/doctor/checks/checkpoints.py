@@ -39,12 +39,13 @@ class Seen:
         spec = specs.kept(name)
         if spec is None:
             return
+        whole = name in specs.in_parts
         try:
             checkpoint = store.peek(name)
             if checkpoint:
                 spec.resumed(checkpoint)
         except CorruptError as problem:
-            self.waits[name] = waits(name, f"its checkpoint cannot be read ({problem})")
+            self.waits[name] = waits(name, f"its checkpoint cannot be read ({problem})", whole)
         except ConfigurationError as problem:
             self.misfit[name] = str(problem)
         else:
@@ -52,7 +53,7 @@ class Seen:
                 self.sound += 1
                 self._place(name, position, checkpoint.next)
             elif position:
-                self.waits[name] = waits(name, "no checkpoint of it can be read, all are damaged")
+                self.waits[name] = waits(name, "no checkpoint of it can be read, all are damaged", whole)
             elif (live := store.current(name)) and live.version and self.now - live.published_at > YOUNG_S:
                 self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone")
 
@@ -91,8 +92,13 @@ class Seen:
         return remarks + gathered(self.fell_back, warning)
 
 
-def waits(name: str, why: str) -> str:
-    """What is told of a model whose events wait in the log."""
+def waits(name: str, why: str, whole: bool = False) -> str:
+    """What is told of a model whose events wait in the log; or of the ``whole`` of one whose parts are not added up."""
+    if whole:
+        return (
+            f"model {name} waits: {why}. Its parts go on learning, and nothing of them goes live. Restore the store "
+            f"from a backup, or begin the model again: omdml models reset {name}"
+        )
     if part := part_of(name):
         return (
             f"part {part.number} of model {part.model} waits: {why}. Its events stay in the log and the mark below "
