@@ -36,9 +36,11 @@ def passed(letters: Collection[Letter], store: Store) -> set[Position]:
     return {
         letter.position
         for letter in letters
-        for position in [reached.get(name, NOWHERE) for name in kept_as(letter)]
         if letter.offset < marks.get(letter.partition, 0)
-        or (position.home == letter.partition and letter.offset < position.next)
+        or any(
+            position.home == letter.partition and letter.offset < position.next
+            for position in [reached.get(name, NOWHERE) for name in kept_as(letter)]
+        )
     }
 
 
