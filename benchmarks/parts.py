@@ -25,7 +25,7 @@ from omdml.builders import from_labels
 from omdml.workers.configuration.process import one_thread
 
 ITEMS, CLASSES = 5000, 50
-EVENTS = int(os.environ.get("OMDML_PARTS_EVENTS", "8000"))
+EVENTS = int(os.environ.get("OMDML_PARTS_EVENTS", "4000"))
 DIMS, PARTS, ROUNDS = (128, 512), (1, 2, 4, 8, 16), 3
 PIECE, LEARNED = 1000, 4
 FORKS = multiprocessing.get_context("fork")

@@ -39,12 +39,6 @@ def require_whole(name: str, verb: str) -> None:
         raise ConfigurationError(f"{name!r} is a part of model {part.model!r}: omdml models {verb} {part.model}")
 
 
-def refuse(spec: Spec, name: str, command: str, instead: str) -> None:
-    """Raise ConfigurationError for a command that works on one partition's events, if a model is in parts."""
-    if spec.parts or part_of(name):
-        raise ConfigurationError(f"model {name!r} is learned in parts, so {command} cannot be used for it: {instead}")
-
-
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     """Begin every part of a model again, at its start and where its events are now; answers how many parts there are.
 
@@ -83,7 +77,7 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
 
 
 def delete(store: Store, name: str) -> None:
-    """Delete a model with all of its parts, the whole last; answers nothing."""
+    """Delete a model with all of its parts, the whole last. Raises Fenced if a worker keeps taking it back."""
     for _ in range(ATTEMPTS):
         try:
             epoch, checkpoint, _ = store.claim(name)

@@ -24,7 +24,7 @@ from omdml.workers.model.claim import claim
 from omdml.workers.model.judging.held_out_window import HeldEvent
 from omdml.workers.model.judging.hold_out import HoldOut
 from omdml.workers.model.parts.merged_model import in_turn, still_judging
-from omdml.workers.model.parts.vector import Vector
+from omdml.workers.model.parts.vector import Vector, record_of
 from omdml.workers.operate import models, parts, topics
 from omdml.workers.operate.replayed_parts import compared, replayed, snapshot_of, start_of
 from tests.support.parts import GUARD, HOT, expected, hot_world, same_sums, scatter, with_models
@@ -91,7 +91,7 @@ def test_events_are_learned_where_they_lie_and_the_sum_of_all_parts_goes_live(tm
     ends = {partition.number: world.log.end(partition) for partition in world.log.partitions}
     assert vector.positions == ends
     assert min(ends.values()) > 0
-    assert snapshot.version == 500
+    assert snapshot.version == 500 == sum(part.version for part in record_of(world.store.peek("hot")).vector.parts)
     assert letters(world) == []
     assert same_sums(whole(world), expected(world, ends))
     assert snapshot.metric.to_tensors()[0].keys() == whole(world).metric.to_tensors()[0].keys()

@@ -53,11 +53,6 @@ class Vector(msgspec.Struct, frozen=True):
         return cls(tuple(Component(number, place) for number, place in sorted(places.items())))
 
     @property
-    def version(self) -> int:
-        """What all parts have learned together."""
-        return sum(part.version for part in self.parts)
-
-    @property
     def positions(self) -> dict[int, int]:
         """The offset after the last event taken, by partition."""
         return {part.number: part.next for part in self.parts}
