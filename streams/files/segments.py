@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -40,17 +41,22 @@ class SegmentedLog:
 
     def open(self, number: int) -> int | None:
         """A descriptor of the segment; GapError if it or one after it is missing among the others."""
-        numbers = self._numbers()
-        newest = max(numbers, default=FIRST - 1)
-        if number == newest + 1:
-            return None
-        missing = {number, *range(number, newest + 1)} - set(numbers)
-        if missing:
-            raise GapError(
-                f"{self._segment(min(missing))} is missing, the folder holds segments {numbers or 'of no number'}: "
-                "put it back, or accept the loss (omdml worker --accept-gap)"
-            )
-        return open_regular(self._segment(number))
+        while True:
+            numbers = self._numbers()
+            newest = max(numbers, default=FIRST - 1)
+            if number == newest + 1:
+                return None
+            missing = {number, *range(number, newest + 1)} - set(numbers)
+            if missing:
+                raise GapError(
+                    f"{self._segment(min(missing))} is missing, the folder holds segments {numbers or 'of no number'}: "
+                    "put it back, or accept the loss (omdml worker --accept-gap)"
+                )
+            try:
+                return open_regular(self._segment(number))
+            except FileNotFoundError:
+                # It was thinned out since the look.
+                continue
 
     def successor(self, number: int, descriptor: int) -> int | None:
         """The next number as soon as its file is there: our sinks never append to an older one."""
@@ -69,12 +75,14 @@ class SegmentedLog:
     def thin_out(self, most: int) -> list[str]:
         """Delete the oldest segments until the others have at most ``most`` bytes; the names of deleted files."""
         paths = [self._segment(number) for number in self._numbers()]
-        sizes = [path.stat().st_size for path in paths]
+        sizes = [size_of(path) for path in paths]
         gone = []
         while len(paths) > 1 and sum(sizes) > most:
-            paths[0].unlink()
-            gone.append(paths.pop(0).name)
-            del sizes[0]
+            # Another process may write to this log, and thin it out, too.
+            with suppress(FileNotFoundError):
+                paths[0].unlink()
+                gone.append(paths[0].name)
+            del paths[0], sizes[0]
         return gone
 
     def beside(self, name: str) -> Path:
@@ -87,6 +95,14 @@ class SegmentedLog:
 
     def _segment(self, number: int) -> Path:
         return segment_path(self.path, number)
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file; 0 if it is gone."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 @lru_cache(maxsize=256)

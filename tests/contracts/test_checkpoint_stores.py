@@ -222,6 +222,7 @@ class TestCheckpointsOfAnyStore:
             claim = store.claim("shop")
         assert claim[1:] == (checkpoint(2), True)
         assert [(line["event"], line["log_level"]) for line in logs] == [("checkpoint_damaged", "error")]
+        assert store.fell_back("shop")
 
         # If that owner dies before it saves, I expect its successor to hear of it too.
         claim = store.claim("shop")
@@ -231,6 +232,7 @@ class TestCheckpointsOfAnyStore:
         for offset in (2, 3):
             assert store.save(checkpoint(offset, state=b"replayed"), claim.epoch) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
+        assert not store.fell_back("shop")
         damage()
         assert store.claim("shop")[1:] == (checkpoint(2, state=b"replayed"), True)
 
@@ -243,12 +245,15 @@ class TestCheckpointsOfAnyStore:
         epoch = store.claim("shop").epoch
         for offset in (5, 6, 7):
             store.save(checkpoint(offset), epoch)
+        assert not store.fell_back("shop")
         put_back()
         for _ in range(2):
+            assert store.fell_back("shop")
             claim = store.claim("shop")
             assert claim[1:] == (checkpoint(2), True)
         assert store.save(checkpoint(4), claim.epoch) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(4), False)
+        assert not any(map(store.fell_back, ("shop", "nobody")))
 
     def test_a_model_that_went_back_on_purpose_is_where_it_was_saved_last(self, store: Store) -> None:
         epoch = store.claim("shop").epoch

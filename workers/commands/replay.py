@@ -28,7 +28,7 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the learner's state here.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write a page with curves here; it needs no network.")
 @click.option("--publish", is_flag=True, help="Begin the model in the store: workers go on from here.")
-@click.option("--replace", is_flag=True, help="With --publish: delete what the store has of the model.")
+@click.option("--replace", is_flag=True, help="With --publish: in the place of what the store has.")
 @click.option("--vector", help="Of a model in parts: where each part ends, PARTITION:OFFSET,... as its history shows.")
 @accept_gap
 @from_file

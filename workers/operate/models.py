@@ -62,12 +62,24 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
         if checkpoint is None:
             raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
         model = begun(spec, name, epoch, store)
-        model.home, model.next = Partition(*checkpoint.home), checkpoint.next
+        model.home, model.next = position_now(name, Partition(*checkpoint.home), checkpoint.next, store)
         if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
             continue
         store.note(name, epoch, "reset", f"was at version {checkpoint.version}")
         return model.next
     raise busy(name)
+
+
+def position_now(name: str, home: Partition, offset: int, store: Store) -> tuple[Partition, int]:
+    """Where a model goes on that was saved there: if it lives elsewhere now, where the worker of that partition begins.
+
+    What else it may have learned does not matter to one that forgets all of it.
+    """
+    placement = store.placement(home.topic_id)
+    number = placement.home(name) if placement else home.number
+    if placement is None or number == home.number:
+        return home, offset
+    return Partition(home.topic_id, number), placement.since(number)
 
 
 def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, placement: Placement, platform: str) -> int:

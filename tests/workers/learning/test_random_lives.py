@@ -113,9 +113,10 @@ class Life:
     """A world in which things happen by chance; what was said in it, in the order of each model."""
 
     weights = WEIGHTS
+    stores = MemoryStore
 
     def __init__(self, world, seed):
-        world.log, world.store, world.graves = MemoryLog(PARTITIONS), MemoryStore(), MemoryLog()
+        world.log, world.store, world.graves = MemoryLog(PARTITIONS), self.stores(), MemoryLog()
         self.world, self.chance, self.time, self.losses, self.grown = world, random.Random(seed), 0.0, 0.0, 0
         self.triplets = iter(triplets(3000, seed=seed).tolist())
         world.now = self.now

@@ -102,6 +102,31 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
     assert shop.store.current("shop") is None
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_what_a_worker_learned_while_the_log_was_replayed_is_learned_again(shop, running):
+    shop.tell(*events(100), *events(20, model="user-1"))
+    shop.worked()
+    model = replayed(shop)
+    # If feedback goes on while the log is read, and a worker learns and saves it
+    shop.tell(*events(30, seed=9))
+    worker = shop.worker(source=FileSource(shop.folder / "feedback"))
+    run_until_idle(worker)
+    if not running:
+        worker.stop()
+        worker.run()
+    fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    shop.tell(*events(10, seed=4))
+    if running:
+        run_until_idle(worker)
+        worker.stop()
+        worker.run()
+    # I expect that the model has learned each event once, and the other one too
+    for count, seed in ((30, 9), (10, 4)):
+        model.learner.learn_many(triplets(count, seed=seed), shop.catalogue.features)
+    assert shop.worked().state == model.learner.to_bytes()
+    assert shop.store.peek("user-1").version == 20
+
+
 @pytest.mark.parametrize("before_the_claim", [True, False])
 def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monkeypatch, before_the_claim):
     shop.tell(*events(10))

@@ -97,7 +97,7 @@ def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_pa
     assert model.learner.version == 5
     assert [refusal.error.reason for refusal in model.refused] == ["wrong_partition"] * 5
     with pytest.raises(StoreError, match="5 events of model 'shop' came by other partitions than its home"):
-        fit.check_whole(model)
+        fit.check_whole(model, world.store)
 
 
 def test_a_model_that_moved_to_an_added_partition_is_replayed_in_order(tmp_path):
