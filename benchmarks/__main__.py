@@ -44,6 +44,7 @@ BENCHMARKS = (
     "missing",
     "million",
     "history",
+    "parts",
 )
 
 

@@ -170,7 +170,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     ``event_time`` is the time of the newest event learned, and ``oldest_event_time`` that of the oldest event which no
     earlier publication contained; both in seconds since the epoch, or None if the events had no time. ``trails`` has
     the times of the events of this publication and of some before it, oldest first. With these a node that skipped a
-    publication can measure the freshness of its events, too.
+    publication can measure the freshness of its events, too. ``vector`` says how far each part of a model in parts was,
+    ``0:120,1:98``: partitions, and the offsets after the last event taken there.
     """
 
     model: str
@@ -182,10 +183,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     progress: dict[str, Any]
     metric: Metric
     trails: tuple[Trail, ...] = ()
+    vector: str = ""
 
     def to_bytes(self) -> bytes:
         """Write safetensors: the metric's tensors, everything else as metadata."""
         metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "metric"}
+        if not self.vector:
+            # Most models have none, and their bytes stay as they were.
+            del metadata["vector"]
         tensors, description = self.metric.to_tensors()
         described = {"snapshot": metadata, "metric": {"kind": self.metric.kind, **description}}
         return pack(tensors, described, SNAPSHOT)

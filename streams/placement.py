@@ -15,6 +15,7 @@ import msgspec
 
 from omdml.errors import StoreError, StoreRefused
 from omdml.formats import PLACEMENT
+from omdml.streams.part_names import part_of
 from omdml.streams.partitioners import PARTITIONERS
 
 
@@ -110,6 +111,9 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Placement(self.partitioner, (self.steps[0], *steps))
 
     def _home(self, model: str, count: int) -> int:
+        # A part lives on the partition that it is named after, however many there are.
+        if part := part_of(model):
+            return part.number
         return PARTITIONERS[self.partitioner](model.encode(), count)
 
     def encode(self) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from omdml.engines.second_order.covariance import CovarianceEngine
 from omdml.engines.second_order.moments import Moments
-from omdml.engines.second_order.state import SYMMETRIC
+from omdml.engines.second_order.state import CONSTANT, SYMMETRIC
 from omdml.errors import FeedbackError
 from omdml.kernels.covariance import TILE, gather
-from omdml.learners.dca import DCA
+from omdml.learners.dca import DCA, check_alike
 from omdml.learners.shared.checks import check_rows, expect, tables
 from omdml.metrics.base import check_features
 
@@ -135,6 +135,54 @@ class Adding:
         found = copy.deepcopy(self._learner)
         found._started("Adding").refresh()
         return found
+
+
+def merged(start: DCA, parts: Iterable[DCA]) -> DCA:
+    """One learner that knows what all of these know; sums and counts are added in the order of the parts, in float64.
+
+    The same parts in the same order make the same bytes. Each part scored its triplets with its own knowledge only, so
+    ``mistakes`` and Hedge's losses are the sums of all parts (:func:`omdml.learners.dca.merge`).
+
+    Parameters
+    ----------
+    start
+        What every part began with; left as it is.
+    parts
+        They may be made one after the other: none is kept.
+
+    Raises
+    ------
+    ParameterError
+        A part with other parameters, one that began from other items, or a start with a ``memory`` or a parent.
+
+    Examples
+    --------
+    >>> features = {"x": np.random.default_rng(0).normal(0, 1, (50, 4))}
+    >>> start = DCA(dims={"x": 4})
+    >>> start.start(features)
+    >>> one, other = copy.deepcopy(start), copy.deepcopy(start)
+    >>> _ = one.learn_many([[0, 1, 2], [3, 4, 5]], features), other.learn_many([[6, 7, 8]], features)
+    >>> merged(start, [one, other]).version
+    3
+    """
+    check_start(start)
+    whole = copy.deepcopy(start)
+    engine: CovarianceEngine = whole._started("merged")
+    for part in parts:
+        check_alike(start, part)
+        engine.add_all(part._started("merged"))
+    if engine.version:
+        engine.refresh()
+    return whole
+
+
+def emptied(learner: DCA) -> DCA:
+    """What a learner began with: the same coordinates, and nothing learned."""
+    state = learner._started("emptied").state
+    start = copy.copy(learner)
+    start._engine = learner._begin({name: getattr(state, name) for name in CONSTANT})
+    start._newest = None
+    return start
 
 
 def check_start(start: DCA) -> None:

@@ -345,6 +345,15 @@ def merge(left: DCA, right: DCA) -> DCA:
 
     Raises ParameterError if parameters differ, or if the two did not start from the same items.
     """
+    check_alike(left, right)
+    both = copy.deepcopy(left)
+    both._newest = None
+    both._started("merge").absorb(right._started("merge"))
+    return both
+
+
+def check_alike(left: DCA, right: DCA) -> None:
+    """Raise ParameterError if sums of these two learners are not sums of the same things."""
     for learner in (left, right):
         expect(isinstance(learner, DCA), "merge", type(learner).__name__, "learners of class DCA")
     ours, theirs = (
@@ -357,7 +366,3 @@ def merge(left: DCA, right: DCA) -> DCA:
         raise ParameterError("merge: the two began from different items; start both from the same features")
     if not same(ours_engine.parent, theirs_engine.parent):
         raise ParameterError("merge: the two have different parents; begin both from the same metric")
-    both = copy.deepcopy(left)
-    both._newest = None
-    both._started("merge").absorb(theirs_engine)
-    return both

@@ -3,23 +3,34 @@ later sender fences the one before, so no event is sent twice."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from omdml.streams.kafka.routing.transaction import KafkaTransactions
 from omdml.streams.letters import Dismissed, Letter, Resent, headers_again
 
 
 class KafkaSender:
-    """Sends letters of a Kafka topic again."""
+    """Sends letters of a Kafka topic again.
 
-    def __init__(self, transactions: KafkaTransactions, topic: str, letters: str) -> None:
+    Parameters
+    ----------
+    in_parts
+        Models that learn events where they lie: copies of these go to the partition of the event, because only the part
+        there knows what became of it.
+    """
+
+    def __init__(
+        self, transactions: KafkaTransactions, topic: str, letters: str, in_parts: Collection[str] = ()
+    ) -> None:
         self._transactions, self._topic, self._letters = transactions, topic, letters
+        self._in_parts = in_parts
 
     def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
         """All of these events and marks, or none."""
         with self._transactions as transaction:
             for letter, key in letters:
-                transaction.send(self._topic, letter.payload, key, headers_again(letter, secret))
+                place = letter.partition.number if key in self._in_parts else None
+                transaction.send(self._topic, letter.payload, key, headers_again(letter, secret), partition=place)
                 transaction.send(self._letters, Resent(letter.position).encode(), key)
 
     def dismiss(self, letters: Sequence[Letter]) -> None:

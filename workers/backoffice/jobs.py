@@ -132,7 +132,7 @@ def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
     """Send the events of these letters again, as far as they would be learned now, each at most once."""
     specs, store = open_specs(configuration), open_stores(configuration)
     # The sender is opened before the letters are read: from then on nobody else sends one of them.
-    with closing(open_sender(configuration.log)) as sender:
+    with closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         sent, remaining = resend(
@@ -145,7 +145,7 @@ def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
 
 def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
     """Settle these letters although their events were not sent again."""
-    with closing(open_sender(configuration.log)) as sender:
+    with closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         letters = [letter for letter in book.open if letter.position in positions]

@@ -120,7 +120,7 @@ def resend(
 
     specs, store = open_specs(configuration), open_stores(configuration)
     # The sender is opened before the letters are read, because nobody else can send one of them from then on.
-    with nullcontext() if dry_run else closing(open_sender(configuration.log)) as sender:
+    with nullcontext() if dry_run else closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         unsettled = [book.letters[place] for place in positions if place not in book.resent] if positions else book.open
@@ -149,7 +149,7 @@ def dismiss(
     if not (wanted or reason or model or every):
         raise click.UsageError("which letters? Name positions, --reason, --model, or --all")
     # The sender is opened before the letters are read, because nobody else can send one of them from then on.
-    with closing(open_sender(configuration.log)) as sender:
+    with closing(open_sender(configuration.log, configuration.in_parts)) as sender:
         book = read_letters(configuration.log)
         dismissed = chosen(book.open, reason, model, [position(book, text) for text in wanted])
         settle(dismissed, sender)

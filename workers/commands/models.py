@@ -50,10 +50,13 @@ def list_models(configuration: config.Configuration) -> None:
 
 def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: str) -> tuple[str, ...]:
     """A model's line in the list. If it cannot be read, the line says why."""
+    from omdml.streams.part_names import part_of
     from omdml.workers.versions.serving import standing
 
     matched = configuration.match(name)
     label, learner = (matched[0], matched[1].learner) if matched else ("nothing", "")
+    if part := part_of(name):
+        label = f"a part of {part.model}"
     try:
         checkpoint, live = store.peek(name), standing(store, name, kinds)
     except OmdmlError as error:
@@ -85,6 +88,12 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     store = open_stores(configuration)
     models.require(store, model)
     confirm(f"Forget what model {model} learned?", yes)
+    if spec.parts:
+        from omdml.workers.operate import parts
+
+        count = parts.reset(store, spec, model, process.platform())
+        say(f"{model}: all of its {count} parts are at their start, version 0")
+        return
     offset = models.reset(store, spec, model, process.platform())
     place = "its first waiting event, because no checkpoint could be read" if offset is None else f"offset {offset:,}"
     say(f"{model}: at its start, version 0; it goes on from {place}")
@@ -99,13 +108,17 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 
     Nodes no longer answer for it. A later event begins the model again if the configuration still covers its name.
     """
-    from omdml.workers.operate import models
+    from omdml.workers.operate import models, parts
     from omdml.workers.wiring.stores import open_stores
 
     store = open_stores(configuration)
     models.require(store, model)
+    parts.require_whole(model, "delete")
     confirm(f"Delete model {model} from {store}?", yes)
-    store.delete(model)
+    if parts.parts_in(store, model):
+        parts.delete(store, model)
+    else:
+        store.delete(model)
     say(f"{model}: deleted")
 
 
@@ -126,7 +139,8 @@ def copy(configuration: config.Configuration, source: str, target: str) -> None:
     store = open_stores(configuration)
     topic_id, placement = placement_of(configuration.log, store)
     version = models.copy(store, source, target, spec, topic_id, placement, process.platform())
-    say(f"{target}: begun as a copy of {source}, version {version:,} is live")
+    live = "goes live with the next worker" if spec.parts else "is live"
+    say(f"{target}: begun as a copy of {source}, version {version:,} {live}")
 
 
 def confirm(question: str, yes: bool) -> None:

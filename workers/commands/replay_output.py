@@ -20,7 +20,8 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration import process
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
-from omdml.workers.operate import fit
+from omdml.workers.model.parts.vector import Vector
+from omdml.workers.operate import fit, replayed_parts
 from omdml.workers.operate.left_out import NOTHING, LeftOut, check_log
 from omdml.workers.operate.replay import ReplayedModel, first_learner, prequential_table, refusals, replayed_spec
 from omdml.workers.operate.replay_page import page
@@ -45,6 +46,7 @@ class Options(NamedTuple):
     replace: bool = False
     accept_gap: bool = False
     left_out: LeftOut = NOTHING
+    vector: str | None = None
 
 
 def run(configuration: Configuration, name: str, options: Options, console: Console) -> None:
@@ -55,6 +57,9 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     process.one_thread()
     specs = chosen(open_specs(configuration), name, options)
     store = open_stores(configuration)
+    if specs[0].parts or options.vector is not None:
+        replay_parts(configuration, name, specs[0], options, console)
+        return
     _, placement = placement_of(configuration.log, store)
     secret = store.secret() if specs[0].guard.every else None
     if options.publish and not options.replace:
@@ -92,6 +97,39 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
             digest = hashlib.sha256(models[0].learner.to_bytes()).hexdigest()
             summary += f". {models[0].passed_over:,} events were left out; sha256 of what was learned: {digest}"
         console.print(process.visible(summary), markup=False)
+
+
+def replay_parts(configuration: Configuration, name: str, spec: Spec, options: Options, console: Console) -> None:
+    """Replay a model in parts up to a vector, and compare what comes of it with what the store keeps.
+
+    Raises ConfigurationError for options that such a model cannot have.
+    """
+    if not spec.parts:
+        raise ConfigurationError(f"--vector is for models in parts, and models.{name}.parts is not set: leave it out")
+    if options.left_out != NOTHING or options.publish:
+        raise ConfigurationError(
+            f"model {name!r} is learned in parts: it cannot begin from a replay, nor leave events out. omdml models "
+            f"reset {name} has all parts forget everything; omdml topics rewind has all models learn the log again"
+        )
+    if options.fitting or options.html or options.learners or options.vector is None:
+        raise ConfigurationError(
+            f"model {name!r} is learned in parts: pass --vector (omdml inspect {name} shows that of the live version), "
+            "--save and --accept-gap only. To try another learner, configure it under another name, without parts"
+        )
+    store, vector = open_stores(configuration), Vector.of_text(options.vector)
+    _, placement = placement_of(configuration.log, store)
+    secret = store.secret() if spec.guard.every else None
+    log = shown(console, log_extents(configuration.log), read_log(configuration.log, placement, options.accept_gap))
+    start = replayed_parts.start_of(name, spec, store)
+    found = replayed_parts.replayed(name, spec, start, placement, secret, vector, log)
+    for part in found.parts:
+        part.finish()
+    report(console, found.parts, 0)
+    snapshot = replayed_parts.snapshot_of(name, spec, found.learner, vector)
+    learned = f"{name}: version {snapshot.version:,} of the vector {vector}, sha256 {snapshot.digest}"
+    console.print(process.visible(f"{learned}; {replayed_parts.compared(store, snapshot)}"), markup=False)
+    if options.save:
+        Path(options.save).write_bytes(found.learner.to_bytes())
 
 
 def write_page(path: Path, text: str) -> None:

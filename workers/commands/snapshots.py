@@ -75,17 +75,32 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
     store = open_known(configuration, model)
     every = store.history(model)
     lines = every[-(last or 0) :]
+    if model in configuration.in_parts:
+        lines = [with_vector(store, model, line) for line in lines]
     if as_json:
         for line in lines:
             click.echo(json.dumps(line))
         return
     kinds = catalogue_kinds(configuration)
     can = loadable(store, model, lines, every, kinds)
+    lines = [{**line, "reason": line["reason"] or line.get("vector", "")} for line in lines]
     rows = [(when(line["at"]), line["what"], f"{line['version']:,}", line["serial"], "yes" if line["pinned"] else "",
              line["actor"], line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
     print_table(("at", "what", "version", "serial", "pinned", "who", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
         say(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
+
+
+def with_vector(store: Store, model: str, line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the history of a model in parts, with the positions that this version was made of, if it is kept."""
+    if line["what"] not in ("published", "held"):
+        return line
+    try:
+        kept = store.load(model, line["version"])
+    except OmdmlError:
+        return line
+    same = kept is not None and kept[1].digest == line["digest"]
+    return {**line, "vector": kept[1].vector} if kept and same else line
 
 
 @click.command()
@@ -160,6 +175,7 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
             name.replace("_", " "): f"{value:,}" if isinstance(value, int) else f"{value:.2%}"
             for name, value in snapshot.progress.items()
         },
+        "vector of its parts": snapshot.vector,
         "held-out events in order": order,
         "size": f"{size:,} bytes",
         "digest": snapshot.digest,

@@ -12,12 +12,23 @@ import msgspec
 from omdml import DEFAULT_LEARNER
 from omdml.streams.addresses import masked
 from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.part_names import part_of
 from omdml.workers.configuration.access import Access, NamedToken
 
 # What can describe an item to a learner.
 COORDINATES = ("features", "mapped")
 # The options of a model whatever its learner is.
-OF_ANY_LEARNER = ("learner", "catalogue", "coordinates", "max_models", "parent", "expand", "index", "max_share_a_user")
+OF_ANY_LEARNER = (
+    "learner",
+    "catalogue",
+    "coordinates",
+    "max_models",
+    "parent",
+    "expand",
+    "index",
+    "max_share_a_user",
+    "parts",
+)
 # How many models a pattern may have: as many as a worker begins in ten seconds.
 MAX_MODELS = 10_000
 
@@ -85,6 +96,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     A new model begins with what the ``parent``, another model, serves then.
     Events are refused if one user would have more than ``max_share_a_user`` of the newest comparisons that name a user;
     1 is no limit.
+    A model in ``parts`` is learned on every partition, and what the partitions make of it is added up.
     """
 
     learner: str = DEFAULT_LEARNER
@@ -96,6 +108,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     index: Literal["exact", "approximate"] = "exact"
     parent: str = ""
     max_share_a_user: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    parts: bool = False
 
     def digest(self) -> str:
         """Of everything that changes what is learned, defaults included: writing one out changes nothing."""
@@ -229,8 +242,18 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     webhook: WebhookConfig = WebhookConfig()
     experiments: dict[str, ExperimentConfig] = {}
 
+    @property
+    def in_parts(self) -> frozenset[str]:
+        """The models that are learned in parts."""
+        return frozenset(name for name, model in self.models.items() if model.parts)
+
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
-        """The name or pattern that covers a model, and what it says; exact names first, then in the order given."""
+        """The name or pattern that covers a model, and what it says; exact names first, then in the order given.
+
+        Nothing covers a part: it has what its model has, and nobody may ask for it (streams/part_names.py).
+        """
+        if part_of(model):
+            return None
         if model in self.models:
             return model, self.models[model]
         for pattern, config in self.models.items():

@@ -11,6 +11,7 @@ from omdml.errors import CatalogueError, ConfigurationError, CorruptError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
+from omdml.streams.part_names import part_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.stores.retention import OF_MANY, RETENTION, Retention
 from omdml.workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
@@ -56,6 +57,8 @@ class Spec(NamedTuple):
     parent: str = ""
     # The largest share of the newest comparisons that one user may have.
     max_share_a_user: float = 1.0
+    # Whether it is learned in parts, one on each partition.
+    parts: bool = False
 
     def fresh(self) -> Learner:
         """A learner at its start; raises StartError if the catalogue is too small for it."""
@@ -148,6 +151,7 @@ class Specs:
                 self._seen[key] = _in_coordinates(label, config, catalogues)
         # a worker asks a dozen times about each model of a batch, and a pattern is slow to match
         self.find = lru_cache(REMEMBERED)(self._find)
+        self.in_parts = configuration.in_parts
 
     @property
     def named(self) -> list[str]:
@@ -164,7 +168,9 @@ class Specs:
             learner, catalogue = LEARNERS[config.learner], self._seen[config.catalogue, config.coordinates]
             guard, most = self.configuration.guard, config.max_models
             settings = config.parameters, catalogue, config.digest(), guard, most
-            self._found[label] = Spec(label, learner, *settings, {}, config.parent, config.max_share_a_user)
+            self._found[label] = Spec(
+                label, learner, *settings, {}, config.parent, config.max_share_a_user, config.parts
+            )
         return self._found[label]
 
     def accepts(self, model: str) -> frozenset[str] | None:
@@ -173,9 +179,16 @@ class Specs:
         spec = self.find(model)
         return None if spec is None else spec.learner.accepts
 
+    def kept(self, name: str) -> Spec | None:
+        """The spec of what a store keeps under a name: a model, or a part of one; None if nothing covers it."""
+        part = part_of(name)
+        if part is None:
+            return self.find(name)
+        return self.find(part.model) if part.model in self.in_parts else None
+
     def of(self, model: str) -> Spec:
-        """The spec of a model whose events were accepted."""
-        spec = self.find(model)
+        """The spec of a model whose events were accepted, or of a part of it."""
+        spec = self.find(model) or self.kept(model)
         assert spec is not None
         return spec
 

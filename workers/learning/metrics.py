@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omdml.workers.model.owned_model import OwnedModel
 
 OUTCOMES = ("learned", "held_out", "repeated", "refused")
-STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save", "idle")
+STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save", "merge", "idle")
 DEPENDENCIES = ("log", "store", "letters")
 WAITING_FOR = ("damaged", "moved")
 TAKEN_BACK = "taken_back"

@@ -107,6 +107,9 @@ class Ownership:
         while self.fresh:
             partition = self.fresh[-1]
             for name in self.services.specs.named:
+                if name in self.services.specs.in_parts:
+                    # Whoever merges its parts publishes its first version, too.
+                    continue
                 owned = self.partitions.get(partition)
                 if owned and owned.placement.home(name) == partition.number:
                     self._publish_first(owned, name)

@@ -26,6 +26,7 @@ from omdml.workers.events.decoding import by_partition, piece
 from omdml.workers.learning.interruptions import Rewind, StoreChanged
 from omdml.workers.learning.log_placement import LogPlacement
 from omdml.workers.learning.measures import Measures
+from omdml.workers.learning.merging import Merging, check_parts
 from omdml.workers.learning.ownership import Ownership
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.partition.portions import by_owner
@@ -76,6 +77,7 @@ class LearnerWorker:
         self._measures = Measures(services)
         self._placement = LogPlacement(services)
         self._owned = Ownership(services, self._placement, self._measures, hand_over_s)
+        self._merging = Merging(services, config.publish_interval_s)
         self._stopping = False
         self._trouble = ""
         # A gap that was accepted, and that the worker has not passed yet.
@@ -172,6 +174,7 @@ class LearnerWorker:
     def _join(self) -> None:
         """Ask for partitions among those that models live on. Others that the topic has are read by nobody."""
         source = self.services.source
+        check_parts(self.services.specs, self.services.store)
         source.subscribe(self._owned, self._placement.read(source.topic_id).count)
         self._joined = True
 
@@ -264,6 +267,7 @@ class LearnerWorker:
         rested = self._drained or now >= self._rested_at
         if rested and now - self._published_at >= self.config.publish_interval_s:
             self._publish(now)
+        self._merging.turn(self.partitions)
         # With nothing to learn, half the time is no limit.
         at_once = self._drained and self._cut_short
         if at_once or now - self._saved_at >= self.config.checkpoint_interval_s:
@@ -305,10 +309,18 @@ class LearnerWorker:
         whole = [self._saved_whole(partition, until) for partition in self.partitions.values()]
         if not all(whole):
             return
+        self._merge_at_the_end()
         if unsaved := sum(len(partition.models.unsaved) for partition in self.partitions.values()):
             log.warning("stopped_partly_unsaved", models=unsaved, action="the next start reads their events again")
             return
         log.info("drained_and_saved", partitions=len(self.partitions))
+
+    def _merge_at_the_end(self) -> None:
+        """Publish what the parts have saved by now. Whoever is next publishes it otherwise."""
+        try:
+            self._merging.turn(self.partitions, at_once=True)
+        except (Fenced, PlacementChanged, StoreError) as error:
+            log.warning("stopped_unmerged", reason=str(error), action="the next owner of the model publishes its parts")
 
     def _saved_whole(self, partition: OwnedPartition, until: float) -> bool:
         """Save one partition at the end; False if it must be read again. What keeps one from that keeps no other."""

@@ -7,8 +7,10 @@ from functools import lru_cache
 import structlog
 
 from omdml.errors import CorruptError, ParameterError
+from omdml.streams.part_names import part_of
 from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.specs import Spec, Start
+from omdml.workers.model.parts.merged_model import start_of_parts
 
 NOTHING = "it has learned nothing yet"
 # How many reasons are remembered.
@@ -17,12 +19,17 @@ TOLD = 64
 log = structlog.get_logger(__name__)
 
 
-def beginning(spec: Spec, store: Store) -> Start:
+def beginning(spec: Spec, store: Store, name: str = "") -> Start:
     """What a model begins with now; raises StartError as of the specification, else what the store raises.
 
     Its parent may be learned by another worker, on another partition: what that published last is read, and nobody
     waits for more. The start that this makes is kept, for a pattern's models come by the thousand.
+
+    A ``name`` of a part begins with what all parts of its model begin with; raises CorruptError if that is not known.
     """
+    if part := part_of(name):
+        learner = start_of_parts(part.model, spec, store)
+        return Start(learner, learner.metric)
     plain = spec.start()
     if not spec.parent:
         return plain

@@ -18,6 +18,7 @@ from omdml.workers.configuration.specs import Spec, Start
 from omdml.workers.model.beginning import beginning
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.parts.vector import record_of, was_in_parts
 
 # How many starts are kept: of patterns, and of generations of their catalogues.
 STARTS = 64
@@ -97,9 +98,11 @@ def took_on(
     try:
         start = None
         if checkpoint is None:
-            start = beginning(spec, store)
+            start = beginning(spec, store, name)
             learner, guard = copy.deepcopy(start.learner), first_guard(spec, start)
         else:
+            if record_of(checkpoint) is not None:
+                raise was_in_parts(name)
             learner = spec.resumed(checkpoint)
             guard = Guard(spec.guard, learner.metric)
     except StartError as error:

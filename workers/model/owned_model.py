@@ -18,6 +18,7 @@ from omdml.feedback import ONLY_TASK
 from omdml.learners import Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot, Trail, metric_from_bytes
+from omdml.streams.part_names import part_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, said_as
@@ -69,9 +70,12 @@ class OwnedModel:
         max_share_a_user: float = 1.0,
     ) -> None:
         self.name = name
+        # Of a part only the whole is published, and judged; its events and letters name the whole.
+        whole = part_of(name)
+        self.is_part, self.sent_as = whole is not None, whole.model if whole else name
         self.learner = learner
         self.catalogue = catalogue
-        self._lookup = Lookup(name, type(learner), catalogue)
+        self._lookup = Lookup(self.sent_as, type(learner), catalogue)
         self.epoch = epoch
         self.configuration = configuration
         self.home: Partition | None = None
@@ -234,7 +238,7 @@ class OwnedModel:
     def located(self, batch: Batch) -> tuple[Located, list[Refusal]]:
         """The events whose items are known and whose users may send more, and the others."""
         located, refused = self._lookup.locate(batch)
-        located, too_many = self.users.part(located, self.name)
+        located, too_many = self.users.part(located, self.sent_as)
         return located, refused + too_many
 
     def _hold_out(self, located: Located) -> tuple[Located, deque[HeldOut]]:
@@ -273,7 +277,7 @@ class OwnedModel:
                     self._decide()
         self._keep(held_out)
         kinds = [said_as(type(event)) for event in located.events.events] if bad else []
-        return [Refusal(records[event], error, self.name, kinds[event]) for event, error in sorted(bad.items())]
+        return [Refusal(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(bad.items())]
 
     def _keep(self, held_out: deque[HeldOut], before: float = math.inf) -> None:
         """Count held-out events that come before this event of the batch, and add them to the window."""
@@ -284,7 +288,7 @@ class OwnedModel:
 
     def _decide(self) -> None:
         """Let the guard decide about this version."""
-        if self.guard.config.on:
+        if self.guard.config.on and not self.is_part:
             version = self.learner.version
             self.guard.decide(self.metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
             if self.first_metric is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
 
@@ -67,6 +67,8 @@ class RetrievalNode:
         The name of a model's parent, empty if it has none: what that serves answers before the model's first event.
     check
         Raises FeedbackError if no worker would learn a posted event; None: whatever can be decoded is taken.
+    in_parts
+        Models whose posted events are spread over all partitions.
     registry
         For the node's Prometheus metrics; its own by default.
     poll_interval_s
@@ -99,12 +101,13 @@ class RetrievalNode:
         expand: Callable[[str], int] = lambda model: 0,
         parent: Callable[[str], str] = lambda model: "",
         approximate: Callable[[str], bool] = lambda model: False,
+        in_parts: Collection[str] = (),
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
         self.patterns = [name for name in names if is_pattern(name)]
         self.metrics = NodeMetrics(registry or CollectorRegistry(), ModelLabels(names, models_in_metrics))
-        self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
+        self.inbox = Inbox(sink, check or decoded, self.metrics, in_parts) if sink else None
         self._ready = ready
         self._attributes, self._changed = attributes, ChangedAttributes()
         self.expand = expand

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import decode
+from omdml.streams.part_names import part_name, part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import Store
 from omdml.workers.events.decoding import JSON, by_partition, content_type
 from omdml.workers.events.stretches import Stretches
+from omdml.workers.model.parts.vector import record_of
 from omdml.workers.model.progress import Progress
 from omdml.workers.model.tally import Tally
 
@@ -179,6 +181,8 @@ class Audit:
     ) -> None:
         self.marks, self.letters, self.placement = marks, letters, placement
         self.models = {model.name: model for model in models}
+        # Models whose events are learned by the part of the partition where they lie.
+        self._in_parts = {part.model for name in self.models if (part := part_of(name))}
         self.strays: dict[Partition, Strays] = {}
         self.unknown: dict[str, int] = {}
         self.ends: dict[Partition, int] = {}
@@ -191,6 +195,8 @@ class Audit:
             about = self.letters.about(partition, [record.offset for record in part])
             for record, letter in zip(part, about, strict=True):
                 name = named(record)
+                if name in self._in_parts:
+                    name = part_name(name, partition.number)
                 if name is None or not self.placement.belongs(name, partition.number, record.offset):
                     self.strays.setdefault(partition, Strays()).add(record.offset, letter, record.offset < mark)
                 elif name in self.models:
@@ -209,6 +215,9 @@ def sums(store: Store) -> Iterator[ModelSum]:
             checkpoint = store.peek(name)
             if checkpoint is None:
                 yield ModelSum(name)
+                continue
+            if record_of(checkpoint) is not None:
+                # It takes no events itself: its parts do.
                 continue
             progress = msgspec.convert(checkpoint.progress, Progress)
             tally = progress.tally.resumed(Partition(*checkpoint.home), checkpoint.next)

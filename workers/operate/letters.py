@@ -9,6 +9,7 @@ from typing import NamedTuple
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
 from omdml.streams.letters import Book, Letter, Position, Sender
+from omdml.streams.part_names import part_name
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
@@ -31,14 +32,21 @@ class Verdict(NamedTuple):
 def passed(letters: Collection[Letter], store: Store) -> set[Position]:
     """The letters whose events no worker reads again: they are below the mark, or below their model's position."""
     marks = store.marks({letter.partition for letter in letters})
-    reached = store.positions(sorted({letter.model for letter in letters if letter.model}))
+    reached = store.positions(sorted({name for letter in letters for name in kept_as(letter)}))
     return {
         letter.position
         for letter in letters
-        for position in [reached.get(letter.model or "", NOWHERE)]
         if letter.offset < marks.get(letter.partition, 0)
-        or (position.home == letter.partition and letter.offset < position.next)
+        or any(
+            position.home == letter.partition and letter.offset < position.next
+            for position in [reached.get(name, NOWHERE) for name in kept_as(letter)]
+        )
     }
+
+
+def kept_as(letter: Letter) -> list[str]:
+    """What a store may call the model of a letter: by its name, or if it is in parts, by the part of its partition."""
+    return [letter.model, part_name(letter.model, letter.partition.number)] if letter.model else []
 
 
 def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Verdict:

@@ -95,6 +95,8 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
 
     The new model goes on from the mark of its partition, because nobody reads again what is below it.
 
+    A model in parts begins so in the part of its home partition; the others begin with nothing.
+
     Raises StoreError if the source does not exist or the target does, ConfigurationError if the settings do not fit,
     PlacementChanged if models live elsewhere now.
     """
@@ -106,8 +108,13 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
         raise StoreError(
             f"model {target!r} is in {store} already, at version {there.version}: first omdml models delete {target}"
         )
+    learner, label = resumed(spec, learned), target
+    if spec.parts:
+        from omdml.workers.operate import parts
+
+        target = parts.begin_with(learned, store, label, spec, topic_id, placement, platform)
     claim = store.claim(target)
-    model = owned(spec, target, resumed(spec, learned), claim.epoch)
+    model = owned(spec, target, learner, claim.epoch)
     home = Partition(topic_id, placement.home(target))
     model.home, model.next = home, store.marks([home]).get(home, 0)
     try:
@@ -116,8 +123,10 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
             raise PlacementChanged(topic_id)
         if saved is Written.FENCED:
             raise busy(target)
-        store.publish(model.snapshot(), claim.epoch)
-        store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
+        if not spec.parts:
+            # A worker publishes what is in parts.
+            store.publish(model.snapshot(), claim.epoch)
+            store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
     except StoreLost as error:
         raise StoreError(
             f"model {target!r} was deleted while it was copied, so it does not exist: copy it again"

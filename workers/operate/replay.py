@@ -245,14 +245,14 @@ class ReplayedModel(OwnedModel):
         Everything that will not be learned is kept as a refusal.
         """
         for partition, part in by_partition(records).items():
-            batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
-            batch, refused = batches.get(self.name, Batch()), others.get(self.name, [])
+            batches, others = sort_out(part, lambda name: self.accepts if name == self.sent_as else None)
+            batch, refused = batches.get(self.sent_as, Batch()), others.get(self.sent_as, [])
             refused_at_home = [refusal for refusal in refused if self._belongs(refusal.record)]
             here = [self._belongs(record) for record in batch.records]
             if batch.records:
                 error = wrong_partition(self.name, partition, self.placement)
                 refused += [
-                    Refusal(record, error, self.name) for record in batch.only([not mine for mine in here]).records
+                    Refusal(record, error, self.sent_as) for record in batch.only([not mine for mine in here]).records
                 ]
                 self.home = Partition(partition.topic_id, self.placement.home(self.name))
             if any(here):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -95,11 +95,12 @@ def unless_thinned(read: Callable[[], Read]) -> Read:
     return read()
 
 
-def open_sender(log: FileLog | KafkaLog) -> Sender:
-    """What sends the events of dead letters again; raises SourceError."""
+def open_sender(log: FileLog | KafkaLog, in_parts: Collection[str] = ()) -> Sender:
+    """What sends the events of dead letters again, given the models in parts; raises SourceError."""
     if isinstance(log, KafkaLog):
         letters = letters_topic(log)
-        return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner), log.topic, letters)
+        transactions = KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner)
+        return KafkaSender(transactions, log.topic, letters, in_parts)
     from omdml.workers.operate.replay import read_whole
 
     return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))

@@ -56,6 +56,7 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
         attributes=attributes_of(configuration),
         expand=configuration.expand,
         approximate=configuration.approximate,
+        in_parts=configuration.in_parts,
     )
     access, hosts = configuration.node.access, configuration.node.hosts
     experiments = Experiments(configuration.experiments)

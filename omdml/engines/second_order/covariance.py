@@ -354,14 +354,24 @@ class CovarianceEngine(Engine):
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""
         with one_blas_thread():
             self._flush()
-        state, before = self.state, self.state.counts.copy()
         regrets = self._regret() + other._regret()
-        self.add_sums(other.moments(), other.version, other.state.asked)
-        state.hedge[:] = [*(state.hedge + other.state.hedge)[:-1], regrets]
-        state.counts[:] = before + other.state.counts
-        state.counts[FILLED] = 0
+        self.add_all(other)
+        self.state.hedge[-1] = regrets
         self._trust[:] += other._trust
         self.refresh()
+
+    def add_all(self, other: CovarianceEngine) -> None:
+        """Add the sums, losses and counts of another engine of the same basis, its open block included.
+
+        Its own block must be closed. Nothing is refreshed. The bound of the loss is what merges of the parts so far
+        would have added, if this engine began with nothing.
+        """
+        state, before = self.state, self.state.counts.copy()
+        bound = float(state.hedge[-1]) + other._regret()
+        self.add_sums(other.moments(), other.version, other.state.asked)
+        state.hedge[:] = [*(state.hedge + other.state.hedge)[:-1], bound]
+        state.counts[:] = before + other.state.counts
+        state.counts[FILLED] = 0
 
     def to_tensors(self) -> dict[str, Array]:
         """The state as arrays by name: used rows of the open block and of W, one triangle of each symmetric matrix."""

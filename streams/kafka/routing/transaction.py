@@ -116,14 +116,15 @@ class KafkaTransactions:
         key: str | bytes | None,
         headers: Sequence[tuple[str, bytes]] = (),
         timestamp_ms: int | None = None,
+        partition: int | None = None,
     ) -> None:
-        """Add one record to the open transaction."""
+        """Add one record to the open transaction, in the partition of its key unless another one is given."""
         raw = key.encode() if isinstance(key, str) else key
-        place = self._places.get((topic, raw))
+        place = self._places.get((topic, raw)) if partition is None else None
         try:
             if place is None:
-                sent = self._producer.send(topic, value, raw, list(headers), timestamp_ms=timestamp_ms)
-                if raw is not None:
+                sent = self._producer.send(topic, value, raw, list(headers), partition, timestamp_ms)
+                if raw is not None and partition is None:
                     self._places[topic, raw] = self._steps.place_of(sent)
             else:
                 sent = self._steps.append(place, timestamp_ms, raw, value, headers)

@@ -7,6 +7,7 @@ from typing import Any
 
 from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, ParameterError
+from omdml.workers.configuration.checks.parts import check_name_of_model, checked_parts
 from omdml.workers.configuration.checks.sections import as_table, refuse_unknown
 from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
 from omdml.workers.configuration.suggestion import suggestion
@@ -16,6 +17,7 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     """The section of a model with its defaults written out; raises ConfigurationError."""
     if not name.strip():
         raise ConfigurationError(f"models.{name!r}: expected a section [models.NAME] with a name or a pattern in it")
+    check_name_of_model(name)
     options = dict(as_table(entry, f"models.{name}"))
     where = f"models.{name}"
     if not catalogues:
@@ -48,13 +50,15 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
         raise ConfigurationError(
             f"{where}.max_share_a_user is {share!r}, expected a share above 0, at most 1 (no limit)"
         )
+    parts = options.pop("parts", False)
     refuse_unknown(options, [*OF_ANY_LEARNER, *defaults(learner)], where)
     try:
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
+    parts = checked_parts(name, parts, learner, options, parent, share)
     options_of_model = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
-    options_of_model |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share}
+    options_of_model |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share, "parts": parts}
     return options_of_model if most is None else {**options_of_model, "max_models": most}
 
 

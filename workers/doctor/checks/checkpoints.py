@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from omdml.errors import ConfigurationError, CorruptError
 from omdml.streams.extents import Extent
+from omdml.streams.part_names import part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
@@ -38,15 +39,16 @@ class Seen:
 
     def look(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
         """Sort one model in; its position was asked for before."""
-        spec = specs.find(name)
+        spec = specs.kept(name)
         if spec is None:
             return
+        whole = name in specs.in_parts
         try:
             checkpoint = store.peek(name)
             if checkpoint:
                 spec.resumed(checkpoint)
         except CorruptError as problem:
-            self.waits[name] = waits(name, f"its checkpoint cannot be read ({problem})")
+            self.waits[name] = waits(name, f"its checkpoint cannot be read ({problem})", whole)
         except ConfigurationError as problem:
             self.misfit[name] = str(problem)
         else:
@@ -54,7 +56,7 @@ class Seen:
                 self.sound += 1
                 self._place(name, position, checkpoint.next, store)
             elif position:
-                self.waits[name] = waits(name, "no checkpoint of it can be read, all are damaged")
+                self.waits[name] = waits(name, "no checkpoint of it can be read, all are damaged", whole)
             elif (live := store.current(name)) and live.version and self.now - live.published_at > YOUNG_S:
                 self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone")
 
@@ -111,8 +113,19 @@ class Seen:
         return remarks + gathered(self.fell_back, warning)
 
 
-def waits(name: str, why: str) -> str:
-    """What is told of a model whose events wait in the log."""
+def waits(name: str, why: str, whole: bool = False) -> str:
+    """What is told of a model whose events wait in the log; or of the ``whole`` of one whose parts are not added up."""
+    if whole:
+        return (
+            f"model {name} waits: {why}. Its parts go on learning, and nothing of them goes live. Restore the store "
+            f"from a backup, or begin the model again: omdml models reset {name}"
+        )
+    if part := part_of(name):
+        return (
+            f"part {part.number} of model {part.model} waits: {why}. Its events stay in the log and the mark below "
+            "them, and nothing of the model goes live. Restore the store from a backup, or begin the model again: "
+            f"omdml models reset {part.model}"
+        )
     return (
         f"model {name} waits: {why}. Its events stay in the log and the mark below them, other models go on. Restore "
         f"the store from a backup, or learn the model again: omdml replay --model {name} --publish --replace; or begin "

@@ -178,7 +178,7 @@ def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:
     lines, positions = facts.lines, facts.store.positions(facts.names)
     placement = facts.placement or Placement.first(log.partitioner, len(lines))
     homes = {position.home.topic_id for position in positions.values()}
-    senders = look_at_senders(newest_events(log).records, placement, len(lines))
+    senders = look_at_senders(newest_events(log).records, placement, len(lines), facts.configuration.in_parts)
     return advise(senders, lines[0].extent.partition.topic_id in homes, time.time())
 
 

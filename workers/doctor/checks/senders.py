@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from omdml.errors import FeedbackError
@@ -58,10 +58,13 @@ class Senders:
         Where models live.
     partitions
         The number of partitions that the topic has, to which senders send.
+    in_parts
+        Models whose events may come by any partition: they are left out.
     """
 
-    def __init__(self, placement: Placement, partitions: int) -> None:
+    def __init__(self, placement: Placement, partitions: int, in_parts: Collection[str] = ()) -> None:
         self.placement, self.partitions = placement, partitions
+        self._in_parts = frozenset(in_parts)
         self.partitioner, self.homes = placement.partitioner, placement.count
         self.models: set[str] = set()
         self.home = 0
@@ -91,6 +94,8 @@ class Senders:
         try:
             model = decode(record.value, content_type(record.headers) if record.headers else JSON).model
         except FeedbackError:
+            return
+        if model in self._in_parts:
             return
         self.models.add(model)
         named = record.key == model.encode()
@@ -132,9 +137,11 @@ class Senders:
         return PARTITIONERS[partitioner](model.encode(), count)
 
 
-def look_at_senders(records: Iterable[Record], placement: Placement, partitions: int) -> Senders:
+def look_at_senders(
+    records: Iterable[Record], placement: Placement, partitions: int, in_parts: Collection[str] = ()
+) -> Senders:
     """Look at the newest records of a topic; parameters as of :class:`Senders`."""
-    senders = Senders(placement, partitions)
+    senders = Senders(placement, partitions, in_parts)
     for record in records:
         senders.add(record)
     return senders

@@ -154,7 +154,7 @@ class OwnedPartition:
             if name not in self.models.loaded and not self._blocked.waits(name):
                 try:
                     if name not in claimed and name in needed:
-                        claimed |= claim_next(needed, name, self.services)
+                        claimed |= claim_next(needed, name, self.partition, self.placement, self.services)
                         self._look()
                     self._meet(name, (first, last), positions.get(name), turn.records[0].offset, claimed.get(name))
                 except CorruptError as error:
@@ -326,7 +326,7 @@ class OwnedPartition:
         label = self.services.specs.of(model.name).label
         with self.services.metrics.learning(label, model):
             refused = model.take(batch, self.services.metrics.timed, others)
-        if model.learner.version > model.published:
+        if model.learner.version > model.published and not model.is_part:
             self.models.unpublished.setdefault(model.name, model)
         learned = batch.kinds()
         for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):

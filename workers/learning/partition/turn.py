@@ -9,16 +9,19 @@ from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import CorruptError, StoreLost
-from omdml.streams.placement import Placement
+from omdml.errors import CorruptError, FeedbackError, Fenced, StoreLost
+from omdml.streams.letters import position_of_copy
+from omdml.streams.part_names import part_name, part_of
+from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition, Record
-from omdml.streams.protocols.store import ModelPosition
+from omdml.streams.protocols.store import ModelPosition, Written
 from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
+from omdml.workers.events.decoding import Batch, Refusal, said_as, sort_out, wrong_partition
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Claimed, claim_all
 from omdml.workers.model.newcomers import too_many_models
+from omdml.workers.model.parts.merged_model import begin
 
 # At most so many models are claimed together.
 CLAIMED = 50
@@ -60,6 +63,11 @@ def turn_of(
     """
     with services.metrics.timed("decode"):
         batches, refused = sort_out(records, partial(accepted, partition, placement, services.specs))
+        for name in [one for one in refused if one and part_of(one)]:
+            # What names a part itself was sent by somebody else, and must not reach the part.
+            refused.setdefault(None, []).extend(refused.pop(name))
+        for name in services.specs.in_parts & (batches.keys() | refused.keys()):
+            to_part(name, partition, batches, refused, services)
     if records[0].offset < placement.since(partition.number):
         # Everything below a rehome was learned, or became a letter, before the models moved.
         refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
@@ -99,19 +107,80 @@ def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services)
     return count, beyond, end
 
 
-def claim_next(needed: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
-    """Claim models together, this one and those needed after it, as many as memory can take beside the others."""
+def claim_next(
+    needed: list[str], name: str, partition: Partition, placement: Placement, services: Services
+) -> dict[str, Claimed | CorruptError | StoreLost]:
+    """Claim models together, this one and those needed after it, as many as memory can take beside the others.
+
+    What a new part of a model begins with is written down before it is claimed.
+    """
     specs, first = services.specs, needed.index(name)
     room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
     names = needed[first : first + int(max(1, min(CLAIMED, room)))]
+    for part in [one for one in names if part_of(one)]:
+        begin_part(part, partition, placement, services)
     results = claim_all(names, {model: specs.of(model) for model in names}, services.store, services.platform)
     log.info("models_claimed", count=len(names), first=name)
     return results
 
 
+def begin_part(name: str, partition: Partition, placement: Placement, services: Services) -> None:
+    """Write down what the parts of a model begin with, if this one is new. Raises Fenced, PlacementChanged."""
+    part, store = part_of(name), services.store
+    if part is None or store.positions([name]):
+        return
+    written = begin(part.model, services.specs.of(name), store, partition, placement, services.platform)
+    if written is Written.MOVED:
+        raise PlacementChanged(partition.topic_id)
+    if written is Written.FENCED:
+        raise Fenced(f"model {part.model!r}: another worker begins it just now; nothing was written")
+
+
 def accepted(partition: Partition, placement: Placement, specs: Specs, name: str) -> frozenset[str] | None:
     """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
     kinds = specs.accepts(name)
-    if kinds is not None and placement.home(name) != partition.number:
+    if kinds is not None and placement.home(name) != partition.number and name not in specs.in_parts:
         raise wrong_partition(name, partition, placement)
     return kinds
+
+
+def to_part(
+    name: str,
+    partition: Partition,
+    batches: dict[str, Batch],
+    refused: dict[str | None, list[Refusal]],
+    services: Services,
+) -> None:
+    """Give events of a model in parts to the part of this partition, in place.
+
+    A copy of an event of another partition is refused: only the part there knows whether it learned that event.
+    """
+    part = part_name(name, partition.number)
+    if name in refused:
+        refused[part] = refused.pop(name)
+    if name not in batches:
+        return
+    batch = batches.pop(name)
+    if batch.resent:
+        secret = services.store.secret()
+        copied = [position_of_copy(record, secret) for record in batch.records]
+        strange = [place is not None and place[0] != partition for place in copied]
+        kinds = [said_as(type(event)) for event in batch.events]
+        refused.setdefault(part, []).extend(
+            Refusal(record, copy_of_elsewhere(name, *place), name, kind)
+            for record, place, kind, away in zip(batch.records, copied, kinds, strange, strict=True)
+            if away and place
+        )
+        batch = batch.only([not away for away in strange])
+    if batch.records:
+        batches[part] = batch
+
+
+def copy_of_elsewhere(name: str, partition: Partition, offset: int) -> FeedbackError:
+    """The error for a copy of an event that lies on another partition than the copy."""
+    return FeedbackError(
+        f"events of model {name!r} are learned where they lie, and this is a copy of the one at {partition}/{offset}: "
+        "it was sent again before the model was learned in parts. If that event is a dead letter, send that letter "
+        "again: omdml letters resend; then dismiss this one",
+        reason="wrong_partition",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Event(NamedTuple):
     """A checked event as it goes to the log, which is as it came: written again it could be too large."""
 
     payload: bytes
-    model: str
+    key: str | None
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
@@ -48,10 +48,18 @@ class Inbox:
     ----------
     check
         Raises FeedbackError if no worker would learn an event.
+    in_parts
+        Models that learn events on every partition: theirs are spread over all.
     """
 
-    def __init__(self, sink: Sink, check: Callable[[AnyFeedback], None], metrics: NodeMetrics) -> None:
-        self._sink, self._check, self._metrics = sink, check, metrics
+    def __init__(
+        self,
+        sink: Sink,
+        check: Callable[[AnyFeedback], None],
+        metrics: NodeMetrics,
+        in_parts: Collection[str] = (),
+    ) -> None:
+        self._sink, self._check, self._metrics, self._in_parts = sink, check, metrics, in_parts
         self._queue = RequestQueue("omdml-inbox", self._deliver, SourceError)
         self.start = self._queue.start
         metrics.queue.set_function(self._queue.waiting)
@@ -74,9 +82,11 @@ class Inbox:
         except FeedbackError as error:
             self._metrics.refused_event(error.reason)
             raise
+        # Only the part that learned an event recognises its id, so an event that is repeated goes to the same one.
+        key = event.id if event.model in self._in_parts else event.model
         if content_type == MESSAGEPACK:
-            return Event(payload, event.model, (("content-type", MESSAGEPACK.encode()),))
-        return Event(payload.strip(), event.model)
+            return Event(payload, key, (("content-type", MESSAGEPACK.encode()),))
+        return Event(payload.strip(), key)
 
     def put(self, events: Sequence[Event]) -> Future[int]:
         """Their number, as soon as all of them are durable; the future raises SourceError if they may not be.
@@ -93,7 +103,7 @@ class Inbox:
             with self._metrics.flush.time():
                 for delivery in batch:
                     for event in delivery.events:
-                        self._sink.send(event.payload, event.model, event.headers)
+                        self._sink.send(event.payload, event.key, event.headers)
                 self._sink.flush()
         except Exception as error:
             known = error if isinstance(error, OmdmlError) else SourceError(f"the feedback log failed: {error!r}")

@@ -45,6 +45,9 @@ def check_model(name: str, spec: Spec, placement: Placement) -> None:
         raise StartError(
             f"model {name!r}: only the state of dca is a sum, but this learner is {spec.learner.name}: {instead}"
         )
+    if spec.parts:
+        raise StartError(f"model {name!r} is learned in parts, and an archive is learned as one: bootstrap a model of "
+                         f"another name, then: omdml models copy THAT {name}")  # fmt: skip
     if spec.parameters.get("memory"):
         raise StartError(f"model {name!r}: with memory = {spec.parameters['memory']} sums fade with each event and "
                          f"cannot be made in parts: {instead}")  # fmt: skip

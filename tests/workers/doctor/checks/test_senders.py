@@ -136,3 +136,10 @@ def test_one_partition_suits_every_sender():
     ((level, text),) = told([event(model, 0) for model in MODELS], homes=1, partitions=1)
     assert level is Level.OK
     assert "whatever the senders do" in text
+
+
+def test_events_of_a_model_in_parts_may_lie_anywhere():
+    records = [event("hot", number, "", offset=number) for number in range(4)]
+    senders = look_at_senders(records, Placement.first("murmur2", 4), 4, {"hot"})
+    assert senders.count == 0
+    assert look_at_senders(records, Placement.first("murmur2", 4), 4).count == 4

@@ -1,0 +1,73 @@
+"""Learners that were learned apart, added up in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from omdml import DCA, merge
+from omdml.batch.sums import emptied, merged
+from omdml.errors import ParameterError
+from tests.support.dca import learner, world
+from tests.support.parts import same_sums, summed_in_order
+
+
+def apart(features, rows, sizes, **options):
+    """What each piece of these rows makes of a learner, and what all began with."""
+    start = learner(features, **options)
+    start.start(features)
+    pieces = np.split(rows, np.cumsum(sizes)[:-1])
+    learned = []
+    for piece in pieces:
+        one = DCA.from_bytes(start.to_bytes())
+        if len(piece):
+            one.learn_many(piece, features)
+        learned.append(one)
+    return start, learned
+
+
+@pytest.mark.parametrize("sizes", [(70, 30, 50), (1, 0, 149), (150,)])
+def test_sums_are_those_of_all_parts_added_in_order(sizes):
+    features, rows, *_ = world(3)
+    start, learned = apart(features, rows, sizes)
+    whole = merged(start, iter(learned))
+    assert same_sums(whole, summed_in_order(one for one in learned if one.version))
+    assert (whole.version, whole.mistakes) == (150, sum(one.mistakes for one in learned))
+    assert DCA.from_bytes(whole.to_bytes()).to_bytes() == whole.to_bytes()
+    assert merged(start, learned).to_bytes() == whole.to_bytes()
+    assert start.version == 0
+    assert whole.hedge_loss <= whole.hedge_loss_bound
+
+
+def test_two_parts_serve_what_merge_serves():
+    features, rows, *_ = world(4)
+    start, (one, other) = apart(features, rows, (80, 70))
+    ours, theirs = merged(start, [one, other]).metric.to_tensors()[0], merge(one, other).metric.to_tensors()[0]
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_no_part_at_all_is_the_start():
+    features, *_ = world(5)
+    start, _ = apart(features, np.empty((0, 3), np.int64), (0,))
+    assert merged(start, []).to_bytes() == start.to_bytes()
+
+
+def test_what_a_learner_began_with_is_known_from_it():
+    features, rows, *_ = world(6)
+    start, (one,) = apart(features, rows, (150,))
+    assert emptied(one).to_bytes() == start.to_bytes()
+    assert one.version == 150
+
+
+def test_parts_of_other_items_and_starts_that_fade_are_refused():
+    features, rows, *_ = world(7)
+    start, (one,) = apart(features, rows, (150,))
+    elsewhere, *_ = world(8)
+    strange, _ = apart(elsewhere, rows, (0,))
+    with pytest.raises(ParameterError, match="different items"):
+        merged(start, [strange])
+    with pytest.raises(ParameterError, match="memory"):
+        merged(apart(features, rows, (0,), memory=50)[0], [])
+    with pytest.raises(ParameterError, match="at its start"):
+        merged(one, [])

@@ -1,0 +1,91 @@
+"""Commands about a model in parts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+
+from omdml.workers.cli import main
+from omdml.workers.configuration.loading import load
+from omdml.workers.wiring.feedback_log import open_sink
+from omdml.workers.wiring.worker import build_worker
+from tests.support.worlds import catalogue, events, run_until_idle
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory):
+    """The configuration of a store in a folder, in which a worker learned a model in parts from a log in files."""
+    folder = tmp_path_factory.mktemp("parts")
+    catalogue(folder / "items")
+    file = folder / "omdml.toml"
+    file.write_text(
+        f'[log]\nkind = "file"\npath = "{folder}/log"\nletters = "{folder}/letters"\n'
+        f'[store]\nurl = "dir:{folder}/state"\n[catalogues.items]\npath = "{folder}/items"\n'
+        '[models.hot]\ncoordinates = "features"\nparts = true\n[models.old]\ncoordinates = "features"\n'
+    )
+    configuration = load(str(file), {}, {})
+    sink = open_sink(configuration.log)
+    for payload in events(120, model="hot"):
+        sink.send(payload, "hot")
+    sink.close()
+    worker = build_worker(configuration, CollectorRegistry())
+    run_until_idle(worker, 10)
+    worker.stop()
+    worker.run()
+    return file
+
+
+def said(*command):
+    answer = CliRunner().invoke(main, list(command))
+    return answer.exit_code, " ".join(answer.output.split())
+
+
+def test_history_and_inspect_show_the_vector_and_a_replay_of_it_has_the_same_bytes(installation, tmp_path):
+    _, text = said("history", "hot", "--json", "-c", str(installation))
+    lines = CliRunner().invoke(main, ["history", "hot", "--json", "-c", str(installation)]).output.splitlines()
+    vector = json.loads(lines[-1])["vector"]
+    assert vector.startswith("0:")
+    assert vector in said("history", "hot", "-c", str(installation))[1]
+    assert vector in said("inspect", "hot", "-c", str(installation))[1]
+    code, text = said(
+        "replay", "--model", "hot", "--vector", vector, "--save", str(tmp_path / "s"), "-c", str(installation)
+    )
+    assert code == 0, text
+    assert "in the store has the same bytes" in text
+    assert (tmp_path / "s").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["replay", "--model", "hot"], "pass --vector"),
+        (["replay", "--model", "hot", "--publish"], "cannot begin from a replay"),
+        (["forget", "hot", "--user", "u", "--yes"], "omdml models reset hot"),
+        (["replay", "--model", "old", "--vector", "0:3"], "is for models in parts"),
+        (["replay", "--model", "hot", "--vector", "zero"], "expected PARTITION:OFFSET"),
+        (["models", "delete", "hot::part-0", "--yes"], "omdml models delete hot"),
+        (["models", "reset", "hot::part-0", "--yes"], "no model 'hot::part-0' is configured"),
+    ],
+)
+def test_what_a_model_in_parts_cannot_do_is_refused_with_what_to_do_instead(installation, command, says):
+    code, text = said(*command, "-c", str(installation))
+    assert code != 0
+    assert says in text
+
+
+def test_models_are_listed_with_their_parts(installation):
+    assert "a part of hot" in said("models", "list", "-c", str(installation))[1]
+
+
+def test_copy_reset_and_delete_take_the_whole_model(installation):
+    assert "version" in said("models", "copy", "hot", "old", "-c", str(installation))[1]
+    assert (
+        "all of its 1 parts are at their start" in said("models", "reset", "hot", "--yes", "-c", str(installation))[1]
+    )
+    assert "hot: deleted" in said("models", "delete", "hot", "--yes", "-c", str(installation))[1]
+    left = said("models", "list", "-c", str(installation))[1]
+    assert "a part of hot" not in left
+    assert "goes live with the next worker" in said("models", "copy", "old", "hot", "-c", str(installation))[1]

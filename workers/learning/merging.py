@@ -1,0 +1,254 @@
+"""Models in parts: their parts are added up and published by the worker that owns the whole model's home.
+
+1. claim     the whole model. Its epoch rises, so that an earlier owner can publish nothing more. Its checkpoint says
+             which positions of its parts were merged last.
+2. read      the newest checkpoints of all parts, in the order of their numbers. Nothing was written yet.
+3. compare   their positions with those merged last. Unless every part is as far as it was, or further, nothing is done:
+             a part that fell back catches up from the log.
+4. merge     the checkpoints, as absolute sums. The guard judges the result by what all parts hold out.
+5. save      the whole model's checkpoint, with the positions. A crash after it: the next owner merges once more, from
+             these positions or later ones, and publishes that.
+6. publish   the snapshot. It is never of earlier positions than a snapshot before it, because step 5 comes first and
+             is refused to all but the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import structlog
+
+from omdml.errors import ConfigurationError, CorruptError, Fenced, ParameterError, StoreLost
+from omdml.snapshot import Checkpoint
+from omdml.streams.part_names import part_name, part_of
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Store, Written
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.learning.metrics import HELD
+from omdml.workers.learning.partition.owned_partition import OwnedPartition
+from omdml.workers.learning.services import Services
+from omdml.workers.model.parts.merged_model import MergedModel, begin, parts_of, resumed
+from omdml.workers.model.parts.vector import Component, Vector, record_of, was_in_parts
+
+# The largest share of its time for which a worker merges.
+SHARE = 0.25
+# Seconds between two looks whether parts were saved; between two while a command changes them; after trouble.
+LOOK_S, PENDING_S, AGAIN_S = 0.1, 1.0, 10.0
+
+log = structlog.get_logger(__name__)
+
+
+class Positions(NamedTuple):
+    """The positions that the parts' checkpoints have in the store, by the number of the part."""
+
+    offsets: Mapping[int, int]
+
+    @classmethod
+    def of(cls, name: str, store: Store, placement: Placement) -> Positions:
+        """Look at all parts of a model, which takes about as long as a look at one."""
+        names = {part: number for number, part in enumerate(parts_of(name, placement))}
+        return cls({names[part]: position.next for part, position in store.positions(list(names)).items()})
+
+
+@dataclass
+class Whole:
+    """A whole model that is merged here: its claim, and what was merged last.
+
+    Attributes
+    ----------
+    owned
+        The home partition as it was when the model was claimed; another object means that it was taken over anew.
+    merged
+        Positions that were looked at and merged last.
+    at
+        Clock time before which nothing is looked at.
+    unpublished
+        Whether what is live is not of the positions in the checkpoint.
+    """
+
+    owned: OwnedPartition
+    model: MergedModel | None = None
+    merged: Positions | None = None
+    at: float = float("-inf")
+    unpublished: bool = False
+    trouble: str = ""
+
+
+class Merging:
+    """The models in parts of one worker."""
+
+    def __init__(self, services: Services, interval_s: float) -> None:
+        self._services = services
+        self._interval_s = interval_s
+        self._wholes: dict[str, Whole] = {}
+
+    def turn(self, partitions: Mapping[Partition, OwnedPartition], at_once: bool = False) -> None:
+        """Merge what is due. Raises Fenced, PlacementChanged, ConfigurationError, and what the store raises."""
+        for name in sorted(self._services.specs.in_parts):
+            owned = next((one for one in partitions.values() if one.placement.home(name) == one.partition.number), None)
+            if owned is None:
+                self._wholes.pop(name, None)
+                continue
+            whole = self._wholes.get(name)
+            if whole is None or whole.owned is not owned:
+                whole = self._wholes[name] = Whole(owned)
+            began = self._services.clock()
+            if not (at_once or began >= whole.at):
+                continue
+            whole.at = began + LOOK_S
+            try:
+                with self._services.metrics.timed("merge"):
+                    merged = self._merge(name, whole)
+            except StoreLost:
+                # As of any model: it was deleted, unless the store is not the one that it was.
+                owned.mark.look()
+                if not owned.mark.stands:
+                    raise
+                whole.model = whole.merged = None
+                self._wait(name, whole, "it was deleted: its next event begins it again", PENDING_S)
+                continue
+            except (CorruptError, ParameterError) as error:
+                self._wait(name, whole, str(error), AGAIN_S)
+                continue
+            ended = self._services.clock()
+            if merged:
+                whole.at = ended + max(self._interval_s, (ended - began) * (1 / SHARE - 1))
+
+    # 1
+    def _claim(self, name: str, whole: Whole) -> MergedModel | None:
+        """Become the owner of a whole model; None while a command changes its parts."""
+        services, owned = self._services, whole.owned
+        spec, store = services.specs.of(name), services.store
+        begun = begin(name, spec, store, owned.partition, owned.placement, services.platform)
+        self._written(begun or Written.STORED, name, owned)
+        known = store.peek(name)
+        if known is not None and (record := record_of(known)) is not None and record.pending:
+            # Its command must be able to finish, so nothing is claimed.
+            self._wait(name, whole, f"{record.pending} changes its parts, or was interrupted: run it again", PENDING_S)
+            return None
+        epoch, checkpoint, fell_back = store.claim(name)
+        record = record_of(checkpoint) if checkpoint else None
+        if checkpoint is None or record is None:
+            raise not_in_parts(name)
+        if fell_back:
+            log.warning("checkpoint_damaged_previous_used", model=name, action="its parts are merged again")
+        model = resumed(name, spec, checkpoint, record, epoch)
+        live = store.load(name)
+        if live and live[1].vector:
+            # What is live may be later, if only an older checkpoint can be read.
+            published = Vector.of_text(live[1].vector)
+            if not model.record.vector.reaches(published):
+                places = {**model.record.vector.positions, **published.positions}
+                model.record = type(record)(Vector(tuple(Component(*place) for place in sorted(places.items()))))
+        same = live is not None and live[1].vector == str(record.vector)
+        whole.unpublished = not same or live is None or live[1].generation != spec.catalogue.generation
+        log.info("parts_claimed", model=name, vector=str(model.record.vector), epoch=epoch)
+        return model
+
+    def _merge(self, name: str, whole: Whole) -> bool:
+        """Steps 2 to 6; False if nothing was due."""
+        services, owned = self._services, whole.owned
+        if whole.model is None:
+            whole.model = self._claim(name, whole)
+        model = whole.model
+        if model is None:
+            return False
+        # 2
+        positions = Positions.of(name, services.store, owned.placement)
+        if positions == whole.merged and not whole.unpublished:
+            return False
+        # 3
+        before = model.record.vector
+        now = Vector(tuple(Component(*place) for place in sorted(positions.offsets.items())))
+        if behind := now.behind(before):
+            self._wait(name, whole, fell_behind(behind, now, before), LOOK_S)
+            return False
+        # 4
+        model.go_to(owned.partition.topic_id, owned.placement, read_parts(name, services.store, positions))
+        if behind := model.record.vector.behind(before):
+            # Between the look and the reading, or because a newest checkpoint is damaged.
+            whole.model = None
+            self._wait(name, whole, fell_behind(behind, model.record.vector, before), AGAIN_S)
+            return False
+        # 5
+        checkpoint = model.checkpoint(services.platform)
+        saved = services.store.save(checkpoint, model.epoch, placement=owned.placement)
+        self._written(saved, name, owned)
+        services.allowance.spend(len(checkpoint.state))
+        # 6
+        snapshot = model.snapshot()
+        withheld = model.judge(snapshot.metric)
+        published = services.store.publish(snapshot, model.epoch, withheld)
+        self._written(published, name, owned)
+        model.published, whole.unpublished, whole.trouble = snapshot.version, False, ""
+        whole.merged = Positions(model.record.vector.positions)
+        label = services.specs.of(name).label
+        services.metrics.learned(label, model, 0)
+        services.metrics.published(label, model, HELD if withheld else published.value)
+        services.metrics.describe(label, model)
+        log.debug("parts_merged", model=name, version=snapshot.version, vector=snapshot.vector)
+        return True
+
+    def _written(self, answer: Written, name: str, owned: OwnedPartition) -> None:
+        if answer is Written.MOVED:
+            raise PlacementChanged(owned.partition.topic_id)
+        if answer is Written.FENCED:
+            raise Fenced(
+                f"model {name!r}: another worker merges its parts now, or a command moved it; nothing was written"
+            )
+
+    def _wait(self, name: str, whole: Whole, why: str, seconds: float) -> None:
+        whole.at = self._services.clock() + seconds
+        if why != whole.trouble:
+            whole.trouble = why
+            log.warning(
+                "merge_waits", model=name, reason=why, action="its parts go on learning, nodes keep its version"
+            )
+
+
+def read_parts(name: str, store: Store, positions: Positions) -> Iterator[Checkpoint]:
+    """The newest checkpoints of these parts, one after the other; raises CorruptError if one cannot be read."""
+    for number in sorted(positions.offsets):
+        part = part_name(name, number)
+        checkpoint = store.peek(part)
+        if checkpoint is None:
+            raise CorruptError(
+                f"model {part!r}: no checkpoint of it can be read: restore the store from a backup, or begin the model "
+                f"again: omdml models reset {name}"
+            )
+        yield checkpoint
+
+
+def fell_behind(numbers: Sequence[int], now: Vector, before: Vector) -> str:
+    """What is told if parts are not as far as they were."""
+    number = numbers[0]
+    here, there = now.positions.get(number), before.positions[number]
+    return (
+        f"part {number} is at offset {'none' if here is None else here}, and at {there} it was merged before: it "
+        "learns again what it lacks"
+    )
+
+
+def check_parts(specs: Specs, store: Store) -> None:
+    """Raise ConfigurationError for a model that was learned in parts and is not to be any more, or the reverse."""
+    names = store.models()
+    bases = {part.model for name in names if (part := part_of(name))}
+    for base in sorted(bases - specs.in_parts):
+        if specs.find(base) is not None:
+            raise was_in_parts(base)
+    for name in sorted(specs.in_parts & set(names)):
+        checkpoint = store.peek(name)
+        if checkpoint is not None and record_of(checkpoint) is None:
+            raise not_in_parts(name)
+
+
+def not_in_parts(name: str) -> ConfigurationError:
+    """The error for a model that is to be in parts and has an ordinary checkpoint."""
+    return ConfigurationError(
+        f"model {name!r} has parts = true, but was learned without parts: leave parts out. Or move what it learned "
+        f"into parts, while workers are stopped: leave parts out, omdml models copy {name} NEW, omdml models delete "
+        f"{name}, set parts = true, omdml models copy NEW {name}"
+    )

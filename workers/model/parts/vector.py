@@ -1,0 +1,111 @@
+"""How far each part is in a model that is learned in parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from omdml.errors import ConfigurationError, CorruptError, ParameterError
+from omdml.snapshot import Checkpoint
+
+# Under this name a whole model's checkpoint keeps its record.
+KEY = "parts"
+FORM = re.compile(r"(\d{1,9}):(\d{1,18})")
+
+
+class Component(msgspec.Struct, frozen=True, array_like=True):
+    """One part: the number of its partition, the offset after the last event it took, and what it has learned."""
+
+    number: int
+    next: int
+    version: int = 0
+
+
+class Vector(msgspec.Struct, frozen=True):
+    """Positions of parts, in the order of their numbers. A part that has no checkpoint has none.
+
+    Examples
+    --------
+    >>> earlier, later = Vector.of_text("0:7,2:5"), Vector.of_text("0:7,1:3,2:6")
+    >>> str(later), later.reaches(earlier), earlier.reaches(later)
+    ('0:7,1:3,2:6', True, False)
+    """
+
+    parts: tuple[Component, ...] = ()
+
+    def __str__(self) -> str:
+        return ",".join(f"{part.number}:{part.next}" for part in self.parts)
+
+    @classmethod
+    def of_text(cls, text: str) -> Vector:
+        """The positions that such a text names, ``0:120,1:98``; raises ParameterError for any other text."""
+        places: dict[int, int] = {}
+        for piece in text.split(","):
+            match = FORM.fullmatch(piece.strip())
+            if match is None or int(match[1]) in places:
+                raise ParameterError(
+                    f"vector {text[:200]!r}: expected PARTITION:OFFSET for each part once, separated by commas, such "
+                    "as 0:120,1:98 (omdml history and omdml inspect show it)"
+                )
+            places[int(match[1])] = int(match[2])
+        return cls(tuple(Component(number, place) for number, place in sorted(places.items())))
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The offset after the last event taken, by partition."""
+        return {part.number: part.next for part in self.parts}
+
+    def reaches(self, other: Vector) -> bool:
+        """Whether no part of the other vector is further, or missing here."""
+        return not self.behind(other)
+
+    def behind(self, other: Vector) -> list[int]:
+        """The numbers of the parts that are further in the other vector, or missing here."""
+        here = self.positions
+        return [number for number, place in other.positions.items() if here.get(number, -1) < place]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What the checkpoint of a whole model keeps of its parts.
+
+    Parameters
+    ----------
+    vector
+        Which positions were merged last.
+    forgotten
+        By part: how many of the events that it held out no longer judge, because people changed their minds.
+    pending
+        The command that changes all parts just now; until it has ended nothing is merged.
+    """
+
+    vector: Vector = Vector()
+    forgotten: dict[str, int] = {}
+    pending: str = ""
+
+
+def record_of(checkpoint: Checkpoint) -> Record | None:
+    """The record in a checkpoint; None if its model was not learned in parts. Raises CorruptError."""
+    kept = checkpoint.progress.get(KEY)
+    if kept is None:
+        return None
+    try:
+        return msgspec.convert(kept, Record)
+    except msgspec.ValidationError as error:
+        raise CorruptError(f"checkpoint of model {checkpoint.model!r}: its record of parts: {error}") from error
+
+
+def with_record(checkpoint: Checkpoint, record: Record) -> Checkpoint:
+    """The checkpoint with this record."""
+    progress: Mapping[str, object] = {**checkpoint.progress, KEY: msgspec.to_builtins(record)}
+    return msgspec.structs.replace(checkpoint, progress=dict(progress))
+
+
+def was_in_parts(name: str) -> ConfigurationError:
+    """The error for a model that is in parts in the store, and not in the configuration."""
+    return ConfigurationError(
+        f"model {name!r} was learned in parts, and models.{name}.parts is not set: set parts = true again. To go on "
+        f"without parts, copy what it learned to another name (omdml models copy {name} NEW), have senders name that, "
+        f"then omdml models delete {name}"
+    )

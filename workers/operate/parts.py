@@ -1,0 +1,150 @@
+"""Models in parts, changed as a whole: begun again, deleted, begun with what another model learned.
+
+The record in the whole model's checkpoint says first what is going to be done (``pending``). From then on nothing is
+merged, so nodes never see a part that was changed beside one that was not. After a crash the same command, run again,
+finishes the work.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from omdml.batch.sums import emptied
+from omdml.errors import ConfigurationError, CorruptError, StoreError
+from omdml.learners import DCA
+from omdml.snapshot import Checkpoint
+from omdml.streams.part_names import part_name, part_of
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Store, Written
+from omdml.workers.configuration.specs import Spec
+from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.parts.merged_model import MergedModel, known_start
+from omdml.workers.model.parts.vector import Record, Vector, record_of, with_record
+from omdml.workers.operate.models import ATTEMPTS, busy, require
+
+
+def parts_in(store: Store, name: str) -> list[str]:
+    """The parts of a model that a store knows, in the order of their numbers."""
+    parts = [(part.number, kept) for kept in store.models() if (part := part_of(kept)) and part.model == name]
+    return [kept for _, kept in sorted(parts)]
+
+
+def require_whole(name: str, verb: str) -> None:
+    """Raise ConfigurationError for the name of a part: parts are changed together."""
+    if part := part_of(name):
+        raise ConfigurationError(f"{name!r} is a part of model {part.model!r}: omdml models {verb} {part.model}")
+
+
+def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
+    """Begin every part of a model again, at its start and where its events are now; answers how many parts there are.
+
+    1. pending  in the whole model's checkpoint, at version 0; that is published. Its worker is fenced.
+    2. parts    each saved at its start, at the position kept; one that cannot be read is deleted, and begins again with
+                the events that wait for it.
+    3. ready    the record says so.
+
+    Raises StoreError if there is nothing to reset, Fenced if workers keep taking models back.
+    """
+    require(store, name)
+    checkpoint, parts = store.peek(name), parts_in(store, name)
+    if checkpoint is None and not parts:
+        raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
+    record = record_of(checkpoint) if checkpoint else Record()
+    if record is None:
+        raise StoreError(f"model {name!r} was learned without parts: leave parts out of its configuration to reset it")
+    home = None
+    if checkpoint is None:
+        # It cannot be read, nor then what was merged last: what is there of the parts says how they began.
+        topic_id = next(iter(store.positions(parts).values())).home.topic_id
+        placement = store.placement(topic_id)
+        home = Partition(topic_id, placement.home(name) if placement else 0)
+        start = cast(DCA, known_start(parts, spec, store) or spec.fresh())
+        store.delete(name)
+    else:
+        start = emptied(cast(DCA, spec.resumed(checkpoint)))
+    vector = Vector(tuple(msgspec.structs.replace(part, version=0) for part in record.vector.parts))
+    pending = Record(vector, pending=f"omdml models reset {name}")
+    was = f"was at version {checkpoint.version}" if checkpoint else "its checkpoint could not be read"
+    _save_whole(store, spec, name, start, pending, platform, was, home)
+    for part in parts:
+        _begin_again(store, spec, part, start, platform)
+    _save_whole(store, spec, name, start, msgspec.structs.replace(pending, pending=""), platform)
+    return len(parts)
+
+
+def delete(store: Store, name: str) -> None:
+    """Delete a model with all of its parts, the whole last. Raises Fenced if a worker keeps taking it back."""
+    for _ in range(ATTEMPTS):
+        try:
+            epoch, checkpoint, _ = store.claim(name)
+        except CorruptError:
+            break
+        if checkpoint is None or (record := record_of(checkpoint)) is None:
+            break
+        pending = msgspec.structs.replace(record, pending=f"omdml models delete {name}")
+        if store.save(with_record(checkpoint, pending), epoch) is not Written.FENCED:
+            break
+    else:
+        raise busy(name)
+    for part in parts_in(store, name):
+        store.delete(part)
+    store.delete(name)
+
+
+def begin_with(
+    learned: Checkpoint, store: Store, name: str, spec: Spec, topic_id: str, placement: Placement, platform: str
+) -> str:
+    """Have a model in parts begin with what another one learned; answers the part that it goes to.
+
+    All parts begin alike, and that is written down first. The caller saves the part: it is the one of the home
+    partition. Raises ConfigurationError if the settings do not fit, StoreError if the model has parts already.
+    """
+    if parts := parts_in(store, name):
+        raise StoreError(f"model {name!r} has parts in {store} already ({parts[0]}): omdml models delete {name}, first")
+    start = emptied(cast(DCA, spec.resumed(learned)))
+    _save_whole(store, spec, name, start, Record(), platform, home=Partition(topic_id, placement.home(name)))
+    return part_name(name, placement.home(name))
+
+
+def _save_whole(
+    store: Store, spec: Spec, name: str, start: DCA, record: Record, platform: str, note: str = "",
+    home: Partition | None = None,
+) -> None:  # fmt: skip
+    for _ in range(ATTEMPTS):
+        epoch, checkpoint, _ = store.claim(name)
+        model = MergedModel(name, start, spec, epoch, Guard(spec.guard, start.metric), record)
+        model.home = Partition(*checkpoint.home) if checkpoint else home
+        model.next = checkpoint.next if checkpoint else 0
+        saved = store.save(model.checkpoint(platform), epoch)
+        if saved is Written.MOVED:
+            raise PlacementChanged(model.home.topic_id if model.home else "")
+        if saved is Written.FENCED:
+            continue
+        if note:
+            if store.publish(model.snapshot(), epoch) is Written.FENCED:
+                continue
+            store.note(name, epoch, "reset", note)
+        return
+    raise busy(name)
+
+
+def _begin_again(store: Store, spec: Spec, part: str, start: DCA, platform: str) -> None:
+    for _ in range(ATTEMPTS):
+        try:
+            epoch, checkpoint, fell_back = store.claim(part)
+            if fell_back:
+                raise CorruptError(f"model {part!r}: its newest checkpoint is damaged")
+        except CorruptError:
+            store.delete(part)
+            return
+        if checkpoint is None:
+            return
+        model = OwnedModel(part, emptied(start), spec.catalogue, epoch, spec.digest, Guard(spec.guard, start.metric))
+        model.home, model.next = Partition(*checkpoint.home), checkpoint.next
+        if store.save(model.checkpoint(platform), epoch) is not Written.FENCED:
+            return
+    raise busy(part)
