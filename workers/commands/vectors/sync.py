@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     required=True,
     envvar="OMDML_SYNC_TO",
     metavar="ADDRESS",
-    help="postgresql://USER@HOST/DATABASE; give one with a password in OMDML_SYNC_TO instead.",
+    help="postgresql://USER@HOST/DATABASE or lancedb:FOLDER; give one with a password in OMDML_SYNC_TO instead.",
 )
 @click.option("--name", help="Name of the index; default: omdml_ and the model's name.")
 @click.option("--task", help="In whose sense, if the model has tasks.")
 @click.option(
     "--index",
     "searched",
-    type=click.Choice(["hnsw", "none"]),
-    default="hnsw",
+    type=click.Choice(["approximate", "none"]),
+    default="approximate",
     show_default=True,
-    help="Approximate search by a graph, or an exact scan.",
+    help="Fast searches that may miss a near item, or an exact scan.",
 )
 @click.option("--follow", is_flag=True, help="Follow new versions until a signal comes.")
 @click.option(
@@ -86,7 +86,7 @@ def sync(
     source = LiveItems(store, items, attributes_now(configuration, model, items), model, task)
     log = structlog.get_logger(__name__)
     process.on_signals(stop.set)
-    with closing(open_index(address, name, model, searched)) as index, Messenger(state):
+    with closing(open_index(address, name, model, searched == "approximate")) as index, Messenger(state):
         syncer = Syncer(index, source, moved, Throttle(rows_per_second, stop), metrics, state, task)
         log.info("sync_started", model=model, index=str(index), follow=follow, metrics=bind)
         if follow:
