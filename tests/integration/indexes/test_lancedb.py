@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import closing
 from datetime import timedelta
@@ -19,6 +21,7 @@ from omdml.streams.indexes.lancedb import LanceIndex
 from omdml.streams.protocols.index import IndexAway, Indexed, IndexRefused
 from tests.support.exports import error
 from tests.support.indexes import NAME, Lance, Sync
+from tests.support.processes import ROOT, die_with_parent
 from tests.support.worlds import ITEMS
 
 
@@ -126,11 +129,14 @@ def fill(index, ids, attributes=None):
     rows = index.draft(2)
     places = np.arange(2 * len(ids), dtype=np.float32).reshape(-1, 2)
     index.write(rows._replace(ids=ids, embedding=places, attributes=attributes or [{}] * len(ids)))
-    index.switch(
-        Indexed(
-            model="shop", task=None, version=1, serial=1, digest="", generation="", items=len(ids), width=2, moved=0,
-            bound=0,
-        )
+    index.switch(indexed(1, len(ids)))
+
+
+def indexed(version, items):
+    """What a version of so many items, at two numbers each, stands for."""
+    return Indexed(
+        model="shop", task=None, version=version, serial=version, digest="", generation="", items=items, width=2,
+        moved=0, bound=0,
     )  # fmt: skip
 
 
@@ -173,7 +179,8 @@ def test_a_cut_at_any_step_of_a_switch_leaves_one_whole_version(shop, database, 
         # The tag is moved between the two.
         assert database.read().version == (20 if step == "_to_disk" else version)
     with Sync(shop, database.open()) as sync:
-        assert sync.step().written == 0
+        # The draft has all rows. A switch that readers saw turns the goal a little more: few rows may move again.
+        assert sync.step().written <= (0 if step == "_to_disk" else ITEMS / 10)
     seen = database.read()
     assert seen.version == version
     assert error(shop, seen.vectors, version) <= 0.1
@@ -243,7 +250,7 @@ def test_a_tag_of_somebody_else_keeps_old_versions_and_does_not_stop_the_sync(sh
         table = database.table()
         table.tags.create("mine", table.version)
         prune = LanceIndex._prune
-        monkeypatch.setattr(LanceIndex, "_prune", lambda index, table, _: prune(index, table, 1e-6))
+        monkeypatch.setattr(LanceIndex, "_prune", lambda index, table, _: prune(index, table, 0.01))
         with capture_logs() as logs:
             version = moved(shop, sync)
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["index_not_pruned"]
@@ -283,3 +290,47 @@ def test_bad_names_and_missing_packages_are_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'omdml\[lancedb\]'"):
         LanceIndex(tmp_path, NAME)
+
+
+WRITER = """
+import sys
+from itertools import count
+
+import numpy as np
+
+from omdml.streams.indexes.lancedb import LanceIndex
+from tests.integration.indexes.test_lancedb import indexed
+
+index = LanceIndex(sys.argv[1], sys.argv[2])
+live = index.live()
+print("begun", flush=True)
+for version in count(live[0].version + 1 if live else 1):
+    rows = index.draft(2)
+    for start in range(0, 40, 8):
+        ids = [f"i{row}" for row in range(start, start + 8)]
+        places = np.full((8, 2), version, np.float32)
+        index.write(rows._replace(ids=ids, embedding=places, attributes=[{}] * 8))
+    index.switch(indexed(version, 40))
+"""
+
+
+@pytest.mark.deep
+def test_kills_at_any_moment_leave_readers_one_whole_version(database):
+    draw, seen = np.random.default_rng(0), []
+    for _ in range(8):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(database.folder), NAME], cwd=ROOT, stdout=subprocess.PIPE,
+            preexec_fn=die_with_parent,
+        ) as writer:  # fmt: skip
+            assert writer.stdout.readline() == b"begun\n"
+            until = time.monotonic() + 1 + draw.uniform(0, 2)
+            while time.monotonic() < until:
+                if (database.folder / f"{NAME}.lance" / "_refs" / "tags" / "live.json").exists():
+                    seen.append(database.read())
+            writer.kill()
+        seen.append(database.read())
+    assert all(len(answer.vectors) == 40 for answer in seen)
+    assert all({vector[0] for vector in answer.vectors.values()} == {answer.version} for answer in seen)
+    versions = [answer.version for answer in seen]
+    assert versions == sorted(versions)
+    assert versions[-1] > 8
