@@ -29,6 +29,7 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store
 from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.demo.digits import load_digits
 
 Array = NDArray[Any]
 ITEMS, LABELS = 5_000, 50
@@ -39,7 +40,10 @@ LIMIT_S = 300  # for anything to go live
 
 
 class Shape(NamedTuple):
-    """Numbers of an item in each modality, and the learner of the model."""
+    """Numbers of an item in each modality, and the learner of the model. Without numbers: the demo's 1,797 digits.
+
+    Drawn items vary alike along all their coordinates, which makes refreshes of ``dca`` as slow as they can be.
+    """
 
     dims: list[int]
     learner: str
@@ -50,6 +54,7 @@ SHAPES = {
     "nine modalities, 3,209 -> 50 each, lomdml": Shape(NINE, "lomdml", 50),
     "128 -> 64, lomdml": Shape([128], "lomdml", 64),
     "nine modalities, 512 mapped, dca": Shape(NINE, "dca", 512),
+    "digits, 512 mapped, dca": Shape([], "dca", 512),
 }
 
 
@@ -70,6 +75,22 @@ def main(console: Console) -> None:
         console.print(fresh)
 
 
+def drawn(dims: list[int]) -> tuple[dict[str, Array], Array]:
+    """Items with noise around the centre of their label, which vary alike in all directions."""
+    draw = np.random.default_rng(0)
+    labels, features = draw.integers(0, LABELS, ITEMS), {}
+    for i, d in enumerate(dims):
+        centres = draw.normal(0, 0.5, (LABELS, d))
+        features[f"m{i}"] = (centres[labels] + draw.normal(0, 1, (ITEMS, d))).astype(np.float32)
+    return features, labels
+
+
+def digits() -> tuple[dict[str, Array], Array]:
+    """The descriptors of the demo's digits, and which digit each is."""
+    shown = load_digits()
+    return dict(shown.features), np.unique(shown.labels, return_inverse=True)[1]
+
+
 STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save")
 
 
@@ -81,14 +102,8 @@ class Installation:
         self.folder, self.servers, self.url = folder, kafka.servers, valkey.url
         self.topic = self.model = f"bench-{folder.name}"
         kafka.create_topic(self.topic, partitions=1)
-        draw = np.random.default_rng(0)
-        labels = draw.integers(0, LABELS, ITEMS)
-        features = {}
-        for i, d in enumerate(shape.dims):
-            centres = draw.normal(0, 0.5, (LABELS, d))
-            features[f"m{i}"] = (centres[labels] + draw.normal(0, 1, (ITEMS, d))).astype(np.float32)
+        features, self.labels = drawn(shape.dims) if shape.dims else digits()
         build_catalogue(folder / "items", features, mapped=shape.learner == "dca")
-        self.labels = labels
         (folder / "omdml.toml").write_text(
             f'[log]\nkind = "kafka"\nservers = "{self.servers}"\ntopic = "{self.topic}"\ngroup = "{self.topic}"\n'
             f'[store]\nurl = "{self.url}"\n[catalogues.items]\npath = "items"\n'

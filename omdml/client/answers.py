@@ -163,7 +163,8 @@ class Freshness(msgspec.Struct, frozen=True):
 class Live(msgspec.Struct, frozen=True):
     """The version that answers searches of a model. If the node is not ``ready``, the other fields mean nothing.
 
-    ``live_since`` is by the node's clock, in seconds since the epoch. ``parent`` is the model that answers instead.
+    ``live_since`` is by the node's clock, in seconds since the epoch. ``parent`` is the model that answers instead;
+    ``begins_with`` is the parent by configuration, whether or not the model has learned something of its own.
     """
 
     model: str
@@ -178,6 +179,7 @@ class Live(msgspec.Struct, frozen=True):
     live_since: float = 0.0
     freshness: Freshness | None = None
     parent: str | None = None
+    begins_with: str | None = None
 
 
 class Pointer(msgspec.Struct, frozen=True):

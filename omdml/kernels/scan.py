@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
+from omdml.kernels.dots import REORDER
 
 # The largest code. -128 is not used, so that the codes are symmetric around 0.
 LARGEST_CODE = 127
@@ -203,3 +204,24 @@ def scan(
                     lower_top(heap, high)
                     kth = heap[0]
             places[q], counts[q] = place, count
+
+
+@njit(cache=True, nogil=True, fastmath=REORDER)
+def squared_distances(matrix: Array, rows: Array, point: Array, squares: Array) -> None:
+    """``squares[i] = |matrix[rows[i]] - point|^2``, in float64: the exact comparison of what a scan returns.
+
+    Parameters
+    ----------
+    matrix : (n, d)
+    rows : (m,), int64
+        In range.
+    point : (d,), float64
+    squares : (m,), float64
+        Written. Each depends only on its own row.
+    """
+    for i in range(rows.shape[0]):
+        row, total = matrix[rows[i]], 0.0
+        for j in range(row.shape[0]):
+            difference = row[j] - point[j]
+            total += difference * difference
+        squares[i] = total

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from omdml.blas import one_blas_thread
-from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
+from omdml.metrics.base import Array, Metric, check_features, frozen
+
+# Rows that are embedded at a time. Few enough to stay in the processor's cache: this is twice as fast as 16,384.
+ROWS_AT_ONCE = 1024
 
 
 class CosineMetric(Metric):
@@ -56,19 +61,30 @@ class CosineMetric(Metric):
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """``concat_j sqrt(share_j) unit(W_j (p - mean))`` of every row: (n, R), of unit length."""
-        rows = check_features(features, self._dims)
-        dtype = self.mean.dtype
+        rows, dtype = check_features(features, self._dims), self.mean.dtype
         embedded = np.empty((rows, self.size), dtype)
+        room = np.empty((min(rows, ROWS_AT_ONCE), len(self.mean)), dtype)
         with one_blas_thread():
-            for start in range(0, rows, CHUNK_ROWS):
-                part = slice(start, start + CHUNK_ROWS)
-                chunk = [np.asarray(features[name][part], dtype) for name in self._dims]
-                centred, column = np.concatenate(chunk, axis=1) - self.mean, 0
+            for start in range(0, rows, ROWS_AT_ONCE):
+                part = slice(start, min(start + ROWS_AT_ONCE, rows))
+                centred, column = self._centred(features, part, room), 0
                 for name, matrix in self.experts.items():
-                    target = embedded[part, column : column + rows_of(matrix)]
-                    target[:] = unit(projected(centred, matrix)) * dtype.type(np.sqrt(self.shares[name]))
-                    column += rows_of(matrix)
+                    vectors, width = projected(centred, matrix), rows_of(matrix)
+                    scales = math.sqrt(self.shares[name]) / lengths(vectors)
+                    target = embedded[part, column : column + width]
+                    np.multiply(vectors, scales[:, None].astype(dtype), out=target)
+                    column += width
         return embedded
+
+    def _centred(self, features: Mapping[str, Array], part: slice, room: Array) -> Array:
+        """These items minus the mean, all modalities side by side, in the first rows of ``room``."""
+        centred, column = room[: part.stop - part.start], 0
+        for name, width in self._dims.items():
+            columns = slice(column, column + width)
+            items = np.asarray(features[name][part], room.dtype)
+            np.subtract(items, self.mean[columns], out=centred[:, columns])
+            column += width
+        return centred
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """Minus the learned distance (n,) of each item: higher is closer."""
@@ -109,10 +125,15 @@ def rows_of(matrix: Array) -> int:
 
 def unit(vectors: Array) -> Array:
     """The rows, scaled to unit length; a row of zeros stays as it is."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    lengths[lengths == 0] = 1.0
-    scaled: Array = (vectors / lengths[:, None]).astype(vectors.dtype, copy=False)
+    scaled: Array = (vectors / lengths(vectors)[:, None]).astype(vectors.dtype, copy=False)
     return scaled
+
+
+def lengths(vectors: Array) -> NDArray[np.float64]:
+    """The length (n,) of each row, and 1 for a row of zeros, which stays as it is if it is divided by that."""
+    result: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    result[result == 0] = 1.0
+    return result
 
 
 def minus_squares(differences: Array) -> Array:

@@ -12,6 +12,7 @@ from numba.core import event
 from omdml.comparisons import Judgement
 from omdml.learners import LEARNERS, Learner
 from omdml.retrieval.codes import Codes
+from omdml.retrieval.distances import squared_distances
 
 # Enough rows for every start.
 ROWS = 64
@@ -40,6 +41,8 @@ def warm_up_searches() -> None:
     among.flags.writeable = False
     for mask in (None, np.ones(1, np.bool_), among):
         Codes(row).candidates(row.astype(np.float64), 1, mask)
+    for dtype in (np.float32, np.float64):
+        squared_distances(row.astype(dtype), np.zeros(1, np.int64), np.zeros(1))
 
 
 def announce_compiling(tell: Callable[[], None] | None = None) -> None:

@@ -115,7 +115,7 @@ class RetrievalNode:
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first, approximate)
         self.course = self._refresher.course
         self._pattern_memory = PatternMemory(self._refresher, self.named, budget_bytes)
-        self._past = PastViews(store, catalogues, patience_s)
+        self._past = PastViews(store, catalogues, patience_s, self._start_view)
         self.items = ItemWriter(self._refresher.take_in, self.metrics)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
@@ -197,8 +197,8 @@ class RetrievalNode:
         return view
 
     def view_of(self, model: str | None, version: int) -> View:
-        """The view of a stored version, live or not. Raises SearchError: ``unknown_model``, ``not_kept``,
-        ``unservable``. Raises StoreError if the store is out of reach."""
+        """The view of a stored version, live or not, or of version 0. Raises SearchError: ``unknown_model``,
+        ``not_kept``, ``unservable``. Raises StoreError if the store is out of reach."""
         name = self.name_of(model)
         return self._past.view(name, version)
 
@@ -315,7 +315,8 @@ class RetrievalNode:
         descriptions = []
         for name in dict.fromkeys([*self.named, *sorted(views)]):
             view = views.get(name) or self._beginning(name)
-            description = status_of(name, view, self.metrics.freshness(self._label(name), since) if view else None)
+            freshness = self.metrics.freshness(self._label(name), since) if view else None
+            description = status_of(name, view, freshness, self._parent(name))
             descriptions.append(description | ({"refused": instead[name]} if name in instead else {}))
         return descriptions
 
@@ -373,6 +374,10 @@ class RetrievalNode:
             raise SearchError(f"model {model!r} has no snapshot that can be served: {hint}", "not_ready")
         self._pattern_memory.make_room(model)
         return view
+
+    def _start_view(self, model: str) -> View | None:
+        """The view of a model before its first event; None if it began with a parent, which has moved on since."""
+        return self._first_view(self._first, model) if self._first and not self._parent(model) else None
 
     @staticmethod
     def _first_view(first: FirstViews, model: str) -> View:

@@ -9,8 +9,8 @@ from omdml.workers.node.following.hot_swap import Refusal
 from omdml.workers.node.live_model import View
 
 
-def status_of(model: str, view: View | None, freshness: Mapping[str, Any] | None) -> dict[str, Any]:
-    """One model: what answers for it, since when, and how fresh it is."""
+def status_of(model: str, view: View | None, freshness: Mapping[str, Any] | None, begins_with: str) -> dict[str, Any]:
+    """One model: what answers, since when, and how fresh it is. ``begins_with`` is its parent by configuration."""
     if view is None:
         return {"model": model, "ready": False}
     return {
@@ -27,6 +27,7 @@ def status_of(model: str, view: View | None, freshness: Mapping[str, Any] | None
         "complete": view.origin is None,
         "freshness": freshness,
         **({"parent": view.parent.model} if view.parent else {}),
+        **({"begins_with": begins_with} if begins_with else {}),
     }
 
 

@@ -35,7 +35,7 @@ def literal(metric, features, p, q):
 @pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-12), ("float32", 1e-5)])
 def test_distances_are_those_of_weighed_units(dtype, error, monkeypatch):
     metric, features = made(dtype)
-    monkeypatch.setattr("omdml.metrics.cosine.CHUNK_ROWS", 7)
+    monkeypatch.setattr("omdml.metrics.cosine.ROWS_AT_ONCE", 7)
     embedded = metric.embed(features)
     assert embedded.shape == (30, metric.size)
     np.testing.assert_allclose(np.linalg.norm(embedded, axis=1), [row != 7 for row in range(30)], atol=error)

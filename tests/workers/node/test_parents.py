@@ -13,7 +13,7 @@ from omdml.snapshot import Snapshot
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.node.catalogues import Current
 from tests.integration.waiting import until
-from tests.support.shops import Shop, asking
+from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import configuration, triplets
 
@@ -45,6 +45,13 @@ def family(tmp_path):
 def told(answer):
     """Ids and distances."""
     return [(item.id, item.distance) for item in answer.items]
+
+
+def test_version_0_of_a_model_that_began_with_a_parent_is_gone_because_the_parent_moved_on(family):
+    family.learn(60)
+    with family.serving() as node, asking(node) as client:
+        refused(client.post("/search", json={"model": "user-7", "id": "i5", "version": 0}), 404, "not_kept")
+        assert client.post("/search", json={"model": "main", "id": "i5", "version": 0}).json()["version"] == 0
 
 
 def test_names_and_patterns_answer_as_their_parent_does_by_now(family):

@@ -6,6 +6,8 @@ import { picture } from "./picture.js";
 
 const SHOWN = 10;
 const LINES = 200;
+// The choice that follows whatever answers.
+const LIVE = "live";
 // Between two looks at the history while versions come.
 const LOOK_MS = 2000;
 
@@ -33,8 +35,11 @@ export async function versionsPage(place, { model, onStep }) {
     drawNow();
     // Of what was published, lines stay as long as the version is kept; lines about moves stay longer.
     const kept = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
-    options(from, kept, kept[0]);
-    options(to, kept, kept.at(-1));
+    // A node makes the start again. A model that began with a parent has no other than what is kept.
+    const comparable = [...new Set([...(described?.begins_with ? [] : [0]), ...kept])].sort((a, b) => a - b);
+    options(from, comparable, comparable[0]);
+    options(to, [...comparable, LIVE], LIVE);
+    if (to.value === LIVE && query.value) await compare();
     told.replaceChildren(table([["when", ""], ["what", ""], ["version", "number"], ["who", ""], ["why", "wide"], ["go to", ""]], lines.toReversed().map((line) => [
       day(line.at), line.what, whole(line.version), line.actor ?? "", line.reason ?? "",
       kept.includes(line.version) ? el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)) : "no longer kept",
@@ -85,12 +90,13 @@ export async function versionsPage(place, { model, onStep }) {
 
   async function compare() {
     if (!query.value || !from.value || !to.value) return;
-    const [before, after] = await Promise.all([from, to].map((one) => post("/search", { model, id: query.value, k: SHOWN, version: Number(one.value) })));
+    const [before, after] = await Promise.all([from, to].map((one) =>
+      post("/search", { model, id: query.value, k: SHOWN, ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
       el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
         el("p", { className: "about" }, el("span", { className: "id" }, `${rank + 1}. ${one.id}`), compareTo ? moved(compareTo.get(one.id), rank) : null)))));
-    compared.replaceChildren(column(`Version ${whole(before.version)}`, before, null), column(`Version ${whole(after.version)}`, after, ranks));
+    compared.replaceChildren(column(named(before.version), before, null), column(named(after.version), after, ranks));
   }
 
   const looking = new Seldom(() => trying(refresh), LOOK_MS);
@@ -103,10 +109,19 @@ export async function versionsPage(place, { model, onStep }) {
   };
 }
 
+function named(version) {
+  return version ? `Version ${whole(version)}` : "Before the first click (version 0)";
+}
+
 /** Fill a choice of versions; what was chosen stays if it is still kept. */
 function options(select, versions, otherwise) {
-  const chosen = versions.includes(Number(select.value)) && select.value !== "" ? Number(select.value) : otherwise;
-  select.replaceChildren(...versions.toReversed().map((version) => el("option", { value: String(version), selected: version === chosen }, whole(version))));
+  const chosen = versions.some((version) => String(version) === select.value) ? select.value : String(otherwise);
+  select.replaceChildren(...versions.toReversed().map((version) => el("option", { value: String(version), selected: String(version) === chosen }, choice(version))));
+}
+
+function choice(version) {
+  if (version === LIVE) return "the live one";
+  return version ? whole(version) : "0, the start";
 }
 
 function moved(was, rank) {

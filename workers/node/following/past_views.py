@@ -17,21 +17,36 @@ KEPT = 2
 
 
 class PastViews:
-    """Views of kept versions, made when they are asked for, one at a time. Any number of threads may ask."""
+    """Views of kept versions, made when they are asked for, one at a time. Any number of threads may ask.
 
-    def __init__(self, store: SnapshotStore, catalogues: Callable[[str], Catalogue], patience_s: float) -> None:
-        self._store, self._catalogues, self._patience_s = store, catalogues, patience_s
+    Parameters
+    ----------
+    start
+        The view of a model before its first event, None if it cannot be made again. It answers for version 0, which
+        the store keeps for as long as any other.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        catalogues: Callable[[str], Catalogue],
+        patience_s: float,
+        start: Callable[[str], View | None] = lambda model: None,
+    ) -> None:
+        self._store, self._catalogues, self._patience_s, self._start = store, catalogues, patience_s, start
         self._making = threading.Lock()
         self._made: dict[tuple[str, int, str], View] = {}
 
     def view(self, model: str, version: int) -> View:
-        """The view of a kept version.
+        """The view of a kept version, or of version 0.
 
         Raises SearchError: ``not_kept``, or ``unservable`` if its bytes are damaged or are of other items. Raises
         StoreError if the store is out of reach.
         """
         with self._making:
             loaded = self._store.load(model, version)
+            if loaded is None and version == 0 and (start := self._start(model)) is not None:
+                return start
             if loaded is None:
                 message = f"model {model!r}: version {version} is not kept; GET /models/{model}/history says which are"
                 raise SearchError(message, "not_kept")

@@ -17,16 +17,9 @@ from numpy.typing import NDArray
 from omdml.blas import one_blas_thread
 from omdml.errors import CorruptError
 from omdml.metrics import CHUNK_ROWS, ProjectionMetric
+from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
-from omdml.workers.node.galleries.gallery import (
-    Features,
-    Gallery,
-    Hits,
-    Query,
-    by_columns,
-    closest_of,
-    squared_distances,
-)
+from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query, by_columns, closest_of
 
 # Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.
 REFINED = 500

@@ -15,6 +15,7 @@ from omdml.errors import CorruptError, MeasureError
 from omdml.metrics import CHUNK_ROWS, Metric
 from omdml.retrieval.cells import Cells
 from omdml.retrieval.codes import Candidates, Codes
+from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
 from omdml.retrieval.room import Room
 
@@ -30,8 +31,6 @@ FEW = 100
 DEPTH = 200
 # If a filter leaves a smaller share of the rows, the nearest cells may hold few of them: all rows are scanned.
 FEW_MATCH = 0.1
-# The differences of so many rows are held in float64 at a time.
-REFINED_ROWS = 4096
 # Of a distance: embeddings are float32 sums of at most a few thousand terms.
 REFINED_ROUNDING = 1 + 1e-5
 # What sets are searched by.
@@ -350,12 +349,3 @@ def closest(rows: NDArray[np.int64], distances: NDArray[np.float64], k: int) -> 
         raise MeasureError("its distance from an item is not finite")
     order = np.argsort(distances, kind="stable")[:k]
     return Hits(rows[order], distances[order])
-
-
-def squared_distances(embedding: Array, rows: NDArray[np.int64], point: Array) -> NDArray[np.float64]:
-    """Squared distances (float64) of the embedding's ``rows`` to ``point``; other rows change none of them."""
-    distances = np.empty(len(rows))
-    for start in range(0, len(rows), REFINED_ROWS):
-        difference = embedding[rows[start : start + REFINED_ROWS]] - point
-        distances[start : start + len(difference)] = np.einsum("ij,ij->i", difference, difference)
-    return distances

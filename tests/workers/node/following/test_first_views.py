@@ -14,7 +14,7 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, serves, start_node
-from tests.support.shops import Shop
+from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import items
 
@@ -46,6 +46,21 @@ def test_a_named_model_answers_as_it_begins_until_something_is_published(tmp_pat
         shop.learn()
         until(serves(node, shop.publish()))
         assert_exact(shop, node.search(ids=["i5"], k=7), "i5", 7)
+
+
+def test_version_0_can_be_compared_with_though_the_store_no_longer_keeps_it(tmp_path):
+    shop = Shop(tmp_path)
+    shop.learn(300)
+    shop.publish()
+    with beginning(shop) as node, asking(node) as client:
+        wait_until_ready(node)
+        at_start = client.post("/search", json={"id": "i5", "k": 7, "version": 0}).raise_for_status().json()
+        assert (at_start["version"], [item["id"] for item in at_start["items"]]) == (0, as_begun(shop, "i5", 7))
+        compared = client.get("/models/shop/compare?before=0&id=i5&k=7").raise_for_status().json()
+        assert compared["before"]["items"] == at_start["items"]
+        assert compared["after"]["version"] == 300
+        assert compared["moved"]
+        refused(client.get("/search?id=i5&version=7"), 404, "not_kept")
 
 
 def test_a_node_that_starts_before_its_store_makes_none_and_follows_it_later(tmp_path):
