@@ -25,12 +25,13 @@ test: .venv/.dev .venv/.compiled ## flat tests first, then those that need Kafka
 test-deep: export DEEP := 1
 test-deep: test ## all of them, with many more examples of each property, and the longest sequences of faults
 
-# Kernels of another numba are kept apart. What is about deploy/ and this repository itself needs tools, not lower bounds.
+# Kernels of another numba are kept apart. What is about deploy/ (as the embedding on Spark) and this repository itself needs
+# tools, not lower bounds.
 test-lowest: export NUMBA_CACHE_DIR := $(CURDIR)/.venv-lowest/kernels
 test-lowest: ## flat tests on the lowest versions that pyproject.toml allows
 	@deploy/local/setup.sh lowest
 	@.venv-lowest/bin/python -m tests.support.kernels
-	.venv-lowest/bin/python -m pytest -n auto --maxprocesses 16 --dist worksteal omdml tests/omdml tests/streams tests/workers
+	.venv-lowest/bin/python -m pytest -n auto --maxprocesses 16 --dist worksteal omdml tests/omdml tests/streams tests/workers --ignore=tests/workers/operate/history/test_embedding.py
 
 lint: .venv/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

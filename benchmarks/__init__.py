@@ -1,1 +1,1 @@
-"""Measurements: seeded, each a table with ratios taken in one run."""
+"""Benchmarks. Each is seeded and prints a table; ratios are taken in one run."""

@@ -49,7 +49,7 @@ BENCHMARKS = (
 
 
 def main(names: list[str]) -> int:
-    """Run these benchmarks; answers the exit code."""
+    """Run these benchmarks; returns the exit code."""
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(f"no benchmark {unknown[0]!r}: there are {', '.join(BENCHMARKS)}")

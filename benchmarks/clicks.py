@@ -54,7 +54,7 @@ LOOPS = (("LOMDML", "features"), ("DCA", "features"), ("DCA", MAPPED))
 
 
 class Case(NamedTuple):
-    """A set and a seed."""
+    """A data set with its split, for one seed."""
 
     items: dict[str, Features]  # "features" and their mapped coordinates
     labels: Array
@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
 @lru_cache(maxsize=len(SEEDS))
 def prepared(name: str, seed: int) -> Case:
-    """The case, with a map of all items, as a catalogue's is: nobody knows yet which ones people will click on."""
+    """The case with a map of all items, as in a catalogue: it is not known which ones people will click on."""
     features, labels, train, test = split(name, seed)
     made = CoordinateMap.fit(features)
     return Case({"features": features, MAPPED: {MAPPED: made.apply(features)}}, labels, train, test, seed)
@@ -85,7 +85,7 @@ def triplets(case: Case, count: int, wrong: float) -> Array:
 
 
 def scores(embedded: Array, case: Case) -> Score:
-    """MAP of the test queries among all items, and among those that no triplet named; 0 if they are not finite."""
+    """The mAP of test queries among all items, and among items that no triplet named; 0 if scores are not finite."""
     labels, test = case.labels, case.test
     if not np.isfinite(embedded).all():
         return 0.0, 0.0
@@ -95,7 +95,7 @@ def scores(embedded: Array, case: Case) -> Score:
 
 
 def centred_scores(embedded: Array, case: Case) -> Score:
-    """The same by the cosine of embeddings less the training items' mean."""
+    """The same scores by cosine, after the mean of the training items is subtracted from the embeddings."""
     if not np.isfinite(embedded).all():
         return 0.0, 0.0
     centred = embedded - embedded[case.train].mean(axis=0)
@@ -104,7 +104,7 @@ def centred_scores(embedded: Array, case: Case) -> Score:
 
 
 def begun(name: str, features: Features, case: Case, **hyperparameters: Any) -> Learner:
-    """A learner that knows the catalogue."""
+    """A learner that has seen the catalogue."""
     options = DCA.on_mapped if LEARNERS[name] is DCA and MAPPED in features else {}
     dims = {modality: x.shape[1] for modality, x in features.items()}
     model = LEARNERS[name](dims, seed=case.seed, **options, **hyperparameters)
@@ -113,7 +113,7 @@ def begun(name: str, features: Features, case: Case, **hyperparameters: Any) -> 
 
 
 def embeddings(name: str, features: Features, case: Case, rows: Array, looks: Sequence[int]) -> Iterator[Array]:
-    """Every item after each of these numbers of triplets; from where learning diverged on, not finite."""
+    """The embeddings of all items after each of these numbers of triplets; not finite once learning diverged."""
     model, learned = begun(name, features, case), 0
     for look in looks:
         try:
@@ -128,7 +128,7 @@ def embeddings(name: str, features: Features, case: Case, rows: Array, looks: Se
 
 
 def embedding(metric: Metric, features: Mapping[str, Array]) -> Array:
-    """Every item, float64; overflow shows as values that are not finite."""
+    """The embeddings of all items in float64. After an overflow they are not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return metric.embed(features).astype(np.float64)
 
@@ -138,8 +138,8 @@ def in_batch(case: Case, rows: Array, looks: Sequence[int]) -> list[Score]:
     x = case.side_by_side
     start = start_matrices({"x": x[case.train]}, {"x": min(50, x.shape[1])}, "pca", case.seed)["x"]
     fit = [look for look in looks if look <= LEARNED_IN_BATCH]
-    found = [scores((x @ lmnn(x, rows[:look], start, [DESCENTS])[0].T).astype(np.float64), case) for look in fit]
-    return found + [(np.nan, np.nan)] * (len(looks) - len(fit))
+    results = [scores((x @ lmnn(x, rows[:look], start, [DESCENTS])[0].T).astype(np.float64), case) for look in fit]
+    return results + [(np.nan, np.nan)] * (len(looks) - len(fit))
 
 
 def ceiling(case: Case) -> Score:
@@ -157,11 +157,11 @@ def ceiling(case: Case) -> Score:
 
 
 def closed_loop(name: str, features: Features, case: Case) -> list[Score]:
-    """Scores where people see pages of the current metric, and compare each relevant item with an irrelevant one."""
+    """Scores if people see pages of the current metric, and compare each relevant item with an irrelevant one."""
     labels, train = case.labels, case.train
-    model, draw, learned, found = begun(name, features, case), np.random.default_rng(case.seed), 0, []
+    model, draw, learned, results = begun(name, features, case), np.random.default_rng(case.seed), 0, []
     gallery = {modality: x[train] for modality, x in features.items()}
-    while len(found) < len(LOOP_COUNTS):
+    while len(results) < len(LOOP_COUNTS):
         embedded = model.metric.embed(gallery)
         query = int(draw.integers(len(train)))
         apart = ((embedded - embedded[query]) ** 2).sum(axis=1)
@@ -172,12 +172,12 @@ def closed_loop(name: str, features: Features, case: Case) -> list[Score]:
             continue
         near = train[page[relevant]]
         far = draw.choice(train[page[~relevant]], len(near))
-        rows = np.stack([np.full_like(near, train[query]), near, far], axis=1)[: LOOP_COUNTS[len(found)] - learned]
+        rows = np.stack([np.full_like(near, train[query]), near, far], axis=1)[: LOOP_COUNTS[len(results)] - learned]
         model.learn_many(rows, features)
         learned += len(rows)
-        if learned == LOOP_COUNTS[len(found)]:
-            found.append(scores(embedding(model.metric, features), case))
-    return found
+        if learned == LOOP_COUNTS[len(results)]:
+            results.append(scores(embedding(model.metric, features), case))
+    return results
 
 
 def bounds(case: Case) -> list[Score]:
@@ -208,18 +208,18 @@ PARTS: dict[str, Callable[..., Any]] = {
 
 
 def run(part: str, name: str, seed: int, **options: Any) -> Any:
-    """One curve, or few; see :mod:`benchmarks.papers.cache`."""
+    """Compute one curve or a few; see :mod:`benchmarks.papers.cache`."""
     return PARTS[part](prepared(name, seed), **options)
 
 
 def means(part: str, name: str, seeds: Sequence[int], **options: Any) -> Array:
-    """Means over the seeds of what a part gives, of what is kept of it or computed now."""
+    """Means over the seeds of a part's results, which are read from the cache or computed now."""
     units = [{"part": part, "name": name, "seed": seed, **options} for seed in seeds]
     return mean([unit_of(__name__, unit).result for unit in units])
 
 
 def random_triplets(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> Table:
-    """One set by share of wrong answers and method; means over the seeds."""
+    """The rows of one data set, by share of wrong answers and by method; means over the seeds."""
     title = f"{name}, mAP after so many triplets (in brackets among items that no triplet named)"
     table = Table("wrong", "method", *(f"{count:,}" for count in COUNTS), title=title)
     for label, found in zip(("plain features", "all labels: PCA + LDA"), means("bounds", name, seeds), strict=True):
@@ -238,23 +238,22 @@ def random_triplets(name: str, seeds: Sequence[int], tick: Callable[[], None]) -
 
 
 def loops(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> Table:
-    """One set in the closed loop; means over the seeds."""
+    """The rows of one data set in the closed loop; means over the seeds."""
     title = f"{name}, closed loop: marks on pages of {PAGE} of the current metric, {LOOP_WRONG:.0%} wrong"
     table = Table("method", *(f"{count:,}" for count in LOOP_COUNTS), title=title)
     for method, of in LOOPS:
-        found = means("loop", name, seeds, method=method, of=of)
-        table.add_row(f"{method}, {MAPPED}" if of == MAPPED else method, *map(told, found))
+        result = means("loop", name, seeds, method=method, of=of)
+        table.add_row(f"{method}, {MAPPED}" if of == MAPPED else method, *map(told, result))
         tick()
     return table
 
 
 def mean(found: Any) -> Array:
-    """Over the first axis."""
     return np.mean(found, axis=0)
 
 
 def told(found: Array) -> str:
-    """Two scores as a cell."""
+    """Format a score and its spread as a cell of a table; a dash if it is not finite."""
     return "-" if np.isnan(found[0]) else f"{found[0]:.3f} ({found[1]:.3f})"
 
 

@@ -53,7 +53,6 @@ SCROLL = """async ([steps, step]) => {
 
 
 def main(console: Console) -> None:
-    """Print both."""
     console.rule("consoles")
     with (
         own_folder(None) as folder,
@@ -66,28 +65,28 @@ def main(console: Console) -> None:
 
 
 def latencies(stage: Stage, console: Console) -> None:
-    """Searches one after the other, with consoles and without in turn, while comparisons come."""
+    """Time searches one after the other, in turn with consoles and without, while comparisons come in."""
     stop = threading.Event()
     teacher = threading.Thread(target=teach, args=(stage, stop))
     teacher.start()
-    found: dict[int, list[float]] = {0: [], CONSOLES: []}
+    results: dict[int, list[float]] = {0: [], CONSOLES: []}
     try:
         for _ in range(ROUNDS):
-            for count, took in found.items():
+            for count, took in results.items():
                 with consoles(stage.node, count):
                     took += searches(stage.node)
     finally:
         stop.set()
         teacher.join()
     console.print(f"\nsearches of {MODEL} while {RATE:g} comparisons a second are learned")
-    for count, took in found.items():
+    for count, took in results.items():
         p50, p99 = np.percentile(took, [50, 99]) * 1000
         console.print(f"{count:3} consoles: p50 {p50:.2f} ms, p99 {p99:.2f} ms of {len(took):,}")
-    console.print(f"p99 {np.percentile(found[CONSOLES], 99) / np.percentile(found[0], 99):.2f}x")
+    console.print(f"p99 {np.percentile(results[CONSOLES], 99) / np.percentile(results[0], 99):.2f}x")
 
 
 def teach(stage: Stage, stop: threading.Event) -> None:
-    """Send comparisons of digits that look for their like."""
+    """Send comparisons of random digits."""
     draw, client = np.random.default_rng(0), NodeClient(stage.node, token=stage.token)
     while not stop.wait(1 / RATE):
         query, near, far = (f"digit-{row:04d}" for row in draw.choice(1797, 3, replace=False))
@@ -108,7 +107,7 @@ def searches(url: str) -> list[float]:
 
 @contextmanager
 def consoles(url: str, count: int) -> Iterator[None]:
-    """So many streams of events, each of which asks for a page of results as a console does: once a second at most."""
+    """Open so many streams of events. Each asks for a page of results as a console does, once a second at most."""
     context = get_context("spawn")
     stop, ready = context.Event(), context.Event()
     process = context.Process(target=look, args=(url, count, stop, ready), daemon=True)
@@ -143,7 +142,7 @@ def look(url: str, count: int, stop: Event, ready: Event) -> None:
 
 
 def marks(stage: Stage, console: Console) -> None:
-    """Marks of a visitor in a real browser, from the press on Send to the new order on the page."""
+    """Time a visitor's marks in a real browser, from the press on Send to the new order on the page."""
     with chromium() as browser:
         page = Visit(browser.new_context(viewport={"width": 1280, "height": 800}), stage.console).page
         said, took = page.get_by_role("status"), []
@@ -154,8 +153,8 @@ def marks(stage: Stage, console: Console) -> None:
             page.evaluate("document.getElementById('said').replaceChildren()")
             page.get_by_role("button", name="Send").click()
             expect(said).to_have_text(re.compile("went live|No new version"), timeout=10_000)
-            if found := re.search(r"page ([\d.]+) (m?s) after", said.inner_text()):
-                took.append(float(found[1]) * (1 if found[2] == "ms" else 1000))
+            if answer := re.search(r"page ([\d.]+) (m?s) after", said.inner_text()):
+                took.append(float(answer[1]) * (1 if answer[2] == "ms" else 1000))
             page.get_by_role("button", name="Any item").click()
             page.wait_for_timeout(100)
     p50, p95 = np.percentile(took, [50, 95])
@@ -163,7 +162,7 @@ def marks(stage: Stage, console: Console) -> None:
 
 
 def many_items(folder: Path, console: Console) -> None:
-    """A catalogue of 100,000 items in a real browser: until it can be used, scrolled through, and searched."""
+    """Time a catalogue of 100,000 items in a real browser: until it can be used, scrolled and searched."""
 
     def items(path: Path) -> object:
         draw = np.random.default_rng(0)

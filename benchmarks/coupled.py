@@ -30,7 +30,7 @@ def one_pair_loop(rows: Array, similar: Array, tasks: Array, x: Array, L: list[A
 
 
 def measure(name: str, shape: tuple[int, int, int, int], share: float, table: Table) -> None:
-    """Add the row of one shape; about this share of the pairs updates."""
+    """Add the row of one shape. About this share of the pairs changes the state."""
     d, r, count, few = shape
     draw = np.random.default_rng(0)
     x = draw.standard_normal((ITEMS, d), dtype=np.float32) / np.float32(np.sqrt(2 * d))
@@ -59,7 +59,6 @@ def measure(name: str, shape: tuple[int, int, int, int], share: float, table: Ta
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     columns = ("shape", "updates", "numpy loop /s", "omdml /s", "ratio", "ratio, fixed rate", "50,000 pairs")
     table = Table(*columns, title="CP-mtML, two tasks, pairs a second (float32, one core, one BLAS thread)")
     with one_blas_thread():

@@ -30,7 +30,7 @@ def main(console: Console) -> None:
 
 
 def demo(learner: str) -> list[str]:
-    """The lines that the demo prints."""
+    """Run the demo; returns the lines that it prints."""
     command = [sys.executable, "-m", "omdml.workers.cli", "demo", "--learner", learner]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     return done.stdout.splitlines()

@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def later_labels(name: str, before: Array) -> Array:
-    """What is similar after the change: of yaleb the light instead of the person, else classes thrown together anew."""
+    """The labels after the change: for yaleb the light instead of the person, otherwise other groups of classes."""
     if name == "yaleb":
         with np.load(data_folder() / f"{name}.npz") as data:
             return np.asarray(data["y_light"])
@@ -57,7 +57,7 @@ def triplets(labels: Array, seed: int, train: Array) -> Array:
 
 
 def recovered(name: str, seed: int, variant: str) -> tuple[list[float], float]:
-    """MAP under the new labels at every look, and comparisons from the change to the alarm (NaN without one)."""
+    """The mAP under the new labels at every look, and the comparisons from the change to an alarm (NaN without one)."""
     case = prepared(name, seed)
     labels, train, test = case.labels, case.train, case.test
     learner, on = ("DCA", MAPPED) if variant.startswith("dca") else ("LOMDML", "features")
@@ -78,7 +78,7 @@ def recovered(name: str, seed: int, variant: str) -> tuple[list[float], float]:
 
 
 def alarm_told(alarms: list[float]) -> str:
-    """Comparisons until the alarm, the mean of the runs that had one."""
+    """The mean number of comparisons until the alarm, over the runs with an alarm."""
     heard = [alarm for alarm in alarms if not np.isnan(alarm)]
     return f"{np.mean(heard):,.0f}" if heard else "none"
 

@@ -28,7 +28,6 @@ PAUSE_S = 0.02
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     with tempfile.TemporaryDirectory() as name, ValkeyServer() as valkey:
         urls = {"folder": f"dir:{name}/state", "Valkey": valkey.url}
         figures = {kind: {**one_model(url), **many_models(open_store(url))} for kind, url in urls.items()}
@@ -41,7 +40,7 @@ def main(console: Console) -> None:
 
 
 def one_model(url: str) -> dict[str, float]:
-    """Medians, of a large model whose versions another process follows."""
+    """Median times of a large model whose versions another process follows."""
     store, draw, context = open_store(url), np.random.default_rng(0), multiprocessing.get_context("spawn")
     epoch, ready, arrivals = store.claim("shop").epoch, context.Event(), context.Queue()
     follower = context.Process(target=follow, args=(url, ready, arrivals))
@@ -65,7 +64,7 @@ def one_model(url: str) -> dict[str, float]:
 
 
 def follow(url: str, ready: Any, arrivals: Any) -> None:
-    """Another process: load what goes live, and tell when it was there."""
+    """Run as another process: load what goes live, and report when it was loaded."""
     store, version = open_store(url), 0
     watch = store.watch(["shop"])
     ready.set()
@@ -76,38 +75,38 @@ def follow(url: str, ready: Any, arrivals: Any) -> None:
 
 
 def many_models(store: Store) -> dict[str, float]:
-    """The whole time of each thing that happens to thousands of models, in the portions of a worker."""
+    """The total time of each operation on thousands of models, in portions as a worker makes them."""
     names, draw = [f"user-{number}" for number in range(MODELS)], np.random.default_rng(1)
     epochs: dict[str, str] = {}
 
     def claim(portion: Sequence[str]) -> None:
         claims = store.claim_all(portion)
-        epochs.update((name, one.epoch) for name, one in zip(portion, claims, strict=True))
+        epochs.update((name, claim.epoch) for name, claim in zip(portion, claims, strict=True))
 
     def in_portions(act: Callable[[Any], object], every: Sequence[Any]) -> float:
         return sum(timed(act, every[first : first + PORTION]) for first in range(0, len(every), PORTION))
 
-    found = {"claims of new models": in_portions(claim, names)}
+    results = {"claims of new models": in_portions(claim, names)}
     for row, offset in (("their first saves", 1), ("saves again", 2)):
         saves = [(checkpoint(name, offset, SMALL, draw), epochs[name]) for name in names]
-        found[row] = in_portions(store.save_all, saves)
+        results[row] = in_portions(store.save_all, saves)
     publications = [(snapshot(name, 1, SMALL, draw), epochs[name], "") for name in names]
-    found["their publications"] = in_portions(store.publish_all, publications)
-    found["claims after a restart"] = in_portions(claim, names)
-    found["positions"] = timed(store.positions, names)
-    found["live pointers"] = timed(store.current_all, names)
-    return found
+    results["their publications"] = in_portions(store.publish_all, publications)
+    results["claims after a restart"] = in_portions(claim, names)
+    results["positions"] = timed(store.positions, names)
+    results["live pointers"] = timed(store.current_all, names)
+    return results
 
 
 def timed(act: Callable[..., object], *arguments: Any) -> float:
-    """How many milliseconds it took."""
+    """Call the function once; returns how many milliseconds it took."""
     began = time.perf_counter()
     act(*arguments)
     return 1000 * (time.perf_counter() - began)
 
 
 def checkpoint(model: str, offset: int, shape: tuple[int, int], draw: np.random.Generator) -> Checkpoint:
-    """One whose state is random."""
+    """A checkpoint with a random state."""
     state = draw.bytes(4 * shape[0] * shape[1])
     return Checkpoint(
         model=model, home=("log", 0), next=offset, version=offset, generation="g", configuration="c", platform="p",
@@ -116,7 +115,7 @@ def checkpoint(model: str, offset: int, shape: tuple[int, int], draw: np.random.
 
 
 def snapshot(model: str, version: int, shape: tuple[int, int], draw: np.random.Generator) -> Snapshot:
-    """One whose matrix is random."""
+    """A snapshot with a random matrix."""
     metric = ProjectionMetric({"color": 1.0}, {"color": draw.standard_normal(shape, dtype=np.float32)})
     return Snapshot(
         model=model, learner="lomdml", version=version, generation="g", event_time=None, oldest_event_time=None,

@@ -60,7 +60,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NotFound(Exception):
-    """A figure is not where the claim says it is."""
+    """Raised if a figure is not at the place that the claim names."""
 
 
 class Verdict(NamedTuple):
@@ -108,12 +108,11 @@ def figures(template: str, text: str, where: str) -> list[float]:
 
 
 def number(text: str) -> float:
-    """The value of a number as people write it."""
+    """The value of a number as it is written in a text."""
     return float(text.replace(",", ""))
 
 
 def stated(claim: Claim) -> list[float]:
-    """The figures in the document."""
     return figures(claim.text, (ROOT / claim.document).read_text(), claim.document)
 
 
@@ -153,7 +152,7 @@ def compare(claims: Sequence[Claim], record: Record) -> tuple[list[Verdict], lis
 
 
 def run(name: str) -> bool:
-    """Run a benchmark in a process of its own; answers whether it ended well."""
+    """Run a benchmark in a process of its own; returns whether it succeeded."""
     command = [COMMANDS[name]] if name in COMMANDS else ["benchmarks", name]
     return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode == 0
 

@@ -31,8 +31,8 @@ def by_schedule(f: Array) -> Array:
     """Weights by the count, and of modalities by their squared mean margin in units of the root mean square one."""
     n = f.shape[1]
     right = -f[MODALITIES:]
-    told = right.sum(axis=1) / np.sqrt((right**2).sum(axis=1) * n)
-    by_told = np.maximum(0.0, (n * told + 20 * max(0.0, told.mean()) + 1) / (n + 20)) ** 2
+    spread_of = right.sum(axis=1) / np.sqrt((right**2).sum(axis=1) * n)
+    by_told = np.maximum(0.0, (n * spread_of + 20 * max(0.0, spread_of.mean()) + 1) / (n + 20)) ** 2
     plain = 3 / (3 + n)
     joint = (1 - plain) * (0.8 - 300 / (1_000 + n))
     return np.array([plain, joint, *((1 - plain - joint) * by_told / by_told.sum())])
@@ -45,7 +45,7 @@ def hedged(losses: Array) -> Array:
 
 
 def weighed(losses: Array, rate: float) -> Array:
-    """``exp(-rate losses)``, 1 together."""
+    """The weights ``exp(-rate losses)``, normalized to a sum of 1."""
     weights = np.exp(rate * (losses.min() - losses))
     return weights / weights.sum()
 
@@ -60,7 +60,7 @@ OURS, BEST = "ours: joint, plain fading", "best single expert, known afterwards"
 
 
 def curves(case: Case, wrong: float) -> dict[str, list[float]]:
-    """MAP after so many triplets, by weighing."""
+    """The mAP after each number of triplets, by kind of weighing."""
     features, rows = case.items["features"], triplets(case, COUNTS[-1], wrong)
     parts = [features, *({name: x} for name, x in features.items())]
     models = [begun("DCA", part, case, **({"rank": RANK} if place else {})) for place, part in enumerate(parts)]
@@ -68,7 +68,7 @@ def curves(case: Case, wrong: float) -> dict[str, list[float]]:
     query, relevant, irrelevant = (plain[side] for side in rows.T)
     f = np.empty((1 + len(models), len(rows)))
     f[PLAIN] = 2 * np.einsum("ij,ij->i", query, irrelevant - relevant)
-    found: dict[str, list[float]] = {name: [] for name in (OURS, *WEIGHINGS, BEST)}
+    results: dict[str, list[float]] = {name: [] for name in (OURS, *WEIGHINGS, BEST)}
     learned = 0
     for count in COUNTS:
         for place, (model, part) in enumerate(zip(models, parts, strict=True), start=JOINT):
@@ -76,13 +76,13 @@ def curves(case: Case, wrong: float) -> dict[str, list[float]]:
         learned = count
         embedded = [plain, *(embedding(model.metric, part) for model, part in zip(models, parts, strict=True))]
         each = [scores(one, case)[0] for one in embedded]
-        found[OURS].append(each[JOINT])
-        found[BEST].append(max(each))
+        results[OURS].append(each[JOINT])
+        results[BEST].append(max(each))
         for name, weighing in WEIGHINGS.items():
             shares = np.sqrt(weighing(f[:, :count]))
             together = np.concatenate([share * one for share, one in zip(shares, embedded, strict=True)], axis=1)
-            found[name].append(scores(together, case)[0])
-    return found
+            results[name].append(scores(together, case)[0])
+    return results
 
 
 def main(console: Console, runs: Sequence[tuple[str, float]] = RUNS, seeds: Sequence[int] = tuple(SEEDS)) -> None:
@@ -96,11 +96,11 @@ def main(console: Console, runs: Sequence[tuple[str, float]] = RUNS, seeds: Sequ
     with Progress(console=console, disable=not console.is_terminal) as progress, one_blas_thread():
         task = progress.add_task("experts", total=len(runs) * len(seeds))
         for name, wrong in runs:
-            found = []
+            results = []
             for seed in seeds:
-                found.append(curves(prepared(name, seed), wrong))
+                results.append(curves(prepared(name, seed), wrong))
                 progress.advance(task)
-            columns.append({label: mean([one[label] for one in found]) for label in found[0]})
+            columns.append({label: mean([entry[label] for entry in results]) for label in results[0]})
     for label in columns[0]:
         table.add_row(label, *(" ".join(f"{value:.3f}" for value in column[label]) for column in columns))
     console.print(table)

@@ -1,4 +1,4 @@
-"""How long learning stands still when a worker ends: handed over, killed, killed and restarted by its supervisor."""
+"""How long nothing is learned when a worker ends: handed over, killed, or killed and restarted by its supervisor."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ class Fleet:
             self.sent += 1
 
     def worker(self, member: str) -> subprocess.Popen[bytes]:
-        """A worker that is a static member of the group."""
+        """Start a worker that is a static member of the group."""
         return processes.start(self.folder, "worker", name=member, environment={"OMDML_LOG__MEMBER": member})
 
     def version(self) -> int:
-        """The live one."""
+        """The live version."""
         pointer = self.store.current(MODEL)
         return pointer.version if pointer else 0
 
     def moves(self) -> None:
-        """Return when another version goes live."""
+        """Wait until another version goes live."""
         before, deadline = self.version(), time.monotonic() + 120
         while self.version() <= before:
             if time.monotonic() > deadline:
@@ -80,7 +80,7 @@ class Fleet:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self.enough.set()
         self.load.join()
         self.sink.close()
@@ -98,17 +98,17 @@ def gap(fleet: Fleet, end: Callable[[], None]) -> float:
 
 
 def handed_over(fleet: Fleet, number: int) -> float:
-    """SIGTERM, while another worker waits."""
+    """End a worker with SIGTERM while another one waits."""
     return ended(fleet, signal.SIGTERM, number)
 
 
 def killed(fleet: Fleet, number: int) -> float:
-    """SIGKILL, while another worker waits."""
+    """Kill a worker with SIGKILL while another one waits."""
     return ended(fleet, signal.SIGKILL, number)
 
 
 def ended(fleet: Fleet, how: signal.Signals, number: int) -> float:
-    """One of two workers ends."""
+    """End one of two workers with the signal ``how``."""
     first = fleet.worker(f"first-{number}")
     fleet.moves()
     second = fleet.worker(f"second-{number}")
@@ -126,7 +126,7 @@ def ended(fleet: Fleet, how: signal.Signals, number: int) -> float:
 def owns(fleet: Fleet, member: str) -> bool:
     """Whether a worker was the last to claim the model."""
     claims = {log.stem: log.read_text().rfind("event=model_claimed") for log in fleet.folder.glob("*.log")}
-    times = {name: claimed_at(fleet.folder / f"{name}.log") for name, at in claims.items() if at >= 0}
+    times = {name: claimed_at(fleet.folder / f"{name}.log") for name, claim in claims.items() if claim >= 0}
     return max(times, key=lambda name: times[name]) == member
 
 
@@ -137,7 +137,7 @@ def claimed_at(log: Path) -> str:
 
 
 def restarted(fleet: Fleet, number: int) -> float:
-    """SIGKILL, and the same member is started again at once."""
+    """Kill a worker with SIGKILL, and start the same member again at once."""
     first, again = fleet.worker(f"only-{number}"), []
     fleet.moves()
     # The worker is to learn what comes then, not a backlog.
@@ -158,7 +158,6 @@ def restarted(fleet: Fleet, number: int) -> float:
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     table = Table("how", "seconds without learning", title=f"A worker ends, {RATE} events a second, default settings")
     cases = {
         "SIGTERM, another worker takes over": (handed_over, SESSION_S),

@@ -18,7 +18,7 @@ ROUNDS = 120
 
 
 class Ids:
-    """What attributes need of a catalogue."""
+    """The part of a catalogue that attributes need."""
 
     def __init__(self, ids: list[str]) -> None:
         self.ids = ids
@@ -33,7 +33,7 @@ def main(console: Console) -> None:
     ids = [f"i{number}" for number in range(ITEMS)]
     began = time.perf_counter()
     table = Attributes(
-        (json.dumps({"id": name, "at": at, "brand": f"b{at * 1000:.0f}"}).encode() for name, at in
+        (json.dumps({"id": name, "at": place, "brand": f"b{place * 1000:.0f}"}).encode() for name, place in
          zip(ids, draw.random(ITEMS).tolist(), strict=True)), "benchmark",
     )  # fmt: skip
     catalogue = Ids(ids)

@@ -102,16 +102,16 @@ class Shop:
                 yield self.look()
 
     def look(self) -> Look:
-        """What nodes would answer with, beside what was learned, once everything due is published."""
+        """Publish everything that is due; returns the mAP of what is live and of what was learned."""
         with patch("omdml.workers.model.judging.guard.SHARE", math.inf):
             for owned in self.worker.partitions.values():
                 owned.models.publish()
-        found = self.store.load(MODEL)
-        assert found is not None
+        loaded = self.store.load(MODEL)
+        assert loaded is not None
         models = [
             owned.models.loaded[MODEL] for owned in self.worker.partitions.values() if MODEL in owned.models.loaded
         ]
-        live = self._quality(found[1].metric)
+        live = self._quality(loaded[1].metric)
         if not models or not models[0].withheld:
             return Look(live, live, False)
         return Look(live, self._quality(models[0].learner.metric), True)
@@ -132,12 +132,12 @@ class Outcome(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """Live mAP that the disturbance cost."""
+        """How much live mAP the disturbance cost."""
         return self.clean - self.ended
 
 
 def disturbed(kind: Kind, data: Data, seed: int, before: int = BEFORE, length: int = DISTURBED) -> Outcome:
-    """What a kind of hostile feedback comes to."""
+    """The outcome of a kind of hostile feedback."""
     crowd = Crowd(data.labels, data.train, seed)
     beginning, clicks = crowd.sound(before), kind.clicks(crowd._replace(seed=seed + 100), length)
     honest = not clicks.hostile.any()

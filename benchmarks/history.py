@@ -35,7 +35,7 @@ SECRET = b"7" * 32
 
 
 def main(console: Console) -> None:
-    """Print events a second of processor time, of both, for each number of coordinates."""
+    """Print how many events per second of processor time both learn, for each number of coordinates."""
     one_thread()
     table = Table("coordinates", "events", "replay", "bootstrap", "ratio", title="events a second of processor time")
     for dim in DIMS:
@@ -61,17 +61,17 @@ def _rates(folder: Path, events: int, dim: int, seed: int) -> tuple[float, float
         said = (Triplet(model="m", query=f"i{q}", relevant=f"i{r}", irrelevant=f"i{s}", at=1.0) for q, r, s in rows)
         records = [Record(home, begin + place, encode(event)) for place, event in enumerate(said)]
         put_file(folder_of(archive, home) / f"{begin}.parquet", begin, end, records)
-    found = look([str(archive)], 0, None)
+    result = look([str(archive)], 0, None)
     job = job_of("m", spec, configuration, open_specs, placement, SECRET, SPAN)
     replayed = ReplayedModel("m", spec.fresh(), spec, placement, SECRET)
     seconds = {"replay": 0.0, "bootstrap": 0.0}
     began = time.process_time()
-    for piece in pieces(found, CHUNKS * SPAN):
+    for piece in pieces(result, CHUNKS * SPAN):
         for _, some in by_chunk(piece, SPAN):
             replayed.learn(some)
     seconds["replay"] = time.process_time() - began
     began = time.process_time()
-    begun = learned(job, spec, found, alone).model
+    begun = learned(job, spec, result, alone).model
     seconds["bootstrap"] = time.process_time() - began
     assert begun.learner.version == replayed.learner.version
     return events / seconds["replay"], events / seconds["bootstrap"]

@@ -102,8 +102,8 @@ def change_of_taste(crowd: Crowd, count: int) -> Clicks:
 def later(labels: Array) -> Array:
     """What is similar after a change of taste."""
     classes = int(labels.max()) + 1
-    found: Array = np.random.default_rng(9).permutation(classes)[labels] // max(2, classes // 4)
-    return found
+    result: Array = np.random.default_rng(9).permutation(classes)[labels] // max(2, classes // 4)
+    return result
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ WARM_UP_S = 5.0
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     with tempfile.TemporaryDirectory() as folder, node(Path(folder)):
         search(WARM_UP_S)
         alone = search(SECONDS)
@@ -61,7 +60,7 @@ def main(console: Console) -> None:
 
 
 def search(seconds: float) -> list[float]:
-    """Search at an even rate; seconds of each request."""
+    """Search at an even rate; returns the seconds of each request."""
     connection = http.client.HTTPConnection(HOST, PORT, timeout=30)
     times = []
     for number in paced(SEARCHES, seconds):
@@ -74,7 +73,7 @@ def search(seconds: float) -> list[float]:
 
 
 def change(stop: threading.Event, done: list[float]) -> None:
-    """Change items at an even rate until told to stop; seconds of each request, until the node answers with them."""
+    """Change items at an even rate until told to stop; returns the seconds until the node answers with each change."""
     connection, draw = http.client.HTTPConnection(HOST, PORT, timeout=30), np.random.default_rng(1)
     for number in paced(CHANGES / TOGETHER, float("inf")):
         if stop.is_set():
@@ -88,7 +87,7 @@ def change(stop: threading.Event, done: list[float]) -> None:
 
 
 def line(number: int, draw: np.random.Generator) -> dict[str, object]:
-    """One change of an item; those that searches ask for only get attributes."""
+    """One change of an item. Items that searches ask for only get other attributes."""
     one = int(draw.integers(ITEMS))
     kind = number % 10
     if kind == 1 or one % 20 == 0:
@@ -100,7 +99,7 @@ def line(number: int, draw: np.random.Generator) -> dict[str, object]:
 
 
 def paced(rate: float, seconds: float) -> Iterator[int]:
-    """Count up, so many times a second; what comes too late is done at once."""
+    """Count up, ``rate`` times a second. A number that is late comes at once."""
     began, number = time.perf_counter(), 0
     while number / rate < seconds:
         time.sleep(max(0.0, began + number / rate - time.perf_counter()))

@@ -26,7 +26,7 @@ Loop = Callable[[Any, Array], object]
 
 
 class Case(NamedTuple):
-    """One learner at one shape."""
+    """A learner at one shape: its options, and what it learns from."""
 
     options: dict[str, Any]
     width: int  # items of a comparison; 0: judged sets
@@ -41,14 +41,14 @@ def items(dim: int) -> Array:
 
 
 def nothing(_: int) -> dict[str, Any]:
-    """No columns."""
+    """No columns beside the comparisons."""
     return {}
 
 
 def pairs(count: int, tasks: list[str]) -> dict[str, Any]:
     """Alternately similar and not, tasks by turns."""
-    at = np.arange(count)
-    return {"similar": at % 3 == 0, "task": np.array(tasks)[at % len(tasks)]}
+    row = np.arange(count)
+    return {"similar": row % 3 == 0, "task": np.array(tasks)[row % len(tasks)]}
 
 
 def cases(dim: int) -> dict[str, Case]:
@@ -114,7 +114,7 @@ def cases(dim: int) -> dict[str, Case]:
 
 
 def set_loop(dim: int, rank: int) -> Loop:
-    """SetNet's loop, from its own start."""
+    """The one-event loop of SetNet, from its own start."""
     sets = LEARNERS["setnet"](dims={"x": dim}, rank=rank)
     sets.start({"x": items(dim)})
     network = {name: array for name, array in sets.matrices.items() if name != "scale"}
@@ -122,13 +122,13 @@ def set_loop(dim: int, rank: int) -> Loop:
 
 
 def signs(rows: Array, tasks: int) -> tuple[Array, Array]:
-    """What :func:`pairs` says, as the twins take it."""
-    at = np.arange(len(rows))
-    return np.where(at % 3 == 0, 1, -1), at % tasks
+    """The similarities of :func:`pairs`, as the twins take them."""
+    row = np.arange(len(rows))
+    return np.where(row % 3 == 0, 1, -1), row % tasks
 
 
 def loop_seconds(loop: Loop, rows: Array, x: Array) -> float:
-    """Seconds an event of the loop, over about a second's worth of them."""
+    """Seconds per event of the loop, measured over about a second."""
     count = 20
     while True:
         begin = time.perf_counter()
@@ -140,7 +140,7 @@ def loop_seconds(loop: Loop, rows: Array, x: Array) -> float:
 
 
 def measure(name: str, case: Case, x: Array) -> tuple[float, float, Any]:
-    """Microseconds an event of the loop and of the learner, and the learner afterwards."""
+    """Microseconds per event of the loop and of the learner, and the learner afterwards."""
     rows: Any = np.random.default_rng(3).integers(0, ITEMS, (case.events, case.width))
     if not case.width:
         rows = judgements(case.events, ITEMS)
@@ -164,7 +164,6 @@ def measure(name: str, case: Case, x: Array) -> tuple[float, float, Any]:
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     columns = ("learner", "shape", "updates", "projected", "numpy loop", "omdml", "ratio")
     table = Table(*columns, title="Every learner against its one-event numpy loop, us an event (float32, one core)")
     with one_blas_thread():

@@ -68,7 +68,7 @@ SHAPES = {
 
 
 class Measured(NamedTuple):
-    """Requests a second, and milliseconds of an answer."""
+    """Requests per second, and milliseconds of an answer."""
 
     rate: float
     p50: float
@@ -118,16 +118,16 @@ def run(generator: Program, folder: Path, script: str, connections: int) -> Meas
     path = folder / "requests.lua"
     path.write_text(script + REPORT)
     libraries = ":".join([*map(str, generator.libraries), os.environ.get("LD_LIBRARY_PATH", "")])
-    told = {}
+    figures = {}
     for seconds in (WARM_UP_S, MEASURE_S):
         limits = ("-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "30s")
         command = [str(generator.path), *limits, "-s", str(path), URL]
         environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        told = json.loads(done.stdout.splitlines()[-1])
-        if told["errors"]:
+        figures = json.loads(done.stdout.splitlines()[-1])
+        if figures["errors"]:
             raise RuntimeError(done.stdout)
-    return Measured(told["requests"] / told["seconds"], told["p50"], told["p99"])
+    return Measured(figures["requests"] / figures["seconds"], figures["p50"], figures["p99"])
 
 
 @contextlib.contextmanager

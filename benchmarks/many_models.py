@@ -39,7 +39,6 @@ MAPPED, COUNTS = 512, (0, 10, 1_000)  # coordinates of a catalogue's map, and tr
 
 
 def main(console: Console) -> None:
-    """Print the tables."""
     console.print(sizes())
     with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
         kafka.create_topic(TOPIC, partitions=PARTITIONS)

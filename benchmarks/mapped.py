@@ -81,7 +81,7 @@ def cost(name: str, sizes: list[int]) -> list[str]:
 
 
 def main(console: Console) -> None:
-    """Print both tables; only the second one where the data sets are not here."""
+    """Print both tables; only the second one if the data sets are missing."""
     if all((data_folder() / f"{name}.npz").is_file() for name in SETS):
         columns = ("set", "learned nothing", *(f"{count:,} triplets" for count in COUNTS))
         table = Table(

@@ -33,7 +33,7 @@ GONE, MATCHING = 0.01, 0.1
 
 
 def main(console: Console) -> None:
-    """Print the tables; needs faiss-cpu."""
+    """Print the tables. Needs the package faiss-cpu."""
     with one_blas_thread():
         beside_faiss(console)
         over_a_bridge(console)
@@ -107,7 +107,7 @@ def beside_faiss(console: Console) -> None:
 
 
 def asked(point: Array, among: NDArray[np.bool_] | None = None) -> Query:
-    """A query for a vector."""
+    """A query that searches for a vector."""
     return Query(np.empty(0, np.int64), {"x": point}, among=among)
 
 

@@ -95,13 +95,13 @@ def left_out(metric: Metric, case: Case, lacking: dict[str, Array]) -> float:
 
 
 def scores(name: str, seed: int) -> dict[str, dict[str, float]]:
-    """By method and way: mAP of the test queries, which lack blocks as all items do."""
+    """The mAP of the test queries, by method and way. The queries lack blocks as all items do."""
     case = prepared(name, seed)
     features, labels, _, _ = split(name, seed)
     lacking = holes(list(features), len(labels), seed)
     ways: dict[str, Features] = {"whole": features, "mean": mean_filled(features, lacking)}
     ways |= {f"conditional, ridge {ridge:g}": conditional(features, lacking, ridge) for ridge in RIDGES}
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     made = CoordinateMap.fit(features)
     views: dict[str, tuple[str, Callable[[Features], Features]]] = {
         "DCA": (MAPPED, lambda x: {MAPPED: made.apply(x)}), "LOMDML": ("features", lambda x: x)
@@ -109,21 +109,21 @@ def scores(name: str, seed: int) -> dict[str, dict[str, float]]:
     for method, (of, view) in views.items():
         model = begun(method, case.items[of], case)
         model.learn_many(triplets(case, COUNT, 0.0), case.items[of])
-        found[method] = {}
+        results[method] = {}
         for way, x in ways.items():
-            found[method][way] = mean_average_precision(embedding(model.metric, view(x)), labels, case.test)
+            results[method][way] = mean_average_precision(embedding(model.metric, view(x)), labels, case.test)
         if method == "LOMDML":
-            found[method]["left out"] = left_out(model.metric, case, lacking)
+            results[method]["left out"] = left_out(model.metric, case, lacking)
         else:
             # Of the map's sum only what the modalities add that are there; unit length scales the rest.
-            centre = {one: np.broadcast_to(x.mean(axis=0), x.shape) for one, x in features.items()}
+            centre = {name: np.broadcast_to(x.mean(axis=0), x.shape) for name, x in features.items()}
             zero = made.apply(centre)
-            parts = {one: made.apply({**centre, one: x}) - zero for one, x in features.items()}
-            partial = sum(np.where(lacking[one][:, None], 0, part) for one, part in parts.items())
-            found[method]["left out"] = mean_average_precision(
+            parts = {name: made.apply({**centre, name: x}) - zero for name, x in features.items()}
+            partial = sum(np.where(lacking[name][:, None], 0, part) for name, part in parts.items())
+            results[method]["left out"] = mean_average_precision(
                 embedding(model.metric, {MAPPED: partial}), labels, case.test
             )
-    return found
+    return results
 
 
 def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[int] = SEEDS) -> None:
@@ -133,11 +133,11 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
         return
     with one_blas_thread():
         for name in names:
-            found = [scores(name, seed) for seed in seeds]
-            ways = list(found[0]["DCA"])
+            results = [scores(name, seed) for seed in seeds]
+            ways = list(results[0]["DCA"])
             table = Table(
                 "method", *ways, title=f"{name}, mAP with {MISSING:.0%} of the blocks missing, {COUNT:,} triplets"
             )
-            for method in found[0]:
-                table.add_row(method, *(f"{np.mean([one[method][way] for one in found]):.3f}" for way in ways))
+            for method in results[0]:
+                table.add_row(method, *(f"{np.mean([entry[method][way] for entry in results]):.3f}" for way in ways))
             console.print(table)

@@ -30,7 +30,6 @@ PATIENCE_S = 300.0
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     table = Table("store", "begun /s", "saved /s", "CPU a model", "SIGTERM amid it", "limit", "letters")
     table.title = f"{MODELS:,} new models of {', '.join(map(str, DIMS.values()))} -> {RANK}, one event each, one worker"
     with tempfile.TemporaryDirectory() as name, ValkeyServer() as valkey:
@@ -68,7 +67,7 @@ def measured(folder: Path, url: str) -> list[str]:
 
 
 def limited(folder: Path, url: str) -> list[str]:
-    """What a worker does with as many other names if it may begin only a few."""
+    """What a worker does with many names if it may begin only a few."""
     send(folder / "feedback", "other", MODELS)
     letters = folder / "letters"
     worker = started(folder, url, MODELS + LIMIT)
@@ -89,7 +88,6 @@ def send(path: Path, prefix: str, count: int) -> None:
 
 
 def started(folder: Path, url: str, limit: int) -> subprocess.Popen[bytes]:
-    """A worker process."""
     (folder / "omdml.toml").write_text(
         f'[log]\nkind = "file"\npath = "feedback"\nletters = "letters"\n[store]\nurl = "{url}"\n'
         f'[catalogues.items]\npath = "items"\n[models."*"]\nlearner = "lomdml"\nrank = {RANK}\nmax_models = {limit}\n'
@@ -98,12 +96,12 @@ def started(folder: Path, url: str, limit: int) -> subprocess.Popen[bytes]:
 
 
 def listed(store: Store) -> int:
-    """Models that the store knows."""
+    """How many models are in the store."""
     return len(store.models())
 
 
 def too_many(letters: Path) -> int:
-    """Letters with this reason so far."""
+    """How many letters say that there are too many models."""
     return sum(path.read_bytes().count(b'"reason":"too_many_models"') for path in letters.rglob("*") if path.is_file())
 
 
@@ -114,7 +112,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Return when it holds."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:

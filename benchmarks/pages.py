@@ -34,7 +34,7 @@ MOST_COPIES = 10  # of a comparison that stands for a weight
 
 
 def ranks(relevant: Array, draw: np.random.Generator) -> Array:
-    """Clicks where rank r is looked at with the chance 1 / r, whatever was clicked (position-based model)."""
+    """Clicks if rank r is looked at with the chance 1 / r, whatever was clicked (position-based model)."""
     looked_at = draw.random(len(relevant)) < 1 / np.arange(1, len(relevant) + 1)
     return looked_at & (draw.random(len(relevant)) < np.where(relevant, RELEVANT, IRRELEVANT))
 
@@ -68,7 +68,7 @@ def skipped_above_and_next(clicked: Array) -> Pairs:
 
 
 def ours(clicked: Array) -> Pairs:
-    """What omdml makes of the page."""
+    """The comparisons that omdml makes of the page."""
     items = [str(rank) for rank in range(len(clicked))]
     page = Page(model="", query="", shown=tuple(items), clicked=tuple(np.array(items)[clicked].tolist()))
     return [(int(item), int(other)) for item, other in preferred(page)]
@@ -143,16 +143,16 @@ LEARNERS = (("DCA", MAPPED), ("LOMDML", "features"))
 
 
 def table(name: str, cases: Sequence[Case], learner: str, of: str, tick: Callable[[], None]) -> Table:
-    """One set and learner by people and rule; means over the cases."""
+    """The rows of one data set and learner, by people and rule; means over the cases."""
     title = f"{name}, {learner}: mAP after so many pages of {PAGE} with a click"
     table = Table("people", "rule", *map(str, LOOKS), "comparisons a page", "right", "wrong", title=title)
     plain = np.mean([measured(begun(learner, case.items[of], case), case.items[of], case) for case in cases])
     table.add_row("", "nothing learned", f"{plain:.3f}")
     for people, click in PEOPLE.items():
         for rule, pairs in RULES.items():
-            found = [loop(learner, of, case, click, pairs) for case in cases]
-            curve = np.mean([one.curve for one in found], axis=0)
-            count, right, wrong = np.mean([one[1:] for one in found], axis=0)
+            results = [loop(learner, of, case, click, pairs) for case in cases]
+            curve = np.mean([entry.curve for entry in results], axis=0)
+            count, right, wrong = np.mean([entry[1:] for entry in results], axis=0)
             shares = (f"{count:.1f}", f"{right:.0%}", f"{wrong:.0%}")
             table.add_row(people, rule, *(f"{mean:.3f}" for mean in curve), *shares)
             tick()

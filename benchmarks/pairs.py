@@ -34,7 +34,7 @@ def pairs(case: Case, count: int, wrong: float, share: float) -> tuple[Array, Ar
 def curve(case: Case, wrong: float, share: float | None) -> Array:
     """Scores after so many events of a stream."""
     features = case.items[MAPPED]
-    model, learned, found = begun("DCA", features, case), 0, []
+    model, learned, result = begun("DCA", features, case), 0, []
     if share is None:
         rows, similar = triplets(case, COUNTS[-1], wrong), None
     else:
@@ -43,8 +43,8 @@ def curve(case: Case, wrong: float, share: float | None) -> Array:
         called = {} if similar is None else {"similar": similar[learned:count]}
         model.learn_many(rows[learned:count], features, **called)
         learned = count
-        found.append(scores(embedding(model.metric, features), case))
-    return np.array(found)
+        result.append(scores(embedding(model.metric, features), case))
+    return np.array(result)
 
 
 def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[int] = tuple(SEEDS)) -> None:

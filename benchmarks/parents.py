@@ -57,38 +57,38 @@ def clicks(labels: Array, count: int, seed: int, case: Case, wrong: float = 0.0)
 
 
 def fresh(case: Case) -> DCA:
-    """A learner that knows the catalogue."""
+    """A learner that has seen the catalogue."""
     learner = begun("DCA", case.items[MAPPED], case)
     assert isinstance(learner, DCA)
     return learner
 
 
 def curve(learner: DCA, rows: Array, labels: Array, case: Case) -> Array:
-    """MAP at each look."""
-    features, found, learned = case.items[MAPPED], [], 0
+    """The mAP after each number of comparisons."""
+    features, result, learned = case.items[MAPPED], [], 0
     for look in LOOKS:
         if look > learned:
             learner.learn_many(rows[learned:look], features)
             learned = look
-        found.append(mean_average_precision(embedding(learner.metric, features), labels, case.test))
-    return np.array(found)
+        result.append(mean_average_precision(embedding(learner.metric, features), labels, case.test))
+    return np.array(result)
 
 
 def parents(case: Case, alike: dict[str, Array]) -> dict[str, DCA]:
-    """One that learned from everybody, and one from the first of them."""
+    """A parent that learned from everybody, and one that learned from the first person."""
     streams = [clicks(labels, LEARNED, case.seed + 300 + i, case) for i, labels in enumerate(alike.values())]
     everybody = np.random.default_rng(case.seed).permutation(np.concatenate(streams))
-    found = {}
+    results = {}
     for name, rows in (("everybody", everybody), (next(iter(alike)), streams[0])):
-        found[name] = fresh(case)
-        found[name].learn_many(rows, case.items[MAPPED])
-    return found
+        results[name] = fresh(case)
+        results[name].learn_many(rows, case.items[MAPPED])
+    return results
 
 
 def measured(name: str, seed: int, wrong: float) -> dict[tuple[str, str], Curves]:
     """Curves by parent and person."""
     case = prepared(name, seed)
-    alike, found = people(name, case.labels), {}
+    alike, result = people(name, case.labels), {}
     for parent, learned in parents(case, alike).items():
         for i, (person, labels) in enumerate(alike.items()):
             rows = clicks(labels, LOOKS[-1], seed + 900 + i, case, wrong)
@@ -97,17 +97,17 @@ def measured(name: str, seed: int, wrong: float) -> dict[tuple[str, str], Curves
             own = curve(fresh(case), rows, labels, case)
             known = embedding(learned.metric, case.items[MAPPED])
             alone = np.full(len(LOOKS), mean_average_precision(known, labels, case.test))
-            found[parent, person] = Curves(alone, own, curve(child, rows, labels, case))
-    return found
+            result[parent, person] = Curves(alone, own, curve(child, rows, labels, case))
+    return result
 
 
 def mean(runs: list[Curves]) -> Curves:
-    """Over seeds."""
+    """The mean over seeds."""
     return Curves(*(np.mean(each, axis=0) for each in zip(*runs, strict=True)))
 
 
 def told(values: Array) -> str:
-    """Figures beside each other."""
+    """Format shares as one line of text, such as ``.812 .845``."""
     return " ".join(f"{value:.3f}".removeprefix("0") for value in values)
 
 

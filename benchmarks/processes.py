@@ -28,7 +28,7 @@ def start(
 
 @contextlib.contextmanager
 def running(folder: Path, *command: str, name: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """A command that is asked to end with the block, and waited for."""
+    """Run a command while the block runs. Then ask it to end, and wait for it."""
     child = start(folder, *command, name=name)
     try:
         yield child

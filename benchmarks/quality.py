@@ -25,7 +25,7 @@ PAPER_ETAS = (0.001, 0.003, 0.01)
 
 
 def data_folder() -> Path:
-    """Where the data sets lie: ``$OMDML_DATA``, or ``shared/data`` beside the checkout."""
+    """The folder of the data sets: ``$OMDML_DATA``, or ``shared/data`` beside the checkout."""
     return Path(os.environ.get("OMDML_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 
 

@@ -58,7 +58,7 @@ def again(first: Array, exact: Array, case: Case) -> Array:
 
 
 def minus_distances(queries: Array, items: Array) -> Array:
-    """Scores (queries, items), but for what is the same for all items."""
+    """Scores (queries, items), without terms that are the same for all items."""
     return 2 * queries @ items.T - (items**2).sum(axis=1)
 
 
@@ -144,8 +144,8 @@ def scores_of(name: str, seed: int, method: str, others: bool) -> tuple[dict[str
     _, places, counts = np.unique(case.labels[rest], return_inverse=True, return_counts=True)
     rest = rest[counts[places] > 1]
     held_out = from_labels(case.labels, HELD_OUT, seed + 1, among=rest)
-    found = {way: mean_precision(scores, case) for way, scores in ways.items()}
-    return found, shares_in_order(metric, held_out, features, sample)
+    results = {way: mean_precision(scores, case) for way, scores in ways.items()}
+    return results, shares_in_order(metric, held_out, features, sample)
 
 
 def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[int] = SEEDS) -> None:

@@ -94,9 +94,9 @@ def closed_loop(case: Case, wrong: float, rule: Rule) -> Array:
     features, labels, train = case.items[MAPPED], case.labels, case.train
     model = WeighedDCA({MAPPED: features[MAPPED].shape[1]}, seed=case.seed, **DCA.on_mapped)
     model.start(features)
-    gallery, draw, found = {MAPPED: features[MAPPED][train]}, np.random.default_rng(case.seed), []
+    gallery, draw, results = {MAPPED: features[MAPPED][train]}, np.random.default_rng(case.seed), []
     engine, searches = model._engine, 0
-    while len(found) < len(SEARCHES):
+    while len(results) < len(SEARCHES):
         if searches < AT_ONCE or searches % TOGETHER == 0:
             embedded = model.metric.embed(gallery)
         query = int(draw.integers(len(train)))
@@ -109,9 +109,9 @@ def closed_loop(case: Case, wrong: float, rule: Rule) -> Array:
             rows = compared(train[query], train[page[marked]], train[page[~marked]], rule)
             engine.triplet_weights += [len(rows) ** -rule.power] * len(rows)
             model.learn_many(rows, features)
-        if searches == SEARCHES[len(found)]:
-            found.append(scores(embedding(model.metric, features), case))
-    return np.array(found)
+        if searches == SEARCHES[len(results)]:
+            results.append(scores(embedding(model.metric, features), case))
+    return np.array(results)
 
 
 def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[int] = tuple(SEEDS)) -> None:

@@ -43,7 +43,7 @@ class RecordingConsole(Console):
         self._lines: list[str] = []
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print as usual, and remember."""
+        """Print a table, and keep its rows for :mod:`benchmarks.evidence`."""
         super().print(*objects, **options)
         for item in objects:
             if isinstance(item, Table):

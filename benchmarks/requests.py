@@ -35,7 +35,6 @@ Ask = tuple[str, str, bytes | None]
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     table = Table("requests", "connections", "p50", "p99", "requests/s")
     table.title = f"A node over HTTP, kept-alive connections: {ITEMS:,} items, {len(NINE)} modalities, rank {RANK}"
     with tempfile.TemporaryDirectory() as folder, node(Path(folder)):
@@ -48,7 +47,7 @@ def main(console: Console) -> None:
 
 
 def search(number: int) -> Ask:
-    """The items closest to one."""
+    """A request for the items closest to an item."""
     return "GET", f"/search?id={number % ITEMS}&k=10", None
 
 

@@ -20,7 +20,7 @@ def nearest() -> neighbors.KNNClassifier:
 
 
 def accuracy(model: Any) -> float:
-    """Share of samples that were told right before they were learned."""
+    """The share of samples that were classified rightly before they were learned."""
     right = metrics.Accuracy()
     for x, y in datasets.ImageSegments():
         right.update(y, model.predict_one(x))
@@ -29,7 +29,6 @@ def accuracy(model: Any) -> float:
 
 
 def main(console: Console) -> None:
-    """Print both."""
     plain = accuracy(preprocessing.StandardScaler() | nearest())
     table = Table("features", "accuracy", title="river: KNNClassifier on ImageSegments, test-then-learn")
     table.add_row("scaled", f"{plain:.4f}")

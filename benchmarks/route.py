@@ -24,7 +24,6 @@ LIMIT_S = 300
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
         installation = Routed(Path(name) / "routed", kafka, valkey, SHAPES["128 -> 64, lomdml"])
         rates = {f"{count} router{'s' * (count > 1)}": installation.route(count) for count in (1, 2)}
@@ -45,10 +44,10 @@ class Routed(Installation):
         self.kafka = kafka
 
     def produce(self, count: int, rate: float | None = None) -> None:
-        """They are there already."""
+        """Do nothing, because the events are in the topic already."""
 
     def route(self, routers: int) -> float:
-        """Events a second that so many routers copy, from a backlog without keys."""
+        """How many events per second so many routers copy from a backlog without keys."""
         origin = f"clicks-{routers}"
         self.kafka.create_topic(origin, PARTITIONS)
         producer = KafkaProducer(bootstrap_servers=self.servers, linger_ms=5, batch_size=256 << 10)
@@ -71,7 +70,7 @@ class Routed(Installation):
 
 
 def routed(port: int) -> int:
-    """Events that a router has copied."""
+    """How many events a router has copied."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             lines = answer.read().decode().splitlines()

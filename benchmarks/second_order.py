@@ -62,8 +62,8 @@ def measure(dims: Mapping[str, int], events: int, init: str, alike: bool) -> lis
         model.learn_one(row, features)
         slowest = max(slowest, time.process_time() - begin)
     begin = time.process_time()
-    for at in range(FIRST, FIRST + events, CALL):
-        model.learn_many(rows[at : at + CALL], features)
+    for number in range(FIRST, FIRST + events, CALL):
+        model.learn_many(rows[number : number + CALL], features)
     spent = time.process_time() - begin
     begin = time.process_time()
     model._engine.refresh()
@@ -86,7 +86,6 @@ def measure(dims: Mapping[str, int], events: int, init: str, alike: bool) -> lis
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     times = ("slowest of first 100", "refresh", "metric", "lone event", "start")
     columns = ("items", "events/s (of)", *times, "memory", "state")
     table = Table(*columns, title=f"DCA, processor time of one core, {CALL:,} events a call, refreshes included")

@@ -59,7 +59,6 @@ SHAPES = {
 
 
 def main(console: Console) -> None:
-    """Print the tables."""
     with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
         folder = Path(name)
         drained = Table("shape", "events", "events/s", *STAGES, title="A backlog drained, and the worker's time")
@@ -112,7 +111,7 @@ class Installation:
         )
 
     def produce(self, count: int, rate: float | None = None) -> None:
-        """Send so many events, as fast as it goes or at a rate."""
+        """Send so many events, as fast as possible or at a rate."""
         sink = KafkaSink(KafkaOptions(servers=self.servers), topic=self.topic)
         pool = [event.encode() for event in self.events(min(count, 200_000))]
         begin = time.monotonic()
@@ -197,14 +196,14 @@ def stages() -> dict[str, float]:
 
 
 def lag() -> float:
-    """Events the worker is behind, as of its last save."""
+    """How many events are not saved yet, by the worker's metrics."""
     return sum(
         float(line.split()[-1]) for line in metrics().splitlines() if line.startswith("omdml_worker_lag_offsets{")
     )
 
 
 def metrics() -> str:
-    """The worker's metrics page."""
+    """Read the worker's page of metrics."""
     with urllib.request.urlopen("http://127.0.0.1:9465/metrics") as answer:
         return str(answer.read().decode())
 

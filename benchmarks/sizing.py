@@ -47,13 +47,12 @@ SETTLE_S, MEASURED_S = 4.0, 15.0
 
 
 def main(console: Console) -> None:
-    """Print the tables."""
     console.print(one_model())
     console.print(whole_processes())
 
 
 def one_model() -> Table:
-    """Bytes and speed of one model that learned."""
+    """Measure the bytes and the speed of one model."""
     table = Table("learner", "numbers an item", "rank", "memory", "checkpoint", "snapshot", "events a second")
     table.add_column("gallery, 100,000 items")
     table.title = f"One model after {TRIPLETS:,} triplets, processor time of one core"
@@ -101,7 +100,7 @@ def whole_processes() -> Table:
 
 
 def measured(folder: Path, models: int, rate: int) -> list[str]:
-    """A row: what a worker and a node take while so many events a second come in."""
+    """A row: what a worker and a node need while so many events come in per second."""
     draw = np.random.default_rng(0)
     build_catalogue(folder / "items", {name: draw.normal(0, 1, (ITEMS, size)) for name, size in DIMS.items()})
     node_port, worker_port = free_port(), free_port()
@@ -156,7 +155,7 @@ def send(sink: FileSink, draw: np.random.Generator, models: Any) -> None:
 
 
 def learned(port: int) -> float:
-    """Events that the worker took so far; 0 while it starts."""
+    """How many events the worker has taken; 0 while it starts."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
@@ -175,5 +174,5 @@ def searched(port: int, number: int) -> bool:
 
 
 def resident(pid: int) -> int:
-    """Bytes of a process in memory."""
+    """Resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -45,7 +45,7 @@ def one_event_loop(rows: Array, features: list[Array], gamma: float, W: list[Arr
 
 
 def best_of(prepare: Callable[[], Any], run: Callable[[Any], object], rounds: int = ROUNDS) -> list[float]:
-    """Seconds of several runs, each on something prepared anew; the shortest counts the machine's other work least."""
+    """Seconds of several runs, each on new data. The shortest is disturbed least by other work on the machine."""
     times = []
     for _ in range(rounds):
         prepared = prepare()
@@ -56,7 +56,7 @@ def best_of(prepare: Callable[[], Any], run: Callable[[Any], object], rounds: in
 
 
 def seconds_of(run: Callable[[], object]) -> float:
-    """The shortest of several runs."""
+    """The shortest time of several runs in seconds."""
     return min(best_of(lambda: None, lambda _: run()))
 
 
@@ -113,13 +113,12 @@ def measure(name: str, dims: list[int], rank: int, table: Table) -> None:
 
 
 def lone_event(learner: LOMDML, rows: Array, features: dict[str, Array]) -> float:
-    """Seconds an event costs that comes alone, a call each."""
+    """Seconds per event if each comes alone, in a call of its own."""
     learner.learn_many(rows[:8], features)
     return seconds_of(lambda: [learner.learn_one(row, features) for row in rows[:200]]) / 200
 
 
 def main(console: Console) -> None:
-    """Print the table."""
     columns = ("shape", "updates", "numpy loop /s", "omdml /s", "ratio", "ratio, fixed rate")
     columns += ("of the limit", "lone event", "lone : batch")
     table = Table(*columns, title="Learning speed, events a second (float32, one core, one BLAS thread)")

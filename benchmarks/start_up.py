@@ -1,4 +1,4 @@
-"""What it costs to ask the command line for help, and to be told of a mistake in the configuration."""
+"""What it costs to ask the command line for help, or to get an error about the configuration."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def main(console: Console) -> None:
     table = Table("command", "processor, p50", "wall, p50")
     table.title = f"Start of the command line, {TIMES} times each"
     commands = {PYTHON: ["pass"], **{f"omdml {words}": [OMDML, *words.split()] for words in COMMANDS}}
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bad.toml").write_text(BAD)
         for _ in range(TIMES + 1):
             for name, arguments in commands.items():
-                found[name].append(spent(folder, arguments))
-    for name, measured in found.items():
+                results[name].append(spent(folder, arguments))
+    for name, measured in results.items():
         # The first run of each reads files that are not in memory yet.
         processor, wall = np.median(measured[1:], axis=0)
         table.add_row(name, f"{processor:.2f} s", f"{wall:.2f} s")

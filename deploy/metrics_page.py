@@ -60,7 +60,7 @@ VALUES = 8
 
 
 class Described(NamedTuple):
-    """One metric."""
+    """A metric, as a row of the page."""
 
     name: str
     type: str
@@ -69,7 +69,7 @@ class Described(NamedTuple):
 
     @property
     def section(self) -> str:
-        """Whose it is."""
+        """The section of the page, which is the kind of process; empty for all kinds."""
         first, second = self.name.split("_")[1:3]
         if f"{first}_{second}" in SECTIONS:
             return f"{first}_{second}"
@@ -109,12 +109,12 @@ def registries() -> Iterator[CollectorRegistry]:
 
 
 def no_catalogue(model: str) -> Catalogue:
-    """Nothing is served here."""
+    """A stand-in for the catalogue of a model; raises CatalogueError."""
     raise CatalogueError(f"model {model!r}: there is no catalogue")
 
 
 def of_collector(collector: object) -> Iterator[Described]:
-    """The metrics of one collector."""
+    """The metrics of a collector, described."""
     own = isinstance(collector, MetricWrapperBase)
     for family in collector.collect():  # type: ignore[attr-defined] # a collector has no type of its own there
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -137,7 +137,7 @@ def advice(page: str) -> dict[str, str]:
 
 
 def page(metrics: dict[str, Described], what_to_do: dict[str, str]) -> str:
-    """The page."""
+    """The text of the page."""
     lines = [HEAD]
     for section, title in SECTIONS.items():
         lines += [f"## {title}\n", "| name | type | labels | meaning | what to do |", "|---|---|---|---|---|"]

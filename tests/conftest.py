@@ -1,4 +1,4 @@
-"""What every test may rely on."""
+"""Fixtures and settings of all tests."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ settings.load_profile("omdml")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each of the processes that run tests side by side ports of its own, also for servers that are down."""
+    """Give each process that runs tests in parallel its own ports, which it keeps for servers that are down."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = ports.FIRST + number * PORTS_A_PROCESS
     if first + PORTS_A_PROCESS <= ports.LAST:
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes on two processors: tests also wait, for servers to end and for other processes."""
+    """Use three processes on two processors, because tests also wait for servers and other processes."""
     return max(2, len(os.sched_getaffinity(0)) * 3 // 2)
 
 
@@ -55,6 +55,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _log_as_in_a_new_process():
-    """A command run within a test says where the log goes: only until the test ends."""
+    """Restore the configuration of the log after each test, because commands that run inside a test change it."""
     yield
     structlog.reset_defaults()

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import tomllib
-from contextlib import suppress
-from pathlib import Path
 
 import click
 import numpy as np
@@ -23,7 +17,8 @@ from omdml.feedback import decode
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from tests.support.documents import blocks, commands, read, steps
-from tests.support.processes import ROOT, die_with_parent
+from tests.support.processes import ROOT
+from tests.support.sessions import run_session
 
 # Every page that readers meet, but for the tables of the papers and the history of the project.
 DOCUMENTS = [
@@ -90,44 +85,20 @@ def test_the_python_that_the_documents_show_learns():
 
 @pytest.fixture
 def session(tmp_path):
-    """Runs the session of the quickstart; answers its steps, with what each has printed."""
-    port, marker, shown = free_port(), "== step", steps(blocks(OWN_ITEMS, "console")[0].text)
-    waited = f"until curl -s 'localhost:{port}/search?id=17&k=2' | grep -q '\"version\":1'; do sleep 0.1; done;"
-    lines = []
-    for number, step in enumerate(shown):
-        command = step.command.replace("localhost:8080", f"localhost:{port}").replace(
-            "sleep 1; curl '", f"{waited} curl '"
-        )
-        lines += [f"echo; echo '{marker}' {number}", "" if "bin/activate" in command else command]
-    # Whatever happens, the worker and the node end with the shell.
-    script = "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n" + "\n".join(lines)
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "OMDML_NODE__BIND": f"127.0.0.1:{port}",
-        # Otherwise one click in fifty is held out, and no new version follows it.
-        "OMDML_GUARD__ON": "false",
-    }
-    with (tmp_path / "errors").open("wb") as errors:
-        shell = subprocess.Popen(
-            ["bash", "-c", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
-            start_new_session=True, preexec_fn=die_with_parent,
-        )  # fmt: skip
-        try:
-            said, _ = shell.communicate(timeout=300)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGKILL)
-    assert shell.returncode == 0, (tmp_path / "errors").read_text()[-3000:]
-    parts = re.split(rf"^{marker} \d+\n", said, flags=re.MULTILINE)[1:]
-    return [(step, part.strip().splitlines()) for step, part in zip(shown, parts, strict=True)]
+    """Runs the session of the quickstart; returns its steps, with what each has printed."""
+    port, shown = free_port(), steps(blocks(OWN_ITEMS, "console")[0].text)
+    version_1 = f"until curl -s 'localhost:{port}/search?id=17&k=2' | grep -q '\"version\":1'; do sleep 0.1; done;"
+    commands = [
+        "true" if "bin/activate" in step.command else step.command.replace("sleep 1; curl '", f"{version_1} curl '")
+        for step in shown
+    ]
+    return list(zip(shown, run_session(commands, tmp_path, port), strict=True))
 
 
 def same(shown: str, printed: str) -> bool:
     """Whether a line is the one that the document shows, whose numbers are shortened."""
     if not shown.startswith("{"):
-        # the last digits of a map, and so its catalogue's generation, depend on the processor
+        # The last digits of a map, and so its catalogue's generation, depend on the processor.
         shown, printed = (re.sub("(mapped coordinates, generation) .*", r"\1", line) for line in (shown, printed))
         return shown == printed
     first, second = json.loads(shown), json.loads(printed)
@@ -145,7 +116,7 @@ def test_the_quickstarts_session_prints_what_it_shows(session, tmp_path, monkeyp
         assert len(printed) == len(wanted), (step.command, printed)
         for shown, line in zip(wanted, printed, strict=True):
             assert same(shown, line), f"{step.command}\nshown:   {shown}\nprinted: {line}"
-    # And the commands of every day work on what it left behind; those about a topic need Kafka, `search` a node.
+    # The commands of every day work on what the session left. Those about a topic need Kafka, and `search` a node.
     monkeypatch.chdir(tmp_path)
     for line in blocks(DAY_BY_DAY, "")[0].text.splitlines():
         words = line.split("#")[0].replace("shop 166", "shop 1").split()[1:]

@@ -235,7 +235,7 @@ def check_that_it_is_resumed(found: Checkpoint) -> None:
     with raises_at_most(ConfigurationError):
         model = claim("shop", spec, store, "test").model
         model.judge(model.learner.metric)
-        records = [Record(Partition("t", 0), 10**6 + at, event) for at, event in enumerate(worlds.events(20))]
+        records = [Record(Partition("t", 0), 10**6 + index, event) for index, event in enumerate(worlds.events(20))]
         batches, _ = sort_out(records, lambda name: spec.learner.accepts)
         model.take(batches["shop"], lambda stage: contextlib.nullcontext())
         store.publish(model.snapshot(), model.epoch, model.judge(model.learner.metric))
@@ -264,7 +264,7 @@ def test_damaged_bytes_of_states_snapshots_and_checkpoints_are_refused(data):
 
 @functools.cache
 def files() -> dict[str, bytes]:
-    """What a catalogue's folder holds."""
+    """The files of a catalogue's folder."""
     with tempfile.TemporaryDirectory() as folder:
         worlds.catalogue(folder, mapped=True)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
@@ -296,12 +296,12 @@ def test_a_catalogue_of_any_files_is_read_or_refused(given_files):
     with tempfile.TemporaryDirectory() as folder, raises_at_most(CatalogueError):
         for name, data in given_files.items():
             (Path(folder) / name).write_bytes(data)
-        found = MappedCatalogue(folder)
-        rows = found.rows([*found.ids, "nobody"])
-        assert rows.tolist() == [*range(len(found.ids)), -1]
-        for members in found.sets.values():
-            {name: matrix[members] for name, matrix in found.features.items()}
-        found.scale({name: np.ones((2, dim)) for name, dim in found.dims.items() if dim < 1000})
-        if found.map:
-            found.in_coordinates("mapped").scale({name: np.ones((2, dim)) for name, dim in found.dims.items()})
-        found.verify()
+        results = MappedCatalogue(folder)
+        rows = results.rows([*results.ids, "nobody"])
+        assert rows.tolist() == [*range(len(results.ids)), -1]
+        for members in results.sets.values():
+            {name: matrix[members] for name, matrix in results.features.items()}
+        results.scale({name: np.ones((2, dim)) for name, dim in results.dims.items() if dim < 1000})
+        if results.map:
+            results.in_coordinates("mapped").scale({name: np.ones((2, dim)) for name, dim in results.dims.items()})
+        results.verify()

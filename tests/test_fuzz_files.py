@@ -40,7 +40,7 @@ def kept(what: str) -> Path:
 
 @functools.cache
 def letters() -> list[bytes]:
-    """Lines among the dead letters."""
+    """The lines of the kept sample of dead letters."""
     return (kept("dead letter") / "letters.jsonl").read_bytes().splitlines()
 
 
@@ -60,7 +60,7 @@ def test_lines_of_a_log_are_records_whatever_they_hold(lines):
 def test_what_lies_among_letters_is_read_skipped_or_refused(data):
     sent = data.draw(st.lists(damaged(letters()), max_size=3))
     with raises_at_most(OmdmlError):
-        for letter in read_book(Record(PARTITION, at, line) for at, line in enumerate(sent)).letters.values():
+        for letter in read_book(Record(PARTITION, index, line) for index, line in enumerate(sent)).letters.values():
             letter.encode()
 
 

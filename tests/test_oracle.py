@@ -50,51 +50,51 @@ def test_a_sound_log_has_no_finding():
 
 def test_a_doubled_event_is_found_and_both_places_are_named():
     judged = Oracle([*log(10), *log(1, first=10, number=4)], FOUR)
-    found = judged.findings([checkpoint(10, 1, after=11)], [], numbers(10))
-    assert found == [Finding("doubled", 1, f"event b'4' has a fate at each of {HOME}/4, {HOME}/10")]
+    result = judged.findings([checkpoint(10, 1, after=11)], [], numbers(10))
+    assert result == [Finding("doubled", 1, f"event b'4' has a fate at each of {HOME}/4, {HOME}/10")]
 
 
 def test_an_acknowledged_event_that_is_not_in_the_log_is_found():
-    found = Oracle(log(9), FOUR).findings([checkpoint(8, 1, after=9)], [], numbers(10))
-    assert found == [Finding("lost", 1, "event b'9' was acknowledged, the log holds it at no place")]
+    result = Oracle(log(9), FOUR).findings([checkpoint(8, 1, after=9)], [], numbers(10))
+    assert result == [Finding("lost", 1, "event b'9' was acknowledged, the log holds it at no place")]
 
 
 def test_events_behind_a_checkpoint_are_lost_from_a_place_on():
-    found = Oracle(log(10), FOUR).findings([checkpoint(6, 1, after=7)], [])
-    assert found == [Finding("lost", 3, f"{MODEL}: not taken are its events from {HOME}/7 on")]
+    result = Oracle(log(10), FOUR).findings([checkpoint(6, 1, after=7)], [])
+    assert result == [Finding("lost", 3, f"{MODEL}: not taken are its events from {HOME}/7 on")]
 
 
 @pytest.mark.parametrize(("learned", "what"), [(8, "lost"), (10, "doubled")])
 def test_a_count_that_is_off_by_one_is_found_with_the_places_it_is_about(learned, what):
-    found = Oracle(log(10, first=3), FOUR).findings([checkpoint(learned, 1, after=13)], [])
+    result = Oracle(log(10, first=3), FOUR).findings([checkpoint(learned, 1, after=13)], [])
     told = f"{learned} learned + 1 held out, but 10 events taken, from {HOME}/3 to below {HOME}/13"
-    assert found == [Finding(what, 1, f"{MODEL}: {told}")]
+    assert result == [Finding(what, 1, f"{MODEL}: {told}")]
 
 
 @pytest.mark.parametrize(("learned", "what"), [(9, "lost"), (11, "doubled")])
 def test_events_that_were_sent_again_count_once_wherever_they_were_learned(learned, what):
     sent_again = [*log(10), *log(2, first=10, number=4)]
     assert oracle.not_learned_once(sent_again, [checkpoint(9, 1, after=12)], numbers(10)) == []
-    (found,) = oracle.not_learned_once(sent_again, [checkpoint(learned - 1, 1, after=12)], numbers(10))
-    assert (found.what, found.events) == (what, 1)
-    (found,) = oracle.not_learned_once(sent_again, [checkpoint(9, 1, after=12)], numbers(11))
-    assert (found.what, found.events) == ("lost", 1)
+    (result,) = oracle.not_learned_once(sent_again, [checkpoint(learned - 1, 1, after=12)], numbers(10))
+    assert (result.what, result.events) == (what, 1)
+    (result,) = oracle.not_learned_once(sent_again, [checkpoint(9, 1, after=12)], numbers(11))
+    assert (result.what, result.events) == ("lost", 1)
 
 
 def test_a_version_that_is_not_what_was_compared_is_found():
-    found = Oracle(log(10), FOUR).findings([checkpoint(9, 1, after=10, compared=8)], [])
-    assert [(one.what, one.events) for one in found] == [("count", 1)]
+    results = Oracle(log(10), FOUR).findings([checkpoint(9, 1, after=10, compared=8)], [])
+    assert [(entry.what, entry.events) for entry in results] == [("count", 1)]
 
 
 def test_a_model_without_a_checkpoint_is_found():
-    found = Oracle(log(10), FOUR).findings([], [])
-    assert found == [Finding("lost", 10, f"{MODEL}: no checkpoint, but events from {HOME}/0 on")]
+    result = Oracle(log(10), FOUR).findings([], [])
+    assert result == [Finding("lost", 10, f"{MODEL}: no checkpoint, but events from {HOME}/0 on")]
 
 
 def test_a_letter_about_an_event_that_was_learned_is_found():
-    found = Oracle(log(10), FOUR).findings([checkpoint(9, 1, after=10)], [letter(HOME, 4, "unknown_item")])
+    result = Oracle(log(10), FOUR).findings([checkpoint(9, 1, after=10)], [letter(HOME, 4, "unknown_item")])
     text = f"{HOME}/4: a letter (unknown_item) about an event that {MODEL} learned"
-    assert found == [Finding("doubled", 1, text)]
+    assert result == [Finding("doubled", 1, text)]
 
 
 def test_a_stray_must_have_a_letter_and_the_letter_must_say_so():
@@ -102,24 +102,26 @@ def test_a_stray_must_have_a_letter_and_the_letter_must_say_so():
     judged = Oracle([*log(10), *log(2, partition=away, number=10)], FOUR)
     kept, right = [checkpoint(9, 1, after=10)], letter(away, 0)
     assert judged.findings(kept, [right, right, letter(away, 1)], numbers(12)) == []
-    found = judged.findings(kept, [right], numbers(12))
-    assert found == [Finding("lost", 1, f"{away}/1: no letter about an event that must have one")]
-    found = judged.findings(kept, [right, letter(away, 1, "unknown_item")])
-    assert [one.text for one in found] == [f"{away}/1: a letter (unknown_item), expected one reason: wrong_partition"]
+    results = judged.findings(kept, [right], numbers(12))
+    assert results == [Finding("lost", 1, f"{away}/1: no letter about an event that must have one")]
+    results = judged.findings(kept, [right, letter(away, 1, "unknown_item")])
+    assert [entry.text for entry in results] == [
+        f"{away}/1: a letter (unknown_item), expected one reason: wrong_partition"
+    ]
 
 
 def test_a_learned_stray_is_found():
     away = (HOME + 1) % 4
     judged = Oracle([*log(10), *log(1, partition=away)], FOUR)
-    found = judged.findings([checkpoint(10, 1, after=10)], [letter(away, 0)])
-    assert [(one.what, one.events) for one in found] == [("doubled", 1)]
+    results = judged.findings([checkpoint(10, 1, after=10)], [letter(away, 0)])
+    assert [(entry.what, entry.events) for entry in results] == [("doubled", 1)]
 
 
 def test_letters_that_contradict_each_other_or_are_about_nothing_are_found():
     judged = Oracle([Event(0, 0, b"broken")], FOUR)
     assert judged.findings([], [letter(0, 0, "undecodable")]) == []
-    found = judged.findings([], [letter(0, 0, "undecodable"), letter(0, 0, "unknown_item"), letter(1, 7)])
-    assert [one.text for one in found] == [
+    results = judged.findings([], [letter(0, 0, "undecodable"), letter(0, 0, "unknown_item"), letter(1, 7)])
+    assert [entry.text for entry in results] == [
         "0/0: a letter (undecodable, unknown_item), expected one reason: bad",
         "1/7: a letter (wrong_partition) about an event that is not there, or not read yet",
     ]
@@ -130,8 +132,8 @@ def test_what_was_sent_again_has_one_fate():
     judged = Oracle([*log(1, partition=away), *log(1)], FOUR)
     again = json.dumps({"resent": [["log", away], 0]}).encode()
     assert judged.findings([checkpoint(1, 0, after=1)], [letter(away, 0), again], numbers(1)) == []
-    found = judged.findings([checkpoint(1, 0, after=1)], [letter(away, 0)], numbers(1))
-    assert [one.what for one in found] == ["doubled"]
+    results = judged.findings([checkpoint(1, 0, after=1)], [letter(away, 0)], numbers(1))
+    assert [entry.what for entry in results] == ["doubled"]
 
 
 def test_a_model_goes_on_in_another_partition_after_a_step():
@@ -146,11 +148,13 @@ def test_a_model_goes_on_in_another_partition_after_a_step():
     assert judged.letters == {(1, 5): "wrong_partition", (1, 6): "wrong_partition"}
     late, kept = [letter(1, 5), letter(1, 6)], checkpoint(8, 0, after=3, home=5, model=name)
     assert judged.findings([kept], late) == []
-    found = judged.findings([checkpoint(5, 0, after=5, home=1, model=name)], late)
-    assert [one.what for one in found] == ["home", "lost"]
+    results = judged.findings([checkpoint(5, 0, after=5, home=1, model=name)], late)
+    assert [entry.what for entry in results] == ["home", "lost"]
     unmoved = Oracle(before, eight)
     assert unmoved.findings([checkpoint(5, 0, after=5, home=1, model=name)], late) == []
-    assert [one.what for one in unmoved.findings([checkpoint(5, 0, after=0, home=2, model=name)], late)] == ["home"]
+    assert [finding.what for finding in unmoved.findings([checkpoint(5, 0, after=0, home=2, model=name)], late)] == [
+        "home"
+    ]
 
 
 def test_a_placement_is_read_as_the_store_keeps_it():
@@ -165,9 +169,9 @@ def test_with_the_secret_known_each_event_is_held_out_or_learned():
     assert 60 < len(learned) < 95
     assert not any(held_out(MODEL, event) for event in learned)
     assert judged.findings([checkpoint(len(learned), 100 - len(learned), after=100)], []) == []
-    found = judged.findings([checkpoint(len(learned) - 1, 101 - len(learned), after=100)], [])
+    result = judged.findings([checkpoint(len(learned) - 1, 101 - len(learned), after=100)], [])
     due = 100 - len(learned)
-    assert found == [Finding("count", 1, f"{MODEL}: {due + 1} were held out, but {due} should have been")]
+    assert result == [Finding("count", 1, f"{MODEL}: {due + 1} were held out, but {due} should have been")]
 
 
 def test_the_partitioners_are_those_of_kafka_and_librdkafka():
@@ -182,11 +186,11 @@ def test_segments_of_a_file_log_are_read_line_by_line(tmp_path):
     (tmp_path / "00000001.jsonl").write_bytes(plain + b"\n" + told)
     (tmp_path / "00000002.jsonl").write_bytes(wrapped + b'{"torn')
     (tmp_path / "log.id").write_bytes(b"0" * 32)
-    found = list(records.read_segments(tmp_path))
+    results = list(records.read_segments(tmp_path))
     one, two = 1 << 40, 2 << 40
-    assert [event.place for event in found] == [(0, one), (0, one + len(plain) + 1), (0, two)]
-    assert [event.model for event in found] == ["shop", None, None]
-    assert (found[2].value, found[2].headers) == (b"\x81", {"n": b"7"})
+    assert [event.place for event in results] == [(0, one), (0, one + len(plain) + 1), (0, two)]
+    assert [event.model for event in results] == ["shop", None, None]
+    assert (results[2].value, results[2].headers) == (b"\x81", {"n": b"7"})
 
 
 def test_the_oracle_imports_nothing_of_the_product():

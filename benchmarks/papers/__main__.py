@@ -91,7 +91,7 @@ def left_out(console: Console, table: ModuleType, reason: str) -> int:
 
 
 def found(console: Console, table: ModuleType, pool: Executor, advance: Callable[[], None]) -> Iterator[Kept]:
-    """What a table's units gave, in their order; one runs on each core, but one in all where a table is ``TIMED``."""
+    """What a table's units gave, in their order; one runs on each core, but only one if a table is ``TIMED``."""
     already = [kept(table, unit) for unit in table.UNITS]
     absent = [unit for unit, there in zip(table.UNITS, already, strict=True) if there is None]
     console.print(f"{name_of(table)} begins: {len(absent)} units to compute, {len(already) - len(absent)} kept")

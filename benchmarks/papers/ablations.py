@@ -58,11 +58,11 @@ def run(name: str, seed: int) -> dict[str, Any]:
     triplets = from_labels(labels, TRIPLETS, seed, among=train)
     sample = {modality: x[train] for modality, x in features.items()}
     own = paper_start(features, train, seed)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for variant, options in VARIANTS.items():
         kept = {key: value for key, value in options.items() if key != "unit"}
         init = "pca" if options.get("unit", True) else own
-        found[variant] = []
+        results[variant] = []
         for eta in ETAS:
             model = LOMDML({one: x.shape[1] for one, x in features.items()}, eta=eta, init=init, seed=seed, **kept)
             model.start(sample)
@@ -70,8 +70,8 @@ def run(name: str, seed: int) -> dict[str, Any]:
             embedded = model.metric.embed(features)
             sound = math.isfinite(mistakes) and np.isfinite(embedded).all()
             scores = [mean_average_precision(embedded, labels, rows) if sound else 0.0 for rows in (validation, test)]
-            found[variant].append([*scores, mistakes])
-    return found
+            results[variant].append([*scores, mistakes])
+    return results
 
 
 def mistaken(model: LOMDML, triplets: Array, features: dict[str, Array]) -> float:
@@ -86,30 +86,30 @@ def mistaken(model: LOMDML, triplets: Array, features: dict[str, Array]) -> floa
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
     """MAP and mistakes by variant and set, at the eta chosen and at the default."""
-    found = figures(results)
-    at = ETAS.index(DEFAULT)
+    result = figures(results)
+    place = ETAS.index(DEFAULT)
     chosen, default, mistakes = [], [], []
     for variant in VARIANTS:
-        best = [picked(found[name][variant]) for name in DATA]
-        plain = [found[name][variant][:, at, 1] for name in DATA]
-        chosen.append([variant, *(spread(one[:, 0]) for one in best)])
-        mistakes.append([variant, *(spread(one[:, 1], 0) for one in best)])
-        default.append([variant, *(spread(one) if one.all() else "diverges" for one in plain)])
+        best = [picked(result[name][variant]) for name in DATA]
+        plain = [result[name][variant][:, place, 1] for name in DATA]
+        chosen.append([variant, *(spread(entry[:, 0]) for entry in best)])
+        mistakes.append([variant, *(spread(entry[:, 1], 0) for entry in best)])
+        default.append([variant, *(spread(entry) if entry.all() else "diverges" for entry in plain)])
     columns = ["variant", *DATA]
     return [
         ABOUT,
         Grid("mAP of test queries, eta chosen on validation", columns, chosen),
         Grid(f"mAP of test queries at eta {DEFAULT:g}, our default", columns, default),
         Grid(f"Mistakes among the {TRIPLETS:,} triplets as they came, eta chosen on validation", columns, mistakes),
-        Plot("ablations", "mAP by eta, variants and sets", lambda figure: drawn(figure, found), (10, 6)),
+        Plot("ablations", "mAP by eta, variants and sets", lambda figure: drawn(figure, result), (10, 6)),
         "mAP of test queries by eta, means over the seeds; a line ends where a seed diverges.",
-        *verdict(found),
+        *verdict(result),
     ]
 
 
 def figures(results: list[dict[str, Any]]) -> Found:
     """MAP of validation and of test queries, and mistakes, by set and variant (seeds, etas, 3)."""
-    of = {name: [one for unit, one in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
+    of = {name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
     return {
         name: {variant: np.array([one[variant] for one in runs]) for variant in VARIANTS} for name, runs in of.items()
     }

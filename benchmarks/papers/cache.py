@@ -32,14 +32,14 @@ class Kept(NamedTuple):
 
 
 def unit_of(table: str, unit: Mapping[str, Any]) -> Kept:
-    """One unit of the table with this module's name: what is kept of it, or computed now."""
+    """The result of a unit of the table with this module's name, kept from an earlier run or computed now."""
     module = importlib.import_module(table)
     with one_blas_thread():
         return kept(module, unit) or compute(module, unit)
 
 
 def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
-    """What is already there for a unit of a table; None if there is nothing, or a file that is damaged."""
+    """The kept result of a unit of a table; None if there is none, or if its file is damaged."""
     try:
         return Kept(**json.loads(path(table, unit).read_text()))
     except (FileNotFoundError, ValueError, TypeError):  # no file, no JSON, other keys
@@ -47,20 +47,20 @@ def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
 
 
 def compute(table: ModuleType, unit: Mapping[str, Any]) -> Kept:
-    """Run one unit, and keep what it gives, whole or not at all."""
+    """Run one unit, and keep its result, whole or not at all."""
     place = path(table, unit)
     # Before the work: what cannot be kept is not begun.
     place.parent.mkdir(parents=True, exist_ok=True)
     began = time.process_time()
-    found = Kept(table.run(**unit), time.process_time() - began)
+    result = Kept(table.run(**unit), time.process_time() - began)
     part = place.with_suffix(f".part{os.getpid()}")
-    part.write_text(json.dumps(found._asdict()))
+    part.write_text(json.dumps(result._asdict()))
     part.replace(place)
-    return found
+    return result
 
 
 def path(table: ModuleType, unit: Mapping[str, Any]) -> Path:
-    """Where the result of a unit lies: named by the content of all that it comes from."""
+    """The file of a unit's result. Its name is a digest of everything that the result depends on."""
     told = json.dumps([core(), data(tuple(table.DATA)), versions(needs(table)), unit], sort_keys=True)
     digest = hashlib.sha256((told + code(table.__name__)).encode())
     return folder() / "papers" / name_of(table) / f"{digest.hexdigest()[:32]}.json"

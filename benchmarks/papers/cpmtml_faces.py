@@ -116,7 +116,7 @@ of its Table 6, without distractors, and of Table 1 for the parts of CP-mtML."""
 
 
 def drawn(figure: Any, of: dict[str, list[Result]]) -> None:
-    """A column a main task."""
+    """Draw a column of panels for each main task."""
     above, below = figure.subplots(2, 2)
     for axes, (main, results) in zip(above, of.items(), strict=True):
         for method in (LMCA, COUPLED, SINGLE, UNION, WPCA):
@@ -133,8 +133,10 @@ def drawn(figure: Any, of: dict[str, list[Result]]) -> None:
 def sweep(axes: Any, results: list[Result]) -> None:
     """MAP over gamma, mean and standard deviation; of those without a gamma as lines across."""
     for color, method in enumerate((LMCA, COUPLED)):
-        found = by_gamma(results, method)[:, :, MAP]
-        axes.errorbar(GAMMAS, found.mean(axis=0), found.std(axis=0, ddof=1), color=f"C{color}", capsize=3, label=method)
+        result = by_gamma(results, method)[:, :, MAP]
+        axes.errorbar(
+            GAMMAS, result.mean(axis=0), result.std(axis=0, ddof=1), color=f"C{color}", capsize=3, label=method
+        )
     for color, method in enumerate((SINGLE, UNION, WPCA), start=2):
         axes.axhline(best(results, method)[:, MAP].mean(), color=f"C{color}", linestyle="--", label=method)
 

@@ -103,11 +103,13 @@ def section(results: list[Result]) -> list[Block]:
 
 
 def drawn(figure: Any, of: dict[int, list[Result]]) -> None:
-    """A column a measure."""
+    """Draw a column of panels for each measure."""
     for (above, below), (name, measure) in zip(figure.subplots(2, 2).T, MEASURES.items(), strict=True):
         for method in (LMCA, COUPLED, SINGLE, UNION, WPCA):
-            found = np.array([measure(best(results, method)) for results in of.values()])  # (pairs, seeds)
-            above.errorbar(list(of), found.mean(axis=1), found.std(axis=1, ddof=1), marker="o", capsize=3, label=method)
+            result = np.array([measure(best(results, method)) for results in of.values()])  # (pairs, seeds)
+            above.errorbar(
+                list(of), result.mean(axis=1), result.std(axis=1, ddof=1), marker="o", capsize=3, label=method
+            )
         above.set(
             xlabel="main pairs", ylabel=name, xscale="log", xticks=MAINS, xticklabels=[f"{one:,}" for one in MAINS]
         )
@@ -126,8 +128,8 @@ def drawn(figure: Any, of: dict[int, list[Result]]) -> None:
 
 def gained(results: list[Result], measure: Callable[[Array], Array]) -> Array:
     """What CP-mtML has more than at gamma 0 (seeds, gammas)."""
-    found = measure(by_gamma(results, COUPLED))
-    return found - found[:, :1]
+    result = measure(by_gamma(results, COUPLED))
+    return result - result[:, :1]
 
 
 def verdict(of: dict[int, list[Result]]) -> list[Claim]:

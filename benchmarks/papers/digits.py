@@ -62,8 +62,8 @@ def edges(images: Array) -> Array:
     strength = np.hypot(down, across)
     direction = (np.arctan2(down, across) / np.pi * DIRECTIONS).astype(int) % DIRECTIONS
     cells = [(strength * (direction == k)).reshape(-1, 4, 4, 3, 5).sum(axis=(2, 4)) for k in range(DIRECTIONS)]
-    found = np.stack(cells, axis=-1).reshape(len(images), -1)
-    return found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+    result = np.stack(cells, axis=-1).reshape(len(images), -1)
+    return result / np.maximum(result.sum(axis=1, keepdims=True), 1e-12)
 
 
 def correlogram(images: Array) -> Array:

@@ -81,10 +81,10 @@ def logged(labels: Array, seed: int, train: Array) -> Array:
 
 def streamed(case: Case, options: Mapping[str, Any]) -> list[float]:
     """MAP at LOOKS of a model that learns every event once, as it comes."""
-    model, at, scores = case.model(**options), 0, []
+    model, learned, scores = case.model(**options), 0, []
     for look in LOOKS:
-        model.learn_many(case.rows[at:look], case.features)
-        scores.append(case.score(model, at := look))
+        model.learn_many(case.rows[learned:look], case.features)
+        scores.append(case.score(model, learned := look))
     return scores
 
 
@@ -109,11 +109,11 @@ def fitted(case: Case, log: Array) -> LOMDML:
 
 def section(results: list[dict[str, list[float]]]) -> list[Block]:
     """MAP over time, by set and model."""
-    of = {name: [one for unit, one in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
-    found = {name: {model: np.array([one[model] for one in runs]) for model in runs[0]} for name, runs in of.items()}
+    of = {name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
+    outcomes = {name: {model: np.array([one[model] for one in runs]) for model in runs[0]} for name, runs in of.items()}
     rows = [
         [name, model, *(spread(runs[:, LOOKS.index(look)]) for look in SHOWN)]
-        for name, models in found.items()
+        for name, models in outcomes.items()
         for model, runs in models.items()
     ]
     return [
@@ -123,9 +123,9 @@ def section(results: list[dict[str, list[float]]]) -> list[Block]:
             ["set", "model", *(f"{look:,}" for look in SHOWN)],
             rows,
         ),
-        Plot("drift", "mAP over time", lambda figure: drawn(figure, found), (11, 4.5)),
+        Plot("drift", "mAP over time", lambda figure: drawn(figure, outcomes), (11, 4.5)),
         "mAP over time, means over the seeds, and their standard deviation; the dotted line is the change.",
-        *verdict(found),
+        *verdict(outcomes),
     ]
 
 

@@ -80,20 +80,20 @@ def world(seed: int) -> World:
     x = draw.uniform(0, 1, (ITEMS, SIZE))
     rows = {}
     for part, count in (("training", TRAINING), ("validation", VALIDATION), ("test", TEST)):
-        found = draw.integers(0, ITEMS, (count, 4))
-        wrong = ~ordered(x @ root.T, found)
-        found[wrong] = found[wrong][:, [2, 3, 0, 1]]
-        rows[part] = found
+        result = draw.integers(0, ITEMS, (count, 4))
+        wrong = ~ordered(x @ root.T, result)
+        result[wrong] = result[wrong][:, [2, 3, 0, 1]]
+        rows[part] = result
     return World(x, root.T @ root, rows)
 
 
 def ordered(z: Array, rows: Array) -> Array:
     """Whether each quadruplet's near pair is closer than its far pair, of embedded items z."""
-    told = []
+    lines = []
     for part in np.array_split(rows, max(1, len(rows) // 50_000)):
         near, far = z[part[:, 0]] - z[part[:, 1]], z[part[:, 2]] - z[part[:, 3]]
-        told.append(np.einsum("ij,ij->i", near, near) < np.einsum("ij,ij->i", far, far))
-    return np.concatenate(told)
+        lines.append(np.einsum("ij,ij->i", near, near) < np.einsum("ij,ij->i", far, far))
+    return np.concatenate(lines)
 
 
 def accuracy(M: Array, x: Array, rows: Array) -> float:
@@ -141,12 +141,12 @@ def streamed(given: World, mu: float, seed: int) -> Array:
 
 def run(seed: int) -> dict[str, Any]:
     """Accuracy, rank and distance from T of each method, with what validation chose."""
-    given, found = world(seed), {}
+    given, result = world(seed), {}
 
     def best(name: str, candidates: dict[str, Array]) -> str:
         scores = {told: accuracy(M, given.x, given.rows["validation"]) for told, M in candidates.items()}
         chosen = max(scores, key=lambda told: scores[told])
-        found[name] = {"chosen": chosen, "validation": scores, **measured(given, candidates[chosen])}
+        result[name] = {"chosen": chosen, "validation": scores, **measured(given, candidates[chosen])}
         return chosen
 
     def over(settings: list[Setting]) -> dict[str, Array]:
@@ -157,11 +157,11 @@ def run(seed: int) -> dict[str, Any]:
     best("trace", over([Setting(eta, trace=trace) for eta in ETAS for trace in TRACES]))
     fantopes = [Setting(eta, mu=mu) for eta in ETAS for mu in MUS]
     chosen = best("Fantope", over(fantopes))
-    setting = next(one for one in fantopes if one.told() == chosen)
+    setting = next(fantope for fantope in fantopes if fantope.told() == chosen)
     best("Fantope + trace", over([setting._replace(trace=trace) for trace in TRACES]))
     best(BATCH, {f"lam {number(lam)}": fitted(given, lam) for lam in LAMS})
     best(ONLINE, {f"mu {number(mu)}": streamed(given, mu, seed) for mu in STREAM_MUS})
-    return found
+    return result
 
 
 def measured(given: World, M: Array) -> dict[str, Any]:
@@ -178,10 +178,13 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     """Table 3.1 and Figure 3.1."""
     rows = []
     for name in results[0]:
-        found = [result[name] for result in results]
-        accuracy = spread([100 * one["accuracy"] for one in found], 1)
-        ranks, chosen = ", ".join(str(one["rank"]) for one in found), "; ".join(one["chosen"] for one in found)
-        distance = spread([one["distance"] for one in found])
+        outcomes = [result[name] for result in results]
+        accuracy = spread([100 * entry["accuracy"] for entry in outcomes], 1)
+        ranks, chosen = (
+            ", ".join(str(entry["rank"]) for entry in outcomes),
+            "; ".join(entry["chosen"] for entry in outcomes),
+        )
+        distance = spread([entry["distance"] for entry in outcomes])
         rows.append([name, accuracy, ranks, distance, *PUBLISHED.get(name, ("", "", "")), chosen])
     ours = ("accuracy, %", "rank, by seed", "distance from T")
     columns = ["method", *ours, "thesis: accuracy", "rank", "distance", "chosen, by seed"]
@@ -197,15 +200,15 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
 
 def edges(results: list[dict[str, Any]]) -> str:
     """What validation chose though there is nothing beyond it to choose, and in how many seeds."""
-    found = Counter()
+    outcomes = Counter()
     for name in results[0]:
         for kept in (result[name] for result in results):
             options = [hyperparameters(option) for option in kept["validation"]]
             for key, value in hyperparameters(kept["chosen"]).items():
                 choice = {option[key] for option in options}
                 if len(choice) > 1 and value in (min(choice), max(choice)):
-                    found[f"{key} {number(value)} ({name})"] += 1
-    return ", ".join(f"{what} in {count}" for what, count in found.items()) + f" of {len(results)} seeds"
+                    outcomes[f"{key} {number(value)} ({name})"] += 1
+    return ", ".join(f"{what} in {count}" for what, count in outcomes.items()) + f" of {len(results)} seeds"
 
 
 def hyperparameters(setting: str) -> dict[str, float]:

@@ -87,14 +87,14 @@ def run(seed: int, renewed: float) -> dict[str, Any]:
     x /= np.sqrt(regions(x, np.arange(0, 240, 2), np.arange(1, 240, 2)).sum(axis=1).mean())
     learned, held = constraints(0, seed), constraints(DAYS * 24, seed)
     features, group = {"page": x}, np.repeat(np.arange(GRID**2), x.shape[1] // GRID**2)
-    found = {"Euclidean": {"weights": np.ones(GRID**2)}}
+    results = {"Euclidean": {"weights": np.ones(GRID**2)}}
     shared = learned.rows[:, 0] == learned.rows[:, 2]
     for name, taken in (("triplets", shared), ("quadruplets", np.full(len(shared), True))):
         rows, margin = learned.rows[taken], learned.margin[taken]
         fits = {lam: fit_vector(rows, features, margin, lam=lam, group=group)["page"] for lam in LAMS}
-        found[name] = best({lam: w[:: len(w) // GRID**2] for lam, w in fits.items()}, x, held)
-    found["quadruplets, online"] = best({eta: streamed(features, learned, eta, seed) for eta in ETAS}, x, held)
-    return {name: {**told, **measured(told["weights"], x, drawn.news)} for name, told in found.items()}
+        results[name] = best({lam: w[:: len(w) // GRID**2] for lam, w in fits.items()}, x, held)
+    results["quadruplets, online"] = best({eta: streamed(features, learned, eta, seed) for eta in ETAS}, x, held)
+    return {name: {**result, **measured(result["weights"], x, drawn.news)} for name, result in results.items()}
 
 
 def streamed(features: dict[str, Array], learned: Quadruplets, eta: float, seed: int) -> Array:
@@ -190,15 +190,15 @@ def outline(across: slice, down: slice) -> tuple[list[int], list[int]]:
 def verdict(visits: list[dict[str, Any]], sticky: list[dict[str, Any]]) -> list[Claim]:
     """What the run bears out."""
     batch, online = METHODS[2:]
-    found = {name: mean(visits, name, "headline") for name in (batch, online)}
+    results = {name: mean(visits, name, "headline") for name in (batch, online)}
     lost = mean(sticky, batch, "headline")
     gain = [both(one, batch) - both(one, METHODS[0]) for one in [*visits, *sticky]]
     euclidean, triplets, quadruplets, streamed = (np.mean([both(one, name) for one in sticky]) for name in METHODS)
     return [
         Claim(
-            f"""As in the thesis, weights learned without a label find the news: {found[batch]:.0%} of the heaviest
-            cells ({found[online]:.0%} online) lie in the headline; chance has {CELLS}%.""",
-            min(found.values()) > 0.75,
+            f"""As in the thesis, weights learned without a label find the news: {results[batch]:.0%} of the heaviest
+            cells ({results[online]:.0%} online) lie in the headline; chance has {CELLS}%.""",
+            min(results.values()) > 0.75,
             agrees=True,
         ),
         Claim(
@@ -212,7 +212,7 @@ def verdict(visits: list[dict[str, Any]], sticky: list[dict[str, Any]]) -> list[
             an advertisement, too, differs more between versions that lie further apart. MAP still rises from
             {euclidean:.1%} to {quadruplets:.1%}, and quadruplets do better than triplets ({triplets:.1%}), as on
             three of the thesis' four sites.""",
-            lost < found[batch] and euclidean < triplets < quadruplets,
+            lost < results[batch] and euclidean < triplets < quadruplets,
             agrees=True,
         ),
         Claim(

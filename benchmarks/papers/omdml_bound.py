@@ -39,7 +39,7 @@ Result = dict[str, dict[str, float]]
 
 def run(seed: int) -> Result:
     """What Hedge lost and could lose at most, and mistakes, by set and settings."""
-    found = {}
+    results = {}
     for name in DATA:
         case = prepared(name, seed, TRIPLETS)
         root, other = math.sqrt(TRIPLETS), math.sqrt(math.log(len(case.features)))
@@ -49,13 +49,13 @@ def run(seed: int) -> Result:
             "beta advised": {"beta": root / (root + other), "memory": 0},
         }
         for setting, options in settings.items():
-            found[f"{name}, LOMDML, {setting}"] = measured(case.model(LOMDML, case.features, **options), case)
+            results[f"{name}, LOMDML, {setting}"] = measured(case.model(LOMDML, case.features, **options), case)
     case = loud(seed)
-    identity = {one: np.eye(x.shape[1]) for one, x in case.features.items()}
+    identity = {name: np.eye(x.shape[1]) for name, x in case.features.items()}
     for start, init in ((IDENTITY, identity), (UNIT, "identity")):
         model = case.model(OMDML, case.features, beta=BETA, memory=0, init=init, dtype="float64")
-        found[made_up(start)] = measured(model, case)
-    return found
+        results[made_up(start)] = measured(model, case)
+    return results
 
 
 def loud(seed: int) -> Case:
@@ -70,7 +70,7 @@ def loud(seed: int) -> Case:
 
 
 def made_up(start: str) -> str:
-    """A row's name."""
+    """The name of a row of the table."""
     return f"made up, OMDML from {start}, beta {BETA:g}"
 
 
@@ -94,7 +94,7 @@ def section(results: list[Result]) -> list[Block]:
 
 
 def allowed(run: dict[str, float]) -> float:
-    """Mistakes by the theorem."""
+    """The bound of the theorem on the number of mistakes."""
     return 2 * run["bound"]
 
 
@@ -103,26 +103,26 @@ def verdict(results: list[Result]) -> list[Claim]:
     everywhere = [one for result in results for one in result.values()]
     real = [one for result in results for name, one in result.items() if name.startswith(DATA) and not one["faded"]]
     noise, spread_out = ([result[made_up(start)] for result in results] for start in (IDENTITY, UNIT))
-    share = max(one["loss"] / one["bound"] for one in everywhere)
+    share = max(entry["loss"] / entry["bound"] for entry in everywhere)
     return [
         Claim(
             f"""Hedge's loss is below its bound in every run, at most {share:.0%} of it.""",
-            all(one["loss"] <= one["bound"] for one in everywhere),
+            all(entry["loss"] <= entry["bound"] for entry in everywhere),
         ),
         Claim(
             f"""On the real sets mistakes are below the theorem's bound too, at most
-            {max(one["mistakes"] / allowed(one) for one in real):.0%} of it.""",
-            all(one["mistakes"] <= allowed(one) for one in real),
+            {max(entry["mistakes"] / allowed(entry) for entry in real):.0%} of it.""",
+            all(entry["mistakes"] <= allowed(entry) for entry in real),
         ),
         Claim(
             f"""But the theorem, which asks nothing of the features' scale, does not hold: where noise is {LOUD:,.0f}
             times as large and M = I, OMDML makes
-            {np.mean([one["mistakes"] for one in noise]):.0f} mistakes, and it allows
+            {np.mean([entry["mistakes"] for entry in noise]):.0f} mistakes, and it allows
             {np.mean([allowed(one) for one in noise]):.0f}. Hedge bounds what a vote of the descriptors loses, but
             distances are summed: a small weight times a large distance still decides. From a start of unit spread there
-            are {np.mean([one["mistakes"] for one in spread_out]):.0f}.""",
-            all(one["mistakes"] > allowed(one) for one in noise)
-            and all(one["mistakes"] < allowed(one) for one in spread_out),
+            are {np.mean([entry["mistakes"] for entry in spread_out]):.0f}.""",
+            all(entry["mistakes"] > allowed(entry) for entry in noise)
+            and all(entry["mistakes"] < allowed(entry) for entry in spread_out),
             agrees=False,
         ),
     ]

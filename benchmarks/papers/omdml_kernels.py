@@ -77,7 +77,7 @@ def tried(case: Case, made: Callable[..., Any], value: float, given: Callable[[]
 
 def chosen(case: Case, candidates: Sequence[Tried]) -> dict[str, float]:
     """The candidate that validation chooses: mAP of test queries, seconds, value."""
-    best = case.best([one.scorer for one in candidates])
+    best = case.best([candidate.scorer for candidate in candidates])
     picked = candidates[best.index]
     return {"score": case.score(best.scorer, case.test), "seconds": picked.seconds, "value": picked.value}
 
@@ -87,26 +87,32 @@ def mapped(case: Case) -> dict[str, Array]:
 
     A direction in which the landmarks' kernel is nearly nothing would be noise divided by nearly zero: it stays out.
     """
-    landmarks, found = np.random.default_rng(case.seed).choice(case.train, LANDMARKS, replace=False), {}
+    landmarks, result = np.random.default_rng(case.seed).choice(case.train, LANDMARKS, replace=False), {}
     for one, x in case.features.items():
         distances = cdist(x, x[landmarks])
         kernel = np.exp(-0.5 * (distances / distances[case.train].mean()) ** 2)
         values, vectors = np.linalg.eigh(kernel[landmarks])
         kept = values > NOTHING * values[-1]
-        found[one] = kernel @ (vectors[:, kept] / np.sqrt(values[kept]))
-    return found
+        result[one] = kernel @ (vectors[:, kept] / np.sqrt(values[kept]))
+    return result
 
 
 def section(results: list[Result]) -> list[Block]:
     """Table 6."""
-    found = {name: [one for unit, one in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
+    outcomes = {
+        name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA
+    }
     scores, seconds = [], []
     for method in METHODS:
         corel, caltech, taken = PUBLISHED.get(method, ("", "", ""))
-        scores.append([method, *(spread(run[method]["score"] for run in found[name]) for name in DATA), corel, caltech])
-        seconds.append([method, *(spread((run[method]["seconds"] for run in found[name]), 2) for name in DATA), taken])
+        scores.append(
+            [method, *(spread(run[method]["score"] for run in outcomes[name]) for name in DATA), corel, caltech]
+        )
+        seconds.append(
+            [method, *(spread((run[method]["seconds"] for run in outcomes[name]), 2) for name in DATA), taken]
+        )
     picked = [
-        [method, *(", ".join(f"{run[method]['value']:g}" for run in found[name]) for name in DATA)]
+        [method, *(", ".join(f"{run[method]['value']:g}" for run in outcomes[name]) for name in DATA)]
         for method in METHODS
     ]
     return [
@@ -114,7 +120,7 @@ def section(results: list[Result]) -> list[Block]:
         Grid("mAP of test queries", ["method", *DATA, "paper: COREL(S)", "Caltech101(S)"], scores),
         Grid("Seconds to learn", ["method", *DATA, "paper: COREL(S)"], seconds),
         Grid("Chosen, by seed (eta; C; eta)", ["method", *DATA], picked),
-        *verdict(found),
+        *verdict(outcomes),
     ]
 
 

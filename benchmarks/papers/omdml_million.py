@@ -168,7 +168,7 @@ def searched(photos: Photos, published: tuple[Pointer, Snapshot]) -> dict[str, A
     for row in photos.queries.tolist():
         items = view.search(view.items([str(row)]), ANSWERS).items
         hits.append(photos.labels[[int(item.id) for item in items]] == photos.labels[row])
-    found, search, rows = np.array(hits), time.process_time() - began, np.concatenate([photos.queries, photos.sample])
+    result, search, rows = np.array(hits), time.process_time() - began, np.concatenate([photos.queries, photos.sample])
     embedded = view.snapshot.metric.embed({name: x[rows] for name, x in photos.catalogue.features.items()})
     return {
         "version": view.snapshot.version,
@@ -176,8 +176,8 @@ def searched(photos: Photos, published: tuple[Pointer, Snapshot]) -> dict[str, A
         "search": search / QUERIES,
         "gallery": view.nbytes / 1e6,
         "mAP": mean_average_precision(embedded, photos.labels[rows], np.arange(QUERIES)),
-        "first": float(average_precision(found).mean()),
-        "precision": [float(found[:, :place].mean()) for place in PLACES],
+        "first": float(average_precision(result).mean()),
+        "precision": [float(result[:, :place].mean()) for place in PLACES],
     }
 
 
@@ -238,8 +238,8 @@ def drawn(figure: Any, results: list[dict[str, Any]]) -> None:
     """Precision before and after."""
     axes = figure.subplots()
     for told, stage in {"LOMDML": "after", "start": "before"}.items():
-        found = np.array([result[stage]["precision"] for result in results])
-        axes.errorbar(PLACES, found.mean(axis=0), found.std(axis=0, ddof=1), marker="o", capsize=3, label=told)
+        outcome = np.array([result[stage]["precision"] for result in results])
+        axes.errorbar(PLACES, outcome.mean(axis=0), outcome.std(axis=0, ddof=1), marker="o", capsize=3, label=told)
     axes.set(xlabel="K", ylabel="precision@K", xscale="log")
     axes.grid(alpha=0.3)
     axes.legend()

@@ -26,7 +26,7 @@ FULL = 50  # principal directions of a descriptor for OMDML
 DIRECTIONS, LOOKS = (8, 16, 32, 64, 128, 256), (7, 20, 60, 200, 500)
 OASIS_CS, OMDML_CS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0), (0.003, 0.01, 0.1, 1.0)
 ETAS, PASSES = (0.003, 0.01, 0.03, 0.1, 0.3), (1, 3, 10)
-POINTS = [int(at) for at in np.unique(np.geomspace(100, SMALL, 30).round())]  # of Figure 3
+POINTS = [int(place) for place in np.unique(np.geomspace(100, SMALL, 30).round())]  # of Figure 3
 ALL = "all in one vector"
 AGAIN, CUT = "LOMDML, more passes", f"LOMDML on {FULL} directions"
 SMALL_TABLE = {  # mAP on COREL(S), Caltech101(S), Indoor(S) and ImageCLEF(S), Table 2
@@ -132,7 +132,7 @@ def learned(
     case: Case, vectors: Mapping[str, Vector], scores: dict[str, float], chosen: dict[str, dict[str, list[float]]]
 ) -> None:
     """Put into ``scores`` and ``chosen`` what the learners of all descriptors come to."""
-    short = {one: vectors[one].reduced[:, :FULL] for one in case.features}
+    short = {feature: vectors[feature].reduced[:, :FULL] for feature in case.features}
     full = case.best([after(case.model(OMDML, short, C=C), case, short) for C in OMDML_CS])
     once, cut = (
         case.best([after(case.model(LOMDML, features, eta=eta), case, features) for eta in ETAS])
@@ -162,11 +162,17 @@ def mistaken(case: Case, features: Mapping[str, Array]) -> list[float]:
 
 def section(results: list[Result]) -> list[Block]:
     """Tables 2 and 4, Figure 3."""
-    found = {name: [one for unit, one in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
+    outcomes = {
+        name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA
+    }
 
     def rows(size: str, published: Mapping[str, str]) -> list[list[str]]:
         return [
-            [metric, *(spread(run[size][metric] for run in found[name]) for name in DATA), *(paper.split() or [""] * 4)]
+            [
+                metric,
+                *(spread(run[size][metric] for run in outcomes[name]) for name in DATA),
+                *(paper.split() or [""] * 4),
+            ]
             for metric, paper in published.items()
         ]
 
@@ -183,10 +189,10 @@ def section(results: list[Result]) -> list[Block]:
             rows("large", LARGE_TABLE),
         ),
         Grid("How often validation chose what (every seed and descriptor)", ["metric", "candidates"], choices(results)),
-        Plot("omdml_peers", "Mistake rates", lambda figure: drawn(figure, found), (12, 4)),
+        Plot("omdml_peers", "Mistake rates", lambda figure: drawn(figure, outcomes), (12, 4)),
         """Figure 3: share of mistakes among the triplets so far, LOMDML by its defaults on all descriptors (black) and
 on each alone; means over the seeds.""",
-        *verdict(found),
+        *verdict(outcomes),
     ]
 
 
@@ -194,18 +200,20 @@ def choices(results: list[Result]) -> list[list[str]]:
     """How often each candidate was the best, by competitor."""
     rows = []
     for metric, values in CANDIDATES.items():
-        counts = Counter(value for one in results for picked in one["chosen"][metric].values() for value in picked)
+        counts = Counter(
+            value for result in results for picked in result["chosen"][metric].values() for value in picked
+        )
         rows.append([metric, ", ".join(f"{value:g}: {counts[value]}" for value in values)])
     return rows[1:]  # Euclidean distance has none
 
 
 def rates(runs: list[Result]) -> dict[str, Array]:
     """Mistake rates at POINTS, means over the seeds, by descriptor and of LOMDML."""
-    return {one: np.mean([run["mistakes"][one] for run in runs], axis=0) for one in runs[0]["mistakes"]}
+    return {mistake: np.mean([run["mistakes"][mistake] for run in runs], axis=0) for mistake in runs[0]["mistakes"]}
 
 
 def drawn(figure: Any, found: Found) -> None:
-    """A panel a set."""
+    """Draw a panel for each data set."""
     for axes, (name, runs) in zip(figure.subplots(1, 3), found.items(), strict=True):
         for one, rate in rates(runs).items():
             style = {"color": "black", "linewidth": 2.5} if one == "LOMDML" else {"linewidth": 1}
@@ -231,7 +239,7 @@ def verdict(found: Found) -> list[Claim]:
 
 
 def compared(small: Means, large: Means) -> list[Claim]:
-    """Who is first."""
+    """Claims about which method is first."""
     ours, grown = small["LOMDML"], large["LOMDML"]
     beaten, beaten_large = first(small, "LMNN", "OMDML", "LOMDML"), first(large, "LMNN", "LOMDML")
     gain, theirs = ({name: large[one][name] - small[one][name] for name in DATA} for one in ("LOMDML", "LMNN-C"))
@@ -260,7 +268,7 @@ def compared(small: Means, large: Means) -> list[Claim]:
 
 
 def explained(small: Means) -> list[Claim]:
-    """Why LMNN is ahead where it is."""
+    """Why LMNN is ahead on some data sets."""
     ours, again, full, cut = (small[one] for one in ("LOMDML", AGAIN, "OMDML", CUT))
     joint, apart, push = (small[one] for one in ("LMNN-C", "LMNN-U", f"{PUSH}-C"))
     ahead = sum(cut[name] > full[name] for name in DATA)
@@ -291,7 +299,7 @@ def explained(small: Means) -> list[Claim]:
 
 
 def single(found: Found) -> Claim:
-    """Figure 3 in words."""
+    """A claim that describes Figure 3."""
     curves = {name: rates(runs) for name, runs in found.items()}
     alone = {name: np.min([curve[one] for one in curve if one != "LOMDML"], axis=0) for name, curve in curves.items()}
     below = {name: int((curves[name]["LOMDML"] < alone[name]).sum()) for name in DATA}

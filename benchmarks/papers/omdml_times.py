@@ -75,40 +75,40 @@ def few(case: Case) -> Times:
 def nine(case: Case) -> Times:
     """Times on all descriptors: STOPS[-1] and LONG triplets."""
     joint, stops = np.concatenate(list(case.features.values()), axis=1), (STOPS[-1], LONG)
-    found = {
+    results = {
         "LOMDML": online(case, LOMDML, case.features, stops),
         "OASIS-U": online(case, OASIS, case.features, stops),
         "RCA-C": anew(lambda rows: rca(case.reduced(joint, DIRECTIONS), rows), case, stops),
     }
     if case.seed == ONCE:
-        found["OMDML"] = online(case, OMDML, case.features, stops[:1])
-    return found
+        results["OMDML"] = online(case, OMDML, case.features, stops[:1])
+    return results
 
 
 def by_dimensions(case: Case) -> Times:
     """Times on one vector of so many principal directions, BRIEF triplets."""
-    found: Times = {name: {} for name in ("LOMDML", "OASIS-C", "OMDML", "RCA-C", "LMNN-C")}
+    results: Times = {name: {} for name in ("LOMDML", "OASIS-C", "OMDML", "RCA-C", "LMNN-C")}
     joint, rows = np.concatenate(list(case.features.values()), axis=1), case.rows[:BRIEF]
     directions = case.reduced(joint, SIZES[-1])
     for size in SIZES:
         x = directions[:, :size]
         features = {"all": x / np.sqrt((x[case.train] ** 2).sum(axis=1).mean())}
         for name, made in (("LOMDML", LOMDML), ("OASIS-C", OASIS), ("OMDML", OMDML)):
-            found[name][str(size)] = online(case, made, features, (BRIEF,))[str(BRIEF)]
-        found["RCA-C"][str(size)] = seconds(lambda x=x: rca(x, rows))
-        found["LMNN-C"][str(size)] = seconds(lambda x=x: descended(case, x, rows))
-    return found
+            results[name][str(size)] = online(case, made, features, (BRIEF,))[str(BRIEF)]
+        results["RCA-C"][str(size)] = seconds(lambda x=x: rca(x, rows))
+        results["LMNN-C"][str(size)] = seconds(lambda x=x: descended(case, x, rows))
+    return results
 
 
 def online(case: Case, made: Callable[..., Any], features: Features, stops: Sequence[int]) -> dict[str, float]:
     """Seconds of a learner's start, and from there to each stop."""
     began = time.process_time()
-    model, at, taken = case.model(made, features), 0, 0.0
-    found = {"start": time.process_time() - began}
+    model, learned, taken = case.model(made, features), 0, 0.0
+    results = {"start": time.process_time() - began}
     for stop in stops:
-        taken += seconds(lambda rows=case.rows[at:stop]: model.learn_many(rows, features))
-        at, found[str(stop)] = stop, taken
-    return found
+        taken += seconds(lambda rows=case.rows[learned:stop]: model.learn_many(rows, features))
+        learned, results[str(stop)] = stop, taken
+    return results
 
 
 def anew(learn: Callable[[Array], Any], case: Case, stops: Sequence[int]) -> dict[str, float]:
@@ -123,7 +123,7 @@ def descended(case: Case, x: Array, rows: Array) -> Array:
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """Seconds that the processor took."""
+    """Processor time of a call in seconds."""
     began = time.process_time()
     work()
     return time.process_time() - began
@@ -131,17 +131,17 @@ def seconds(work: Callable[[], Any]) -> float:
 
 def section(results: list[dict[str, Times]]) -> list[Block]:
     """Tables 3 and 5, and exponents."""
-    told = [f"{stop:,}" for stop in STOPS]
+    labels = [f"{stop:,}" for stop in STOPS]
     return [
         ABOUT,
         Grid(
             "Table 3: seconds to learn, by triplets, five global descriptors",
-            ["metric", "start", *told, "exponent", "paper: COREL(S), 10,000"],
+            ["metric", "start", *labels, "exponent", "paper: COREL(S), 10,000"],
             [[*row, PUBLISHED[row[0]][0]] for row in grown(results, "triplets", ("start", *STOPS))],
         ),
         Grid(
             "Table 5: seconds to learn, nine descriptors",
-            ["metric", told[-1], f"{LONG:,}", "paper: COREL(S), five, 10,000", "COREL, nine, 100,000"],
+            ["metric", labels[-1], f"{LONG:,}", "paper: COREL(S), five, 10,000", "COREL, nine, 100,000"],
             [[*row[:-1], *PUBLISHED[row[0]]] for row in grown(results, "nine", (STOPS[-1], LONG))],
         ),
         Grid(
@@ -172,7 +172,7 @@ def figures(values: list[float], digits: int = 3) -> str:
 
 def exponent(run: Mapping[str, float]) -> float:
     """Least-squares slope of log seconds over the log of what they are given by; NaN of one point."""
-    points = [(float(at), taken) for at, taken in run.items() if at != "start"]
+    points = [(float(place), taken) for place, taken in run.items() if place != "start"]
     return float(np.polyfit(*np.log(np.array(points).T), 1)[0]) if len(points) > 1 else math.nan
 
 
@@ -183,8 +183,13 @@ def drawn(figure: Any, results: list[dict[str, Times]]) -> None:
     ):
         for name in PUBLISHED:
             runs = [result[part][name] for result in results if name in result[part]]
-            at = [one for one in runs[0] if one != "start"] if runs else []
-            axes.plot([int(one) for one in at], [np.mean([run[one] for run in runs]) for one in at], "o-", label=name)
+            learned = [one for one in runs[0] if one != "start"] if runs else []
+            axes.plot(
+                [int(one) for one in learned],
+                [np.mean([run[one] for run in runs]) for one in learned],
+                "o-",
+                label=name,
+            )
         axes.set(xlabel=part, ylabel="seconds", xscale="log", yscale="log")
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.set_xticks([], minor=True)

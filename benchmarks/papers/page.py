@@ -78,9 +78,9 @@ Block = str | Grid | Plot | Claim
 
 
 def spread(values: Iterable[float], digits: int = 3) -> str:
-    """Mean ± standard deviation."""
-    found = np.array(list(values), float)
-    return f"{found.mean():,.{digits}f} ± {found.std(ddof=1):,.{digits}f}"
+    """Format a mean and a standard deviation."""
+    result = np.array(list(values), float)
+    return f"{result.mean():,.{digits}f} ± {result.std(ddof=1):,.{digits}f}"
 
 
 def listed(values: Iterable[float]) -> str:
@@ -193,6 +193,6 @@ def contents(sections: Mapping[str, str]) -> Grid:
         title = text.partition("\n")[0].removeprefix("## ")
         anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
         name, _, about = title.partition(": ")
-        found = re.search(r"^\*\*Verdict:\*\* (.*)", text, re.MULTILINE)
-        rows.append([f"[{name}](#{anchor})", about, found[1] if found else ""])
+        answer = re.search(r"^\*\*Verdict:\*\* (.*)", text, re.MULTILINE)
+        rows.append([f"[{name}](#{anchor})", about, answer[1] if answer else ""])
     return Grid("Contents", ["table", "about", "verdict"], rows)

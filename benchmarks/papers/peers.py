@@ -47,7 +47,7 @@ def lmnn(x: Array, rows: Array, L: Array, looks: Sequence[int], pull: float = 1.
     x, L = x.astype(np.float32), L.astype(np.float32)
     loss, slope = objective(x, rows, L, pull)
     rate = FIRST_STEP * float(np.linalg.norm(L) / np.linalg.norm(slope))
-    found = []
+    results = []
     for step in range(1, max(looks) + 1):
         tried = L - rate * slope
         lower, steeper = objective(x, rows, tried, pull)
@@ -56,8 +56,8 @@ def lmnn(x: Array, rows: Array, L: Array, looks: Sequence[int], pull: float = 1.
         else:
             rate /= 2
         if step in looks:
-            found.append(L)
-    return found
+            results.append(L)
+    return results
 
 
 def objective(x: Array, rows: Array, L: Array, pull: float) -> tuple[float, Array]:

@@ -76,17 +76,17 @@ def run(seed: int) -> dict[str, Any]:
     low, high = gallery.min(axis=0), gallery.max(axis=0)
     unit = np.where(high > low, high - low, 1.0)
     gallery, *queries = ((x - low) / unit for x in (gallery, *map(described, asked)))
-    found = {
+    results = {
         BASELINE: {"cmc": cmc(places(np.ones(gallery.shape[1]), gallery, queries[2], of[2]))},
         CITY: {"cmc": cmc(place(cdist(queries[2], gallery, "cityblock"), of[2]))},
     }
     for name, candidates in fitted(gallery, queries[0], of[0], seed).items():
         scores = {value: cmc(places(w, gallery, queries[1], of[1]))[0] for value, w in candidates.items()}
         best = max(scores, key=lambda value: scores[value])
-        found[name] = {"cmc": cmc(places(candidates[best], gallery, queries[2], of[2])), "chosen": best}
-        found[name]["validation"] = list(scores.values())
-    found[CRITICAL]["covered"] = covered(gallery, queries[0], of[0])
-    return found
+        results[name] = {"cmc": cmc(places(candidates[best], gallery, queries[2], of[2])), "chosen": best}
+        results[name]["validation"] = list(scores.values())
+    results[CRITICAL]["covered"] = covered(gallery, queries[0], of[0])
+    return results
 
 
 def fitted(gallery: Array, queries: Array, of: Array, seed: int) -> dict[str, dict[float, Array]]:
@@ -132,10 +132,10 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
         for name in (HALF, CRITICAL, FEW_HALF, FEW_CRITICAL)
     }
     rows = []
-    for name, found in curves.items():
+    for name, curve in curves.items():
         chosen = ", ".join(f"{result[name]['chosen']:g}" for result in results) if "chosen" in results[0][name] else ""
-        at = [spread(100 * found[:, k - 1], 1) for k in SHOWN]
-        rows.append([name, *at, PUBLISHED.get(name, ""), chosen])
+        index = [spread(100 * curve[:, k - 1], 1) for k in SHOWN]
+        rows.append([name, *index, PUBLISHED.get(name, ""), chosen])
     columns = ["metric", *(f"rank {k}" for k in SHOWN), "paper, rank 1", "chosen, by seed"]
     return [
         ABOUT,
@@ -144,7 +144,7 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
         Grid(
             "Validation queries at rank 1, in %, by the weight of the regulariser (Figure 7)",
             ["pairs", *(f"lambda {lam:g}" for lam in LAMS)],
-            [[name, *(spread(100 * column, 1) for column in found.T)] for name, found in by_lam.items()],
+            [[name, *(spread(100 * column, 1) for column in curve.T)] for name, curve in by_lam.items()],
         ),
         *verdict(curves, results),
     ]
@@ -169,7 +169,7 @@ def drawn(figure: Any, curves: dict[str, Array]) -> None:
 
 def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Claim]:
     """What the run bears out."""
-    first, last = ({name: found[:, k].mean() for name, found in curves.items()} for k in (0, -1))
+    first, last = ({name: curve[:, k].mean() for name, curve in curves.items()} for k in (0, -1))
     ahead = (curves[HALF] > curves[CONSTRAINTS]).all(axis=1).sum()
     level, few = first[CRITICAL] - first[HALF], first[FEW_CRITICAL] - first[FEW_HALF]
     gains = [100 * float((curves[HALF] - curves[CITY])[:, k - 1].mean()) for k in SHOWN]

@@ -129,11 +129,11 @@ def run(seed: int) -> dict[str, Any]:
         SETNET: rescored(netvlad, LINEAR),
         SERVED: netvlad,
     }
-    found = {
+    results = {
         name: answered(SetGallery(metric, {"x": given.x}, searched.sets), searched, FEW if name == SERVED else WAYS)
         for name, metric in metrics.items()
     }
-    return {"searched": found, "matched": [matched(given, netvlad, searched, lower) for lower in LOWERS]}
+    return {"searched": results, "matched": [matched(given, netvlad, searched, lower) for lower in LOWERS]}
 
 
 def fitted(case: Case, given: World, judged: Sequence[Judgement], init: Any, seed: int) -> SetMetric:
@@ -162,7 +162,7 @@ def matched(given: World, metric: SetMetric, searched: Album, lower: float) -> l
 
 def answered(index: SetGallery, searched: Album, ways: Sequence[tuple[str, int]]) -> dict[str, dict[str, float]]:
     """NDCG in % at 10 and at 30, and milliseconds a query, of these ways to search."""
-    found, none = {}, np.empty(0, np.int64)
+    result, none = {}, np.empty(0, np.int64)
     assert len(index.elements)  # made here, not by the first query
     for by, count in ways:
         queries = [Query(none, {"x": index.features["x"][rows]}, by, count) for rows in searched.queries]
@@ -170,8 +170,8 @@ def answered(index: SetGallery, searched: Album, ways: Sequence[tuple[str, int]]
         began = time.process_time()
         hits = [index.nearest(query, PLACES[-1]).rows for query in queries]
         spent = 1000 * (time.process_time() - began) / len(queries)
-        found[named(by, count)] = {"ms": spent, **graded(searched.relevance, hits)}
-    return found
+        result[named(by, count)] = {"ms": spent, **graded(searched.relevance, hits)}
+    return result
 
 
 def graded(relevance: Array, hits: Sequence[Array]) -> dict[str, float]:
@@ -182,7 +182,7 @@ def graded(relevance: Array, hits: Sequence[Array]) -> dict[str, float]:
 
 
 def named(by: str, count: int) -> str:
-    """A way to search."""
+    """The name of a way to search."""
     return f"{by}, best {count:,}" if count else by
 
 
@@ -191,16 +191,16 @@ Found = dict[str, dict[str, dict[str, Array]]]  # by vectors, search, measure: o
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
     """Table 5."""
-    found = {
+    outcomes = {
         name: {
-            way: {key: np.array([one["searched"][name][way][key] for one in results]) for key in kept}
+            way: {key: np.array([result["searched"][name][way][key] for result in results]) for key in kept}
             for way, kept in ways.items()
         }
         for name, ways in results[0]["searched"].items()
     }
-    matched = np.array([one["matched"] for one in results])  # (seeds, LOWERS, PLACES)
+    matched = np.array([result["matched"] for result in results])  # (seeds, LOWERS, PLACES)
     rows = []
-    for name, ways in found.items():
+    for name, ways in outcomes.items():
         for way, one in ways.items():
             faster = (ways[ELEMENTS]["ms"] / one["ms"]).mean()
             ours = [spread(one[key], 1) for key in ("10", "30", "ms")]
@@ -209,8 +209,10 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     return [
         ABOUT,
         Grid("Search, and how many sets are ordered anew", [*columns, *(f"paper: {one}" for one in PAPER)], rows),
-        Grid("All elements by SetNet's vectors, by what is added up", ["scores", *columns[2:4]], added(found, matched)),
-        *verdict(found, matched),
+        Grid(
+            "All elements by SetNet's vectors, by what is added up", ["scores", *columns[2:4]], added(outcomes, matched)
+        ),
+        *verdict(outcomes, matched),
     ]
 
 

@@ -104,22 +104,22 @@ def run(name: str, classes: int, seed: int) -> dict[str, Any]:
     given, draw = world(name, classes, seed), np.random.default_rng(seed)
     case = Case(*(gallery(given, part, draw) for part in (given.validation, given.test)))
     judged = judgements(given, STOPS[-1], TRAINED, draw)
-    found = {CHANCE: case.only(list, lambda _, where, size: draw.random(where.relevance.shape))}
+    results = {CHANCE: case.only(list, lambda _, where, size: draw.random(where.relevance.shape))}
     for method, candidates in pooled(given, judged[: STOPS[0]]).items():
-        found[method] = case.best(candidates, by_cosines)
-    found[ELEMENTS] = case.best(averages(given), by_elements)
+        results[method] = case.best(candidates, by_cosines)
+    results[ELEMENTS] = case.best(averages(given), by_elements)
     averaged, netvlad = (learned(given, judged, init, seed) for init in (averaging(given.x.shape[1]), "kmeans"))
     averaged.pop("")  # which is mean pooling
-    found[START] = case.only(encoder(given, netvlad.pop("")), by_cosines)
-    found |= set_vectors(case, given, MEAN_LEARNED, averaged) | set_vectors(case, given, SETNET, netvlad)
-    chosen = netvlad[found[SETNET]["chosen"]]
-    found[SERVED] = case.only(encoder(given, chosen), partial(by_logistic, chosen))
-    found[ITS_ELEMENTS] = case.only(encoder(given, chosen), by_elements)
-    return found
+    results[START] = case.only(encoder(given, netvlad.pop("")), by_cosines)
+    results |= set_vectors(case, given, MEAN_LEARNED, averaged) | set_vectors(case, given, SETNET, netvlad)
+    chosen = netvlad[results[SETNET]["chosen"]]
+    results[SERVED] = case.only(encoder(given, chosen), partial(by_logistic, chosen))
+    results[ITS_ELEMENTS] = case.only(encoder(given, chosen), by_elements)
+    return results
 
 
 class Summary(NamedTuple):
-    """A method over the seeds."""
+    """The scores of a method over all seeds."""
 
     ndcg: Array  # (seeds, places, sizes)
     chosen: str
@@ -141,15 +141,15 @@ Found = dict[tuple[str, int], dict[str, Summary]]  # by set and number of classe
 def section(results: list[dict[str, Any]]) -> list[Block]:
     """Figures 5 and 6, and what the number of classes to train on does."""
     runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for unit, one in zip(UNITS, results, strict=True):
-        runs.setdefault((unit["name"], unit["classes"]), []).append(one)
-    found = {key: {method: summary(some, method) for method in some[0]} for key, some in runs.items()}
+    for unit, result in zip(UNITS, results, strict=True):
+        runs.setdefault((unit["name"], unit["classes"]), []).append(result)
+    outcomes = {key: {method: summary(some, method) for method in some[0]} for key, some in runs.items()}
     return [
         ABOUT,
-        *(grid(found, name, at) for name in DATA for at in range(len(PLACES))),
-        Plot("setnet_sets", "nDCG@10 by elements of a set", lambda figure: drawn(figure, found), (13, 4.6)),
+        *(grid(outcomes, name, number) for name in DATA for number in range(len(PLACES))),
+        Plot("setnet_sets", "nDCG@10 by elements of a set", lambda figure: drawn(figure, outcomes), (13, 4.6)),
         f"Figure 5 in shape; on the right {DATA[0]}, means over the sizes, by the number of classes to train on.",
-        *verdict(found),
+        *verdict(outcomes),
     ]
 
 
@@ -206,7 +206,7 @@ def against_averages(found: Found) -> list[Claim]:
             f"""On leaves100 SetNet is ahead of every average at every size, as in the paper, and by more the more
             elements there are: {ahead[0]:.1f} points ahead of mean pooling at 2, {ahead[-1]:.1f} at 5 (paper, SetNet-3
             and Baseline: 5.6 and 19.5), in {wins} of {len(SEEDS)} seeds.""",
-            all((setnet.mean > leaves[one].mean).all() for one in averages) and ahead[-1] > ahead[0] > 0,
+            all((setnet.mean > leaves[average].mean).all() for average in averages) and ahead[-1] > ahead[0] > 0,
             agrees=True,
         ),
         Claim(

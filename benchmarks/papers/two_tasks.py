@@ -68,40 +68,40 @@ def in_turn(case: Case, counts: Mapping[str, int]) -> Feedback:
     draw, rows, similar = np.random.default_rng(case.seed), [], []
     for place, task in enumerate(TASKS):
         pairs = pairs_from_labels(case.labels[task], counts[task], case.seed + 100 * place, among=case.train)
-        at = draw.integers(0, counts[task], DRAWS[-1])
-        rows.append(pairs.rows[at])
-        similar.append(pairs.similar[at])
+        index = draw.integers(0, counts[task], DRAWS[-1])
+        rows.append(pairs.rows[index])
+        similar.append(pairs.similar[index])
     return Feedback(np.stack(rows, axis=1).reshape(-1, 2), np.stack(similar, axis=1).ravel(), np.tile(TASKS, DRAWS[-1]))
 
 
 def compared(case: Case, counts: Mapping[str, int]) -> Result:
-    """Every method's measures on test: at its best eta and length, by gamma where it has one."""
-    feedback, found = in_turn(case, counts), {}
+    """Every method's measures on test: at its best eta and length, by gamma if it has one."""
+    feedback, result = in_turn(case, counts), {}
     for name, learner in LEARNERS.items():
-        started = learner({one: x.shape[1] for one, x in case.features.items()}, tasks=TASKS, seed=case.seed)
-        started.start({one: x[case.train] for one, x in case.features.items()})
+        started = learner({name: x.shape[1] for name, x in case.features.items()}, tasks=TASKS, seed=case.seed)
+        started.start({name: x[case.train] for name, x in case.features.items()})
         options = [{"gamma": gamma} for gamma in GAMMAS] if name in (LMCA, COUPLED) else [{}]
         choices = [chosen(case, feedback, started, **option) for option in options]
-        found[name] = [trial(case, choice) for choice in choices]
+        result[name] = [trial(case, choice) for choice in choices]
         if name == SINGLE:
-            found[WPCA] = [trial(case, Choice(started.metric, "", 0.0))]
-            found[OTHER] = [trial(case, choices[0], AUXILIARY)]
+            result[WPCA] = [trial(case, Choice(started.metric, "", 0.0))]
+            result[OTHER] = [trial(case, choices[0], AUXILIARY)]
     coupled = max(choices, key=lambda choice: choice.score)  # CP-mtML is the last
-    return {**found, **{told: [trial(case, alone(coupled, part))] for part, told in PARTS.items()}}
+    return {**result, **{told: [trial(case, alone(coupled, part))] for part, told in PARTS.items()}}
 
 
 def chosen(case: Case, feedback: Feedback, started: Learner, **options: float) -> Choice:
     """The best on validation over ETAS and DRAWS."""
     choices = []
     for eta in ETAS:
-        model, at = started.learning_on(tasks=TASKS, eta=eta, seed=case.seed, **options), 0
+        model, learned = started.learning_on(tasks=TASKS, eta=eta, seed=case.seed, **options), 0
         for draws in DRAWS:
-            part, at = slice(at, len(TASKS) * draws), len(TASKS) * draws
+            part, learned = slice(learned, len(TASKS) * draws), len(TASKS) * draws
             rows, similar, tasks = (column[part] for column in feedback)
             model.learn_many(rows, case.features, similar=similar, task=tasks)
-            told = ", ".join([*(f"{name} {value:g}" for name, value in options.items()), f"eta {eta:g}, {draws:,}"])
+            text = ", ".join([*(f"{name} {value:g}" for name, value in options.items()), f"eta {eta:g}, {draws:,}"])
             metric = model.metric
-            choices.append(Choice(metric, told, float(np.mean(case.measured(metric, case.validation)[:MAP]))))
+            choices.append(Choice(metric, text, float(np.mean(case.measured(metric, case.validation)[:MAP]))))
     return max(choices, key=lambda choice: choice.score)
 
 
@@ -133,13 +133,13 @@ def by_gamma(results: Sequence[Result], method: str) -> Array:
 
 def rows(results: Sequence[Result], methods: Sequence[str]) -> list[list[str]]:
     """A table's rows: method, 1-call@K in %, mAP, what was chosen."""
-    told = []
+    lines = []
     for method in methods:
-        found = best(results, method)
+        result = best(results, method)
         choices = "; ".join(trial["told"] for trial in picked(results, method))
-        measures = [*(spread(100 * found[:, place], 1) for place in range(MAP)), spread(found[:, MAP])]
-        told.append([method, *measures, choices if method in LEARNERS else ""])
-    return told
+        measures = [*(spread(100 * result[:, place], 1) for place in range(MAP)), spread(result[:, MAP])]
+        lines.append([method, *measures, choices if method in LEARNERS else ""])
+    return lines
 
 
 def ends(results: Sequence[Result]) -> Grid:

@@ -21,7 +21,7 @@ REGIONS = {
 
 
 class Page(NamedTuple):
-    """Hourly versions of a page."""
+    """A simulated page in hourly versions."""
 
     pixels: Array  # (hours, 120, 120) in about [0, 1]
     news: Array  # (hours - 1,) whether the headline differs from the hour before

@@ -31,7 +31,7 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Panels under a title."""
+    """A row of panels under a title."""
 
     title: str
     panels: list[Shown]
@@ -53,7 +53,7 @@ SELECTORS = {
 
 
 def filled(expression: str) -> str:
-    """The expression with its selectors."""
+    """The expression of a query, with its selectors filled in."""
     for name, selector in SELECTORS.items():
         expression = expression.replace(name, selector)
     return expression
@@ -69,13 +69,13 @@ def targets(shown: Shown) -> list[Builder[Dataquery]]:
 
 
 def glance(shown: Shown, count: int) -> stat.Panel:
-    """One number."""
+    """A panel that shows one number."""
     panel = stat.Panel().title(shown.title).unit(shown.unit).datasource(SOURCE)
     return panel.targets(targets(shown)).height(STAT_HEIGHT).span(WIDTH // count)
 
 
 def graph(shown: Shown) -> timeseries.Panel:
-    """Lines over time."""
+    """A panel that shows lines over time."""
     panel = timeseries.Panel().title(shown.title).unit(shown.unit).datasource(SOURCE)
     panel = panel.targets(targets(shown)).height(HEIGHT).span(WIDTH // 3)
     if shown.help:
@@ -86,7 +86,7 @@ def graph(shown: Shown) -> timeseries.Panel:
 
 
 def board() -> dashboard.Dashboard:
-    """The board."""
+    """The board as a JSON document."""
     panels = msgspec.toml.decode(PANELS.read_bytes(), type=Panels)
     built = dashboard.Dashboard("omdml").uid("omdml").tags(["omdml"]).refresh("10s").time("now-3h", "now")
     built = built.with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))

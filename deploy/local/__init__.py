@@ -1,6 +1,6 @@
 """Real Kafka, Redis, Valkey and PostgreSQL on this machine, without containers and without root.
 
-Importing this needs the standard library only; ``README.md`` beside this file says how to use it.
+Importing this package needs only the standard library. ``README.md`` beside this file says how to use it.
 """
 
 from deploy.local.cluster import KafkaCluster

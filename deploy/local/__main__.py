@@ -16,7 +16,7 @@ KINDS: dict[str, Callable[[int | None], Server]] = {
     "valkey": lambda port: ValkeyServer(port=port),
     "postgres": lambda port: PostgresServer(port=port),
 }
-# Where clients look by default.
+# The ports at which clients look by default.
 USUAL_PORTS = {"kafka": 9092, "redis": 6379, "valkey": 6379, "postgres": 5432}
 
 
@@ -39,25 +39,25 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m deploy.local", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    bring = commands.add_parser("fetch", help="bring what the services need into the cache, and say where it is")
-    bring.add_argument("piece", nargs="?", choices=["all", "pip"], default="all")
+    get = commands.add_parser("fetch", help="download what the services need into the cache, and print the paths")
+    get.add_argument("piece", nargs="?", choices=["all", "pip"], default="all", help="all services, or a wheel of pip")
     up = commands.add_parser("up", help="run services until Ctrl-C")
     up.add_argument("service", nargs="*", metavar="{kafka,redis,valkey,postgres}", help="default: kafka and valkey")
     for kind in KINDS:
-        up.add_argument(f"--{kind}-port", type=int, metavar="PORT", help="default: the usual one, or any that is free")
-    up.add_argument("--topic", help="a topic to create in kafka")
-    up.add_argument("--partitions", type=int, default=4, metavar="N", help="of that topic (default: 4)")
+        up.add_argument(f"--{kind}-port", type=int, metavar="PORT", help="default: the usual port, or any free one")
+    up.add_argument("--topic", help="topic to create in kafka")
+    up.add_argument("--partitions", type=int, default=4, metavar="N", help="partitions of that topic (default: 4)")
     return parser
 
 
 def _fetch(piece: str) -> None:
-    found = {"pip": fetch.pip_wheel()} if piece == "pip" else fetch.everything()
-    for name, path in found.items():
+    paths = {"pip": fetch.pip_wheel()} if piece == "pip" else fetch.everything()
+    for name, path in paths.items():
         print(path if piece == "pip" else f"{name:<9}{path}")
 
 
 def _usual_port(name: str) -> int | None:
-    """None where something listens there already: the server then chooses a free one."""
+    """The usual port of a service. None if something listens there already: the server then chooses a free port."""
     return USUAL_PORTS[name] if ports.is_free(USUAL_PORTS[name]) else None
 
 
@@ -66,7 +66,7 @@ def _up(options: argparse.Namespace) -> None:
     unknown = sorted(set(chosen) - set(KINDS))
     if unknown:
         raise ServiceError(
-            f"no service is called {', '.join(unknown)}",
+            f"there is no service {', '.join(unknown)}",
             where="python -m deploy.local up",
             do=f"choose among {', '.join(KINDS)}",
         )
@@ -80,7 +80,7 @@ def _up(options: argparse.Namespace) -> None:
             if options.topic and isinstance(server, KafkaServer):
                 server.create_topic(options.topic, partitions=options.partitions)
                 print(f"{'topic':<9}{options.topic}, {options.partitions} partitions", flush=True)
-        print("Ctrl-C ends this and throws all of its data away", flush=True)
+        print("Ctrl-C ends the services and deletes their data", flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
 

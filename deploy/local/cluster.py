@@ -22,7 +22,7 @@ UNCLEAN = 1
 
 
 class _Node(KafkaServer):
-    """One node of a cluster: a broker, or the controller, which lives alone so that any broker can be killed."""
+    """One node of a cluster: a broker, or the controller. The controller is alone, so any broker can be killed."""
 
     def __init__(self, number: int, cluster: str, controller_port: int, properties: Mapping[str, str]) -> None:
         super().__init__(properties=properties, heap_mb=HEAP_MB)
@@ -42,7 +42,7 @@ class _Node(KafkaServer):
         for kind in ("default", "offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
             lines[f"{kind}.replication.factor"] = str(len(BROKERS))
         lines |= {
-            # A broker that is killed is out of sync after so long.
+            # A killed broker counts as out of sync after this time.
             "replica.lag.time.max.ms": "3000",
             "replica.fetch.wait.max.ms": "50",
             # Leaders stay where a test has moved them.
@@ -64,7 +64,7 @@ class KafkaCluster(Started):
     Parameters
     ----------
     properties
-        Lines for every node's ``server.properties``, over those chosen here.
+        Settings for ``server.properties`` of every node. They replace the defaults of this class.
     """
 
     def __init__(self, *, properties: Mapping[str, str] | None = None) -> None:
@@ -74,30 +74,32 @@ class KafkaCluster(Started):
 
     @property
     def servers(self) -> str:
-        """What clients call ``bootstrap_servers``: all brokers."""
+        """The addresses of all brokers, which clients call ``bootstrap_servers``."""
         return ",".join(broker.address for broker in self.brokers.values())
 
     @property
     def running(self) -> bool:
+        """Whether all nodes are running."""
         return self._controller.running and all(broker.running for broker in self.brokers.values())
 
     @property
     def address(self) -> str:
+        """The same as ``servers``."""
         return self.servers
 
-    # What it can be told
+    # Start, stop, and faults
 
     def start(self) -> Self:
-        """Start every node that does not run, and return when all brokers take part."""
+        """Start every node that is not running, and wait until all brokers are in the cluster."""
         if self.running:
             return self
         with ThreadPoolExecutor(len(BROKERS) + 1) as pool:
             list(pool.map(KafkaServer.start, (self._controller, *self.brokers.values())))
-        self._wait(lambda: self._alive() == set(BROKERS), "all brokers to take part")
+        self._wait(lambda: self._alive() == set(BROKERS), "all brokers to join the cluster")
         return self
 
     def stop(self) -> None:
-        """End every node with SIGTERM; data stay."""
+        """End every node with SIGTERM. Their data stay."""
         for node in (*self.brokers.values(), self._controller):
             node.stop()
 
@@ -106,13 +108,13 @@ class KafkaCluster(Started):
         self.brokers[broker].kill()
 
     def restart(self, *brokers: int) -> None:
-        """Start brokers that ended, and return when they take part."""
+        """Start brokers that ended, and wait until they are in the cluster."""
         with ThreadPoolExecutor(len(BROKERS)) as pool:
             list(pool.map(lambda number: self.brokers[number].start(), brokers))
-        self._wait(lambda: set(brokers) <= self._alive(), f"brokers {brokers} to take part")
+        self._wait(lambda: set(brokers) <= self._alive(), f"brokers {brokers} to join the cluster")
 
     def resume(self) -> None:
-        """Let every node go on that was paused."""
+        """Let every paused node go on."""
         for node in (self._controller, *self.brokers.values()):
             node.resume()
 
@@ -124,7 +126,7 @@ class KafkaCluster(Started):
     # Topics and their leaders
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic of three copies, and return when every partition has its leader and its copies."""
+        """Create a topic with three copies, and wait until every partition has a leader and all copies."""
         wanted = {"num_partitions": partitions, "replication_factor": len(BROKERS), "configs": dict(configs or {})}
         with self.admin() as admin:
             admin.create_topics({name: wanted}, wait_for_metadata=True)
@@ -139,22 +141,22 @@ class KafkaCluster(Started):
             admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(configs))])
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition; -1 if there is none."""
+        """The number of the broker that leads a partition; -1 if there is none."""
         return int(self._described(topic, partition)["leader_id"])
 
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
-        """The brokers whose copies of a partition have everything."""
+        """The brokers whose copies of a partition are complete."""
         return set(self._described(topic, partition)["isr_nodes"])
 
     def wait_in_sync(self, topic: str, partition: int, brokers: set[int]) -> None:
-        """Return when exactly these brokers' copies have everything, and one of them leads."""
+        """Wait until exactly these brokers have complete copies, and one of them leads."""
         self._wait(
             lambda: self.in_sync(topic, partition) == brokers and self.leader(topic, partition) in brokers,
             f"partition {partition} of {topic} to be in sync at {brokers}",
         )
 
     def move_leader(self, topic: str, partition: int = 0) -> int:
-        """Have another broker lead a partition; answers which. Nothing is lost: it has everything."""
+        """Have another broker lead a partition; returns its number. It has a complete copy, so nothing is lost."""
         before = self.leader(topic, partition)
         order = [*(broker for broker in BROKERS if broker != before), before]
         from kafka import TopicPartition
@@ -170,18 +172,16 @@ class KafkaCluster(Started):
         return order[0]
 
     def elect_unclean(self, topic: str, partition: int = 0) -> int:
-        """Have a copy lead that may lack acknowledged records, because no other one is there; answers whose it is."""
+        """Let a broker lead whose copy may lack acknowledged records, because no other is left; returns its number."""
         with self.admin() as admin:
             admin.elect_leaders(UNCLEAN, {topic: [partition]}, raise_errors=False)
         self._wait(lambda: self.leader(topic, partition) in BROKERS, f"{topic} to have a leader")
         return self.leader(topic, partition)
 
-    # How it does it
-
     @contextmanager
     def admin(self) -> Iterator[Any]:
-        """An administration client."""
-        # It is imported late, because fetching and serving need no client.
+        """An administration client, closed at the end."""
+        # Imported late, because fetching and serving need no client.
         from kafka.admin import KafkaAdminClient
 
         running = [broker.address for broker in self.brokers.values() if broker.running]
@@ -193,8 +193,8 @@ class KafkaCluster(Started):
 
     def _described(self, topic: str, partition: int) -> dict[str, Any]:
         with self.admin() as admin:
-            (found,) = admin.describe_topics([topic])
-        return next(one for one in found["partitions"] if one["partition_index"] == partition)
+            (described,) = admin.describe_topics([topic])
+        return next(entry for entry in described["partitions"] if entry["partition_index"] == partition)
 
     def _alive(self) -> set[int]:
         with self.admin() as admin:

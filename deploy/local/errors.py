@@ -1,15 +1,15 @@
-"""The one error of this package."""
+"""The error that this package raises."""
 
 
 class ServiceError(RuntimeError):
-    """A service, or a piece it needs, is not to be had.
+    """Raised if a service, or something that it needs, cannot be fetched, started or used.
 
     Parameters
     ----------
     what
-        What went wrong, with what was got and expected.
+        What went wrong, with what was expected.
     where
-        The service or piece, and the file, folder or port it concerns.
+        The service or piece, with its file, folder or port.
     do
         What the reader can do about it.
     log
@@ -17,8 +17,8 @@ class ServiceError(RuntimeError):
     """
 
     def __init__(self, what: str, *, where: str, do: str, log: str = "") -> None:
-        said = "".join(f"\n    | {line}" for line in log.splitlines())
-        super().__init__(f"{where}: {what}{said}\n  What to do: {do}")
+        quoted = "".join(f"\n    | {line}" for line in log.splitlines())
+        super().__init__(f"{where}: {what}{quoted}\n  What to do: {do}")
         self.what = what
         self.where = where
         self.do = do

@@ -1,4 +1,4 @@
-"""One real Kafka node in KRaft mode: broker and controller."""
+"""Runs a real Kafka node in KRaft mode, which is broker and controller."""
 
 import hashlib
 import os
@@ -15,8 +15,8 @@ from deploy.local.server import Server
 
 STARTED = "Kafka Server started"
 CLASSES = "classes.jsa"
-# Java's quick compiler alone: a start costs 3.4 s of processor instead of 5.6, and messages cost no more. The archive
-# of classes (`_class_archive`) takes that to 2.1 s.
+# With only Java's quick compiler, a start costs 3.4 s of processor time instead of 5.6, and messages cost no more. With
+# the archive of classes (`_class_archive`) it costs 2.1 s.
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 QUIET = ("org.apache.kafka.common.config", "kafka.server.KafkaConfig", "org.apache.kafka.common.utils.AppInfoParser")
 
@@ -29,17 +29,18 @@ class KafkaServer(Server):
     port, start_limit_s, stop_limit_s
         As for :class:`Server`.
     protocol
-        What clients speak: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``.
+        The protocol of clients: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``.
     properties
-        Lines for ``server.properties``, over those chosen here: mechanisms, key stores, limits.
+        Settings for ``server.properties``, such as mechanisms, key stores and limits. They replace the defaults of this
+        class.
     client_options
-        What kafka-python's clients must be given to be let in, such as ``sasl_plain_password``.
+        Options that kafka-python's clients need to log in, such as ``sasl_plain_password``.
     format_options
-        Arguments for the formatting of its storage, such as ``("--add-scram", "SCRAM-SHA-256=[...]")``.
+        Arguments for formatting its storage, such as ``("--add-scram", "SCRAM-SHA-256=[...]")``.
     java_options
         Arguments for Java, such as ``("-Djava.security.auth.login.config=...",)``.
     heap_mb
-        Memory for Java's heap, MB.
+        Size of Java's heap in MB.
     """
 
     name = "kafka"
@@ -67,11 +68,11 @@ class KafkaServer(Server):
 
     @property
     def servers(self) -> str:
-        """What clients call ``bootstrap_servers``."""
+        """The address, which clients call ``bootstrap_servers``."""
         return self.address
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Create a topic and return when every partition has its leader."""
+        """Create a topic, and wait until every partition has a leader."""
         wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
         with self._admin() as admin:
             admin.create_topics({name: wanted}, wait_for_metadata=True)
@@ -83,7 +84,7 @@ class KafkaServer(Server):
 
     @contextmanager
     def _admin(self) -> Iterator[Any]:
-        # It is imported late, because fetching and serving need no client.
+        # Imported late, because fetching and serving need no client.
         from kafka.admin import KafkaAdminClient
 
         admin = KafkaAdminClient(bootstrap_servers=self.servers, **self.client_options)
@@ -108,17 +109,17 @@ class KafkaServer(Server):
         )
 
     def _cluster_id(self) -> str:
-        """22 characters of base64; one that starts with a dash would pass for an option."""
+        """A new id of 22 hexadecimal digits. An id of base64 could begin with a dash, as options do."""
         return uuid.uuid4().hex[:22]
 
     def _java(self, *options: str) -> list[str | Path]:
-        """Java with Kafka's jars, up to the name of the class to run."""
+        """The beginning of a command: Java with Kafka's jars, up to the name of the class to run."""
         java, jars = fetch.kafka()
         temporary = f"-Djava.io.tmpdir={self.folder}"
         return [java, self._class_archive(), *self.java_options, *options, temporary, "-cp", f"{jars}/*"]
 
     def _class_archive(self) -> str:
-        """Have Java map Kafka's classes from a file. If the file does not fit, or is not there, it reads the jars."""
+        """An option that has Java map Kafka's classes from a file. If the file does not fit, Java reads the jars."""
         java, jars = fetch.kafka()
         program = java.resolve()
         suits = hashlib.sha256(f"{program} {program.stat().st_mtime_ns} {jars}".encode()).hexdigest()[:12]
@@ -132,7 +133,7 @@ class KafkaServer(Server):
         return self.folder / "server.properties"
 
     def _defaults(self) -> dict[str, str]:
-        """Settings for one node that starts fast and holds little."""
+        """Settings for a single node that starts fast and needs little memory."""
         controller = f"{ports.HOST}:{self.controller_port}"
         return {
             "process.roles": "broker,controller",
@@ -170,7 +171,7 @@ class KafkaServer(Server):
 
 
 class _Archiving(KafkaServer):
-    """Writes the classes that it loaded into a file when it ends."""
+    """A server that writes the classes that it loaded into a file when it ends."""
 
     def __init__(self, archive: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Free ports on loopback."""
+"""Finds free ports on loopback."""
 
 import random
 import socket
@@ -6,16 +6,16 @@ import socket
 from deploy.local.errors import ServiceError
 
 HOST = "127.0.0.1"
-# Below the range out of which Linux gives clients their ports: a server that is down for a moment gets its port back,
-# and a client that knocks at the closed port cannot end up connected to itself.
+# Below the range from which Linux gives ports to clients. So no client takes the port of a server that is down for a
+# moment, and a client that tries the closed port cannot connect to itself.
 FIRST, LAST = 20_000, 32_000
 TRIES = 200
-# Ports that this process was given: a server that is down for a moment keeps its port.
+# Ports that were returned to this process already: a server that is down for a moment keeps its port.
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """A port on which nobody listens; raises ServiceError if 200 tries find none."""
     for _ in range(TRIES):
         port = random.SystemRandom().randrange(FIRST, LAST)
         if port not in _given and is_free(port):

@@ -1,4 +1,4 @@
-"""A real PostgreSQL with pgvector."""
+"""Runs a real PostgreSQL with pgvector."""
 
 import os
 import pwd
@@ -21,9 +21,9 @@ SETTINGS = {
     "listen_addresses": ports.HOST,
     "unix_socket_directories": "",
     "max_connections": "40",
-    # Nothing outlives a killed server outside of its folder.
+    # With mmap, a killed server leaves nothing outside its folder.
     "dynamic_shared_memory_type": "mmap",
-    # Its data are thrown away: a kill of the process loses nothing, and a crash of the machine may.
+    # Without fsync a crash of the machine may lose data, which are thrown away anyway. A kill of the process does not.
     "fsync": "off",
 }
 READY = "database system is ready to accept connections"
@@ -40,7 +40,7 @@ class PostgresServer(Server):
     Attributes
     ----------
     user, password, database
-        What the superuser logs in with, and the database that is there from the start.
+        The name and password of the superuser, and the database that exists from the start.
     """
 
     name = "postgres"
@@ -54,11 +54,11 @@ class PostgresServer(Server):
 
     @property
     def url(self) -> str:
-        """What clients connect to."""
+        """The address for clients, with user and password."""
         return f"postgresql://{self.user}:{self.password}@{self.address}/{self.database}"
 
     def kill(self) -> None:
-        """End it and the processes of its connections with SIGKILL, as a crash would; port, log and data stay."""
+        """Kill the server and the processes of its connections with SIGKILL, as a crash would. Its data stay."""
         children = []
         if self.running:
             with suppress(OSError):
@@ -73,7 +73,7 @@ class PostgresServer(Server):
         secret.write_text(self.password)
         if os.geteuid() == 0:
             ordinary = pwd.getpwnam(ORDINARY_USER)
-            # An ordinary user may not reach the folder of the environment: this one gets a copy of its own.
+            # The ordinary user may have no access to the virtual environment, so it gets a copy of the programs.
             self._copy_program()
             for path in (self.folder, self.data, secret):
                 os.chown(path, ordinary.pw_uid, ordinary.pw_gid)
@@ -96,18 +96,18 @@ class PostgresServer(Server):
         return False
 
     def _program(self) -> Path:
-        """The folder of its programs."""
+        """The folder with its programs: the copy if there is one, otherwise the installed ones."""
         installed = fetch.postgres()
         copied = self._copied(installed)
         return copied if copied.is_dir() else installed
 
     def _copied(self, path: Path) -> Path:
-        """Where a path of the environment's packages has its copy."""
+        """The path of the copy of a file in the environment's packages."""
         packages = fetch.postgres().parents[2]
         return self.folder / "program" / path.relative_to(packages)
 
     def _copy_program(self) -> None:
-        """Copy programs, files and libraries, which find each other by their places."""
+        """Copy programs, files and libraries in the same layout, because they find each other by relative paths."""
         root = fetch.postgres().parent
         libraries = root.parent.with_suffix(".libs")
         for source in (root / "bin", root / "lib", root / "share", libraries):
@@ -115,7 +115,10 @@ class PostgresServer(Server):
                 shutil.copytree(source, self._copied(source), dirs_exist_ok=True)
 
     def _as_ordinary_user(self) -> list[str]:
-        """What a command begins with if this process is root's; it still ends with this process."""
+        """If this process runs as root, the beginning of a command that runs as an ordinary user.
+
+        The command still ends with this process.
+        """
         if os.geteuid() != 0:
             return []
         return ["setpriv", f"--reuid={ORDINARY_USER}", "--regid=nogroup", "--clear-groups", "--pdeathsig=KILL"]

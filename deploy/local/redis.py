@@ -1,4 +1,4 @@
-"""A real redis-server and a real Valkey."""
+"""Runs a real redis-server, or a real Valkey."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from deploy.local import ports
 from deploy.local.fetching import fetch
 from deploy.local.server import Server
 
-# -LOADING is not among them.
+# Answers of a server that serves. -LOADING is not among them, because it still reads its data.
 SERVES = (b"+PONG", b"-NOAUTH", b"-DENIED")
 
 
@@ -21,10 +21,10 @@ class RedisServer(Server):
     port, start_limit_s, stop_limit_s
         As for :class:`Server`.
     durable
-        Whether it writes an append-only file, so that neither a restart nor a kill of the process loses what it
-        acknowledged. Without it, it starts empty each time.
+        Whether it writes an append-only file. Then neither a restart nor a kill loses what it acknowledged. Otherwise
+        it starts empty each time.
     arguments
-        Arguments for the server, over those chosen here, such as ``("--maxmemory", "64mb")``.
+        Arguments for the server, such as ``("--maxmemory", "64mb")``. They replace the defaults of this class.
     """
 
     name = "redis"
@@ -44,11 +44,11 @@ class RedisServer(Server):
 
     @property
     def url(self) -> str:
-        """What clients connect to; with a password or TLS, make one of your own from `port`."""
+        """The address for clients. If a password or TLS is set, make another one from `port`."""
         return f"redis://{self.address}"
 
     def flush(self) -> None:
-        """Remove every key; connections and scripts stay."""
+        """Remove all keys. Connections and scripts stay."""
         answer = self._ask(b"FLUSHALL\r\n", wait_s=self.start_limit_s)
         if not answer.startswith(b"+OK"):
             raise self._error(
@@ -56,7 +56,7 @@ class RedisServer(Server):
             )
 
     def ask(self, command: str) -> str:
-        """The beginning of what it answers to a command."""
+        """Send a command; returns the first 4,096 bytes of the answer."""
         return self._ask(f"{command}\r\n".encode(), wait_s=self.start_limit_s).decode(errors="replace")
 
     def _program(self) -> fetch.Program:
@@ -67,7 +67,7 @@ class RedisServer(Server):
         environment = dict(os.environ)
         if program.libraries:
             environment["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in program.libraries)
-        # With "everysec" writes wait, acknowledged, while the disk is busy with a sync; a kill then loses them.
+        # "everysec" is not enough: while the disk is busy, acknowledged writes wait in memory, and a kill loses them.
         durable = ("--appendonly", "yes", "--appendfsync", "always") if self.durable else ("--appendonly", "no")
         chosen = ("--bind", ports.HOST, "--port", str(self.port), "--daemonize", "no", "--save", "", *durable)
         return [program.path, *chosen, *self.arguments], environment
@@ -85,7 +85,7 @@ class RedisServer(Server):
 
 
 class ValkeyServer(RedisServer):
-    """A Valkey, which speaks as Redis does; parameters as for :class:`RedisServer`."""
+    """A Valkey server, which has the protocol of Redis. The parameters are those of :class:`RedisServer`."""
 
     name = "valkey"
 

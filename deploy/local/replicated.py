@@ -1,4 +1,4 @@
-"""A Valkey and its replica, which may take over without having everything that the primary acknowledged."""
+"""Runs a Valkey and its replica. The replica can take over without all that the primary acknowledged."""
 
 import time
 from typing import Self
@@ -22,7 +22,7 @@ class ReplicatedValkey(Started):
     Attributes
     ----------
     primary, replica
-        The servers that have these parts now; :meth:`take_over` changes them.
+        The servers in these roles now; :meth:`take_over` exchanges them.
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,11 @@ class ReplicatedValkey(Started):
 
     @property
     def running(self) -> bool:
+        """Whether both servers are running."""
         return self.primary.running and self.replica.running
 
     def start(self) -> Self:
-        """Start what does not run, and return when the replica has everything."""
+        """Start both servers if they are not running, and wait until the replica has everything."""
         if not self.running:
             self.primary.start()
             self.replica.start()
@@ -41,32 +42,32 @@ class ReplicatedValkey(Started):
         return self
 
     def stop_replicating(self) -> None:
-        """Have the replica get nothing more, as if the network between the two was cut."""
-        self._tell(self.replica, f"REPLICAOF {ports.HOST} {NOWHERE}")
+        """Cut the replica off from the primary, as if the network between them was down."""
+        self._send(self.replica, f"REPLICAOF {ports.HOST} {NOWHERE}")
 
     def go_on_replicating(self) -> None:
-        """Have the replica follow the primary, and return when it has everything."""
-        self._tell(self.replica, f"REPLICAOF {ports.HOST} {self.primary.port}")
+        """Have the replica follow the primary, and wait until it has everything."""
+        self._send(self.replica, f"REPLICAOF {ports.HOST} {self.primary.port}")
         deadline = time.monotonic() + WAIT_LIMIT_S
         while "master_link_status:up" not in self.replica.ask("INFO replication"):
             if time.monotonic() > deadline:
-                problem = f"it did not catch up with {self.primary.address} within {WAIT_LIMIT_S:.0f} s"
+                problem = f"it did not catch up with primary {self.primary.address} within {WAIT_LIMIT_S:.0f} s"
                 raise ServiceError(problem, where=f"replica {self.replica.address}", do="see its log")
             time.sleep(LOOK_EVERY_S)
 
     def take_over(self) -> None:
-        """Kill the primary; the replica is the primary from now on, with what it has."""
+        """Kill the primary. From now on the replica is the primary, with what it has."""
         self.primary.kill()
-        self._tell(self.replica, "REPLICAOF NO ONE")
+        self._send(self.replica, "REPLICAOF NO ONE")
         self.primary, self.replica = self.replica, self.primary
 
     def rejoin(self) -> None:
-        """Start the one that was killed, as an empty replica."""
+        """Start the killed server as an empty replica, and wait until it has everything."""
         self.replica.restart(keep_data=False)
         self.go_on_replicating()
 
     def resume(self) -> None:
-        """Let both go on if they were paused."""
+        """Let both servers go on if they were paused."""
         self.primary.resume()
         self.replica.resume()
 
@@ -75,7 +76,7 @@ class ReplicatedValkey(Started):
         self.primary.close()
         self.replica.close()
 
-    def _tell(self, server: ValkeyServer, command: str) -> None:
+    def _send(self, server: ValkeyServer, command: str) -> None:
         answer = server.ask(command)
         if not answer.startswith("+OK"):
             problem = f"{command} was answered {answer[:80]!r}, expected +OK"

@@ -1,4 +1,4 @@
-"""A real server as a child of this process: started, stopped, killed, stopped in its tracks, started again."""
+"""Runs a real server as a child of this process: it can be started, stopped, killed, paused and restarted."""
 
 import fcntl
 import os
@@ -25,23 +25,23 @@ OWNER = "owner"
 class Server(Started):
     """One server on loopback, with its data in a temporary folder.
 
-    As a context manager it is started on entry and closed on exit. It ends at the latest with this process.
+    As a context manager it is started on entry and closed on exit. It ends with this process at the latest.
 
     Parameters
     ----------
     port
-        Port to listen on; None picks a free one, which stays the same over restarts.
+        Port to listen on. None picks a free one, which stays the same over restarts.
     start_limit_s, stop_limit_s
-        Seconds within which it must be ready, and end after SIGTERM (then SIGKILL follows).
+        Seconds within which it must be ready, and within which it must end before it is killed with SIGKILL.
 
     Attributes
     ----------
     port, folder, data, log
-        Its port; its temporary folder; in it, the folder of its data and the file of its log.
+        Its port, its temporary folder, the folder of its data in there, and the file of its log.
     """
 
     name = "server"
-    # Asks it to end in an orderly way.
+    # The signal that asks the server to end in an orderly way.
     stop_signal = signal.SIGTERM
 
     def __init__(self, *, port: int | None = None, start_limit_s: float = 60.0, stop_limit_s: float = 20.0) -> None:
@@ -54,67 +54,67 @@ class Server(Started):
         # Locked while this process owns the folder.
         self._owned: IO[str] | None = None
 
-    # What a kind of server defines
+    # Each kind of server defines these.
 
     def _command(self) -> tuple[Sequence[str | Path], Mapping[str, str]]:
         """The command that runs it in the foreground, and its environment."""
         raise NotImplementedError
 
     def _prepare(self) -> None:
-        """Make `data` ready before its first start; the folder is there and empty."""
+        """Prepare the empty folder `data` before the first start."""
 
     def _ready(self, log: str) -> bool:
-        """Whether it serves; `log` is what it wrote since this start."""
+        """Whether the server is ready; `log` is what it wrote since this start."""
         raise NotImplementedError
-
-    # What it can be asked
 
     @property
     def data(self) -> Path:
+        """The folder of its data."""
         return self.folder / "data"
 
     @property
     def log(self) -> Path:
+        """The file of its log, over all starts."""
         return self.folder / "server.log"
 
     @property
     def address(self) -> str:
-        """Host and port."""
+        """``host:port`` of the server."""
         return f"{ports.HOST}:{self.port}"
 
     @property
     def running(self) -> bool:
+        """Whether its process exists; a paused server is running, too."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def paused(self) -> bool:
+        """Whether it was paused with :meth:`pause` and did not go on yet."""
         return self.running and self._paused
 
     @property
     def pid(self) -> int:
-        """Its process id; raises ServiceError when it does not run."""
+        """Its process id; raises ServiceError if it is not running."""
         if self._process is None or self._process.poll() is not None:
-            raise self._error("it does not run", "call start() or restart() first")
+            raise self._error("it is not running", "call start() or restart() first")
         return self._process.pid
 
     def last_lines(self, count: int = LAST_LINES) -> str:
-        """The end of its log."""
+        """The last lines of its log."""
         return "\n".join(self._written(0).splitlines()[-count:])
 
-    # What it can be told
-
     def start(self) -> Self:
-        """Start it on its port with the data it has, and return when it serves.
+        """Start it on its port with its data, and wait until it is ready.
 
         Raises
         ------
         ServiceError
-            The port is taken, it ended, or it was not ready in time; the error quotes its last lines.
+            The port is in use, the server ended, or it was not ready in time. The error quotes its last lines.
         """
         if self.running:
             return self
         if not ports.is_free(self.port):
-            raise self._error("another process listens on its port", "end that process or choose another port")
+            raise self._error("another process listens on this port", "end that process, or choose another port")
         self._make_ready_to_start()
         command, environment = self._command()
         before = self.log.stat().st_size if self.log.exists() else 0
@@ -123,13 +123,13 @@ class Server(Started):
         try:
             self._wait_until_ready(before)
         except BaseException:
-            # An interrupt too may leave nothing running.
+            # Nothing must be left running, even after an interrupt.
             self.kill()
             raise
         return self
 
     def stop(self) -> None:
-        """End it with its `stop_signal`, after `stop_limit_s` with SIGKILL; port, log and data stay."""
+        """End it with its `stop_signal`, and after `stop_limit_s` with SIGKILL. Port, log and data stay."""
         if self._process is None:
             return
         self.resume()
@@ -140,21 +140,21 @@ class Server(Started):
             self.kill()
 
     def kill(self) -> None:
-        """End it with SIGKILL, as a crash would; port, log and data stay."""
+        """End it with SIGKILL, as a crash would. Port, log and data stay."""
         if self._process is None:
             return
         self._process.kill()
         self._process.wait()
 
     def restart(self, *, keep_data: bool = True) -> Self:
-        """Stop it if it runs, and start it on the same port, with its data or as if new."""
+        """Stop it if it is running, and start it on the same port, with its data or empty."""
         self.stop()
         if not keep_data and self.data.is_dir():
             shutil.rmtree(self.data)
         return self.start()
 
     def pause(self) -> None:
-        """Stop it in its tracks (SIGSTOP): connections stay open, nothing is answered."""
+        """Pause it with SIGSTOP: connections stay open, but nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
         self._paused = True
 
@@ -173,8 +173,6 @@ class Server(Started):
         if self._owned:
             self._owned.close()
 
-    # How it does it
-
     def _make_ready_to_start(self) -> None:
         if not self.folder.name:
             self._make_folder()
@@ -184,7 +182,7 @@ class Server(Started):
         try:
             self._prepare()
         except BaseException:
-            # Data that are half prepared would pass for data at the next start.
+            # The next start would take a half-prepared folder for good data.
             shutil.rmtree(self.data)
             raise
 
@@ -203,7 +201,7 @@ class Server(Started):
                 raise self._error(f"it ended with status {self._process.returncode} before it was ready", "see its log")
             if time.monotonic() > deadline:
                 raise self._error(
-                    f"it was not ready within {self.start_limit_s:.0f} s", "see its log, or allow it more start_limit_s"
+                    f"it was not ready within {self.start_limit_s:.0f} s", "see its log, or pass a larger start_limit_s"
                 )
             time.sleep(LOOK_EVERY_S)
 
@@ -219,12 +217,12 @@ class Server(Started):
 
 
 def _sweep() -> None:
-    """Remove the folders that killed processes left: those whose owner's lock is free."""
+    """Remove folders that killed processes left behind. The lock of such a folder is free."""
     for owner in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
         try:
             with owner.open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(owner.parent, ignore_errors=True)
         except OSError:
-            # Its owner lives, or is another user, or somebody else has swept it.
+            # Its owner is alive, or is another user, or another process removes it at this moment.
             continue

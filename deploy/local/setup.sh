@@ -86,7 +86,7 @@ import re, tomllib
 
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
 extras = project["optional-dependencies"]
-for line in sorted({*project["dependencies"], *(one for name in ("demo", "batch", "parquet") for one in extras[name])}):
+for line in sorted({*project["dependencies"], *(one for name in ("demo", "batch", "parquet", "onnx") for one in extras[name])}):
     name, bound = re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\w.]+)", line).groups()
     print(f"{name}=={bound}")
 END
@@ -97,9 +97,9 @@ lowest() {
     make_venv .venv-lowest
     touch .venv-lowest/.unfinished
     lower_bounds >.venv-lowest/constraints.txt
-    grep -E '^(pytest|pytest-xdist|hypothesis|httpx|jsonschema|PyYAML)==' constraints.txt >.venv-lowest/tools.txt
+    grep -E '^(pytest|pytest-xdist|hypothesis|httpx|jsonschema|onnx|openapi-spec-validator|PyYAML)==' constraints.txt >.venv-lowest/tools.txt
     .venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/constraints.txt \
-        -e '.[demo,batch,parquet]' -r .venv-lowest/tools.txt ||
+        -e '.[demo,batch,parquet,onnx]' -r .venv-lowest/tools.txt ||
         refuse "the lowest versions that pyproject.toml allows do not fit together (see above): raise a bound there"
     rm .venv-lowest/.unfinished
     say "ready after $((SECONDS - began)) s"

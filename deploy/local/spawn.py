@@ -1,4 +1,4 @@
-"""Starts processes that end when this one does, however it ends."""
+"""Starts processes that end with this one, however it ends."""
 
 import ctypes
 import os
@@ -9,16 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-# It is loaded here, because nothing may be loaded between fork and exec.
+# Loaded here, because nothing may be loaded between fork and exec.
 _LIBC = ctypes.CDLL(None, use_errno=True)
-# The kernel watches the *thread* that started a process. One thread starts them all and lives until this process ends.
+# The kernel watches the *thread* that started a process. So one thread starts all of them, and lives until this process
+# ends.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="deploy-local-spawn")
 
 
 def spawn(command: Sequence[str | Path], *, cwd: Path, log: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start `command` in a session of its own (Ctrl-C does not reach it), appending what it writes to `log`.
+    """Start `command` in a session of its own, so that Ctrl-C does not reach it. Its output is appended to `log`.
 
-    The kernel sends it SIGKILL when this process is gone, be it by SIGKILL.
+    The kernel kills it when this process ends, even if this process is killed.
     """
     return _THREAD.submit(_start, [str(part) for part in command], cwd, log, dict(env)).result()
 

@@ -1,18 +1,18 @@
-"""What is started on entering a `with` block, and closed however that ends."""
+"""A base class for services that are started at the beginning of a `with` block and closed at its end."""
 
 from types import TracebackType
 from typing import Self
 
 
 class Started:
-    """A context manager over `start` and `close`; what did not start is closed too."""
+    """A context manager that calls `start` and `close`. It also calls `close` if `start` fails."""
 
     def start(self) -> Self:
-        """Start what does not run, and return when it serves."""
+        """Start everything that is not running, and wait until it is ready."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End it, and remove what it left behind."""
+        """End everything, and remove its files."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

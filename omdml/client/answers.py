@@ -201,3 +201,21 @@ class Line(msgspec.Struct, frozen=True):
     pinned: bool = False
     reason: str = ""
     actor: str = ""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The answer of ``POST /feedback``."""
+
+    accepted: int
+
+
+class Models(msgspec.Struct, frozen=True):
+    """The answer of ``GET /models``."""
+
+    models: list[Live]
+
+
+class History(msgspec.Struct, frozen=True):
+    """The answer of ``GET /models/{model}/history``."""
+
+    lines: list[Line]

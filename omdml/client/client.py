@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode
@@ -13,6 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from omdml.client.answers import (
+    Accepted,
     Answer,
     Answers,
     Changed,
@@ -20,19 +20,18 @@ from omdml.client.answers import (
     Comparison,
     Experiment,
     Experiments,
+    History,
     Line,
     Live,
+    Models,
     Pointer,
 )
+from omdml.client.bodies import Vectors, batches, line, numbers, query_body
 from omdml.client.requests import JSON_LINES, Requests
 from omdml.errors import ParameterError
 from omdml.feedback import ONLY_TASK, AnyFeedback, Page, Pair, Ranking, Triplet, encode
 
 T = TypeVar("T")
-# Numbers by modality: lists, or numpy arrays.
-Vectors = Mapping[str, Iterable[float]]
-# The most changes and bytes of one request. The node accepts more, but would take long to answer.
-BATCH, BATCH_BYTES = 1000, 4 << 20
 
 
 class Options(TypedDict, total=False):
@@ -346,69 +345,6 @@ class Client:
         if name is None:
             raise ParameterError("which model? Name it: Client(url, model=NAME), or model=NAME in the call")
         return name
-
-
-def query_body(
-    query: str | Sequence[str] | None,
-    features: Vectors | None = None,
-    text: Mapping[str, str] | None = None,
-    picture: bytes | None = None,
-) -> dict[str, Any]:
-    """The fields of a query in the body of a request."""
-    body: dict[str, Any] = {}
-    if query is not None:
-        body |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
-    if features is not None:
-        body["features"] = numbers(features)
-    if text is not None:
-        body["text"] = dict(text)
-    if picture is not None:
-        body["picture"] = base64.b64encode(picture).decode()
-    return body
-
-
-def numbers(features: Vectors) -> dict[str, list[float]]:
-    """Vectors as lists of floats."""
-    return {name: [float(x) for x in vector] for name, vector in features.items()}
-
-
-def line(change: Mapping[str, Any]) -> bytes:
-    """A change as a line of JSON; its vectors may be arrays."""
-    if change.get("features") is None:
-        return msgspec.json.encode(change)
-    return msgspec.json.encode({**change, "features": numbers(change["features"])})
-
-
-def batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Split lines into lists, one for each request."""
-    batch: list[bytes] = []
-    size = 0
-    for line in lines:
-        if batch and (len(batch) == BATCH or size + len(line) > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(line)
-        size += len(line) + 1
-    if batch:
-        yield batch
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """The answer of ``POST /feedback``."""
-
-    accepted: int
-
-
-class Models(msgspec.Struct, frozen=True):
-    """The answer of ``GET /models``."""
-
-    models: list[Live]
-
-
-class History(msgspec.Struct, frozen=True):
-    """The answer of ``GET /models/{model}/history``."""
-
-    lines: list[Line]
 
 
 def _new_id() -> str:

@@ -18,7 +18,7 @@ CSV = {
     "clicked": "clicked",
     "model": "model",
     "at": "at",
-    # A log's users are taken over only if somebody says so.
+    # Users are taken over only if --field user=COLUMN asks for it.
     "user": "",
 }
 NEEDED = ("page", "query", "item", "clicked")
@@ -27,9 +27,9 @@ YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 
 
 def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tuple[int, Entry]]:
-    """What each row says, by the number of its last line: an item was shown; then, that it was clicked.
+    """Yield what each row says, with the number of its last line: an item was shown, and perhaps that it was clicked.
 
-    Raises FeedbackError if a column is missing.
+    Raises FeedbackError if a column is missing. A row that cannot be read is yielded as :class:`Bad`.
     """
     number = 0
 
@@ -40,10 +40,13 @@ def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tupl
 
     reader = csv.reader(text(), strict=True)
     header = next(reader, [])
-    missing = [fields.path(part) for part in NEEDED if fields.path(part)[:1] != "=" and fields.path(part) not in header]
+    missing = [part for part in NEEDED if fields.path(part)[:1] != "=" and fields.path(part) not in header]
     if missing:
         columns = f"{', '.join(header)!r:.200}"
-        raise FeedbackError(f"no column {missing[0]!r}, got {columns}: --field PART=COLUMN says what it is called")
+        raise FeedbackError(
+            f"no column {fields.path(missing[0])!r}, got {columns}: if the {missing[0]} is in another column, say so "
+            f"with --field {missing[0]}=COLUMN"
+        )
     while True:
         try:
             row = next(reader)
@@ -52,7 +55,7 @@ def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tupl
         except StopIteration:
             return
         except csv.Error as error:
-            yield number, Bad(FeedbackError(f"no CSV: {error}"))
+            yield number, Bad(FeedbackError(f"not valid CSV: {error}"))
         except FeedbackError as error:
             yield number, Bad(error)
 

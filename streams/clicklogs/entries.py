@@ -8,10 +8,10 @@ from omdml.errors import FeedbackError
 
 
 class Shown(NamedTuple):
-    """Items of a page, in order; further ones of a page that is known are added to it.
+    """Items that a page showed, in order. If the page is known already, they are added to it.
 
-    ``ranks`` are one an item, or None if the items come from the top down. ``at`` is in seconds since the epoch,
-    ``user`` whose page it was.
+    ``ranks`` has a rank for each item, or is None if the items come from the top down. ``at`` is in seconds since the
+    epoch. ``user`` is the person whose page it was.
     """
 
     page: str
@@ -31,7 +31,7 @@ class Clicked(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """A record that is neither; ``what`` it is, in the plural."""
+    """A record that is neither. ``what`` names its kind in the plural, for the count at the end."""
 
     what: str
 

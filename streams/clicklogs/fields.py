@@ -1,4 +1,4 @@
-"""Paths into a record: for each part of a page, the field that a format keeps it in."""
+"""Paths into a record: they say in which field of a format each part of a page is."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ CONSTANT = "="
 
 
 class Fields:
-    """What a page's parts are called in a log.
+    """Where a log has the parts of a page.
 
     Parameters
     ----------
     known
-        Part to path, as the format has it. A path is names with dots between; in a list of
-        ``{"name": ..., "value": ...}`` a name finds its value.
+        The format's path of each part. A path is a series of names with dots between them. In a list of
+        ``{"name": ..., "value": ...}`` a name leads to its value.
     changed
-        ``PART=PATH`` each, or ``PART==VALUE``; raises ConfigurationError for a part that the format does not have.
+        Other paths, each ``PART=PATH``, or ``PART==VALUE`` for a value that is the same in every record.
+
+    Raises
+    ------
+    ConfigurationError
+        ``changed`` names a part that the format does not have, or is written in another way.
     """
 
     def __init__(self, known: Mapping[str, str], changed: Iterable[str] = ()) -> None:
@@ -37,11 +42,11 @@ class Fields:
             self._paths[part] = path
 
     def path(self, part: str) -> str:
-        """The path at which this part is looked up; empty if the format has no such part."""
+        """The path of this part; empty if the format has no such part."""
         return self._paths[part]
 
     def value(self, record: Record, part: str) -> Any:
-        """The part of a record, None if it is not there."""
+        """This part of a record; None if the record lacks it."""
         path = self._paths[part]
         if path.startswith(CONSTANT):
             return path[1:]
@@ -52,14 +57,16 @@ class Fields:
         return value
 
     def text(self, record: Record, part: str) -> str:
-        """A part that must be there, as text; raises FeedbackError."""
+        """A required part as text; raises FeedbackError if it is missing or not an id."""
         value = self.value(record, part)
         if value is None or value == "":
-            raise FeedbackError(f"`{self._paths[part]}` is missing: --field {part}=PATH says where its {part} is")
+            raise FeedbackError(
+                f"`{self._paths[part]}` is missing: if the {part} is in another field, say so with --field {part}=PATH"
+            )
         return as_id(value, self._paths[part])
 
     def optional(self, record: Record, part: str) -> str | None:
-        """A part as text, None if it is not there; raises FeedbackError if it is no text."""
+        """A part as text, None if the record lacks it; raises FeedbackError if it is not an id."""
         value = self.value(record, part) if self._paths[part] else None
         return None if value is None or value == "" else as_id(value, self._paths[part])
 
@@ -74,7 +81,7 @@ def _named(value: Any, name: str) -> Any:
 
 
 def as_id(value: object, path: str) -> str:
-    """An id as text: whole numbers too, as some logs have them; raises FeedbackError for anything else."""
+    """An id as text. Some logs have whole numbers as ids; raises FeedbackError for anything else."""
     if isinstance(value, str) and len(value) > MAX_ID:
         raise FeedbackError(f"`{path}` has {len(value):,} characters, expected an id of {MAX_ID} at most")
     if isinstance(value, str) and value:
@@ -96,4 +103,5 @@ def seconds(value: object, path: str) -> float | None:
             return int(value) / 1000
     except (ValueError, OverflowError):
         pass
-    raise FeedbackError(f"`{path}` is {value!r:.80}, expected a time like 2026-11-22T16:32:11Z, or milliseconds")
+    expected = "expected a time like 2026-11-22T16:32:11Z, or milliseconds since 1970"
+    raise FeedbackError(f"`{path}` is {value!r:.80}, {expected}")

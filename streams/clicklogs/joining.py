@@ -1,4 +1,7 @@
-"""Clicks find the page that they are of: the newest pages are held open, and each is sent when it is the oldest."""
+"""Joins clicks with the pages that they were made on.
+
+The newest pages are held open for their clicks. If there are too many, the oldest is closed and sent as an event.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class OpenPage:
     model: str
     at: float | None
     user: str | None
-    # Item to rank; None if the log names none.
+    # The rank of each item; None if the log gives no ranks.
     shown: dict[str, int | None] = field(default_factory=dict)
     clicked: dict[str, None] = field(default_factory=dict)
 
@@ -42,27 +45,25 @@ class Joined:
     entries
         What the log says, with the number of its line.
     model
-        Of pages that name none. If it is None as well, such pages are refused.
+        The model of pages that name none. If it is None too, such pages are refused.
     open_pages
-        Pages held open. A click that comes after more pages than that finds its page no more.
+        How many pages are held open. A click on a page that is older than these is left out.
 
     Attributes
     ----------
     left_out
-        How much was not sent, by a phrase that says what and why.
-    bad
-        Records that could not be read are handed on in :meth:`lines`' place: line and error.
+        How much was not sent, counted by a phrase that says what and why.
     """
 
     def __init__(self, entries: Iterable[tuple[int, Entry]], model: str | None, open_pages: int = OPEN_PAGES) -> None:
         self._entries, self._model, self._most = entries, model, open_pages
-        # A plain dict whose first entries go looks for the next one among all that are gone.
+        # A plain dict would be slow: after its first entries are deleted, looking for the next one passes all of them.
         self._open: OrderedDict[str, OpenPage] = OrderedDict()
         self._items = 0
         self.left_out: Counter[str] = Counter()
 
     def lines(self) -> Iterator[tuple[int, bytes | FeedbackError]]:
-        """Each page as an event with its first line's number; and each record that cannot be read, as its error."""
+        """Each page as an event, and each record that cannot be read as an error, with the number of its first line."""
         for number, entry in self._entries:
             if isinstance(entry, Bad):
                 yield number, entry.error
@@ -85,7 +86,10 @@ class Joined:
         if page is None:
             model = entry.model or self._model
             if model is None:
-                raise FeedbackError("no model, and not one alone is configured: --field model==NAME, or model=PATH")
+                raise FeedbackError(
+                    "the page names no model, and the configuration does not have exactly one: name the model with "
+                    "--field model==NAME, or its field with --field model=PATH"
+                )
             page = self._open[entry.page] = OpenPage(number, entry.query, model, entry.at, entry.user)
         ranks = entry.ranks or repeat(None, len(entry.items))
         for item, rank in zip(entry.items, ranks, strict=True):
@@ -98,7 +102,7 @@ class Joined:
     def _click(self, entry: Clicked) -> None:
         page = self._open.get(entry.page)
         if page is None:
-            self.left_out[f"clicks on a page that is not among the {self._most:,} before them"] += 1
+            self.left_out[f"clicks on a page that is not among the last {self._most:,}"] += 1
         elif entry.item not in page.shown:
             self.left_out["clicks on items that their page did not show"] += 1
         else:
@@ -113,7 +117,7 @@ class Joined:
         ranks = [rank for rank in page.shown.values() if rank is not None]
         if len(set(ranks)) < len(ranks) or len(ranks) not in (0, len(page.shown)):
             counts = f"{len(page.shown)} items, {len(ranks)} ranks, {len(set(ranks))} of them different"
-            yield page.line, FeedbackError(f"page {name!r:.80}: {counts}, expected another rank for each item")
+            yield page.line, FeedbackError(f"page {name!r:.80}: {counts}, expected a different rank for each item")
             return
         event = Page(
             model=page.model,
@@ -132,5 +136,5 @@ class Joined:
 
 
 def event_id(page: str) -> str:
-    """The id of a page's event: whoever feeds the log again sends it again, and it is learned once."""
+    """The id of a page's event. It follows from the page's name, so a log that is fed again is still learned once."""
     return page if len(page) <= ID_CHARACTERS else hashlib.blake2b(page.encode(), digest_size=16).hexdigest()

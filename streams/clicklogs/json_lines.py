@@ -1,4 +1,4 @@
-"""Logs of one JSON object a line: UBI, as OpenSearch exports its two indices, and Metarank's events.
+"""Logs with one JSON object on each line: UBI, as OpenSearch exports its two indices, and Metarank's events.
 
 UBI: https://github.com/o19s/ubi, schema 1.3.0. Metarank: https://github.com/metarank/metarank, doc/event-schema.md.
 """
@@ -21,7 +21,7 @@ UBI = {
     "item": "event_attributes.object.object_id",
     "model": "",
     "at": "timestamp",
-    # Whose page it was, client_id or user: taken over only if somebody says so.
+    # The person whose page it was is taken over only if --field user=PATH asks for it.
     "user": "",
 }
 METARANK = {
@@ -33,7 +33,7 @@ METARANK = {
     "item": "item",
     "model": "",
     "at": "timestamp",
-    # Whose page it was, client_id or user: taken over only if somebody says so.
+    # The person whose page it was is taken over only if --field user=PATH asks for it.
     "user": "",
 }
 Read = Callable[[Record, Fields, Collection[str]], Entry]
@@ -42,7 +42,7 @@ Read = Callable[[Record, Fields, Collection[str]], Entry]
 def entries(
     lines: Iterable[tuple[int, bytes]], read: Read, fields: Fields, actions: Collection[str]
 ) -> Iterator[tuple[int, Entry]]:
-    """What each line says, by its number; blank ones are skipped. ``actions`` are the kinds of click."""
+    """Yield what each line says, with its number. Blank lines are skipped. ``actions`` are the kinds of click."""
     for number, line in lines:
         if line.strip():
             yield number, _entry(line, read, fields, actions)
@@ -53,7 +53,7 @@ def _entry(line: bytes, read: Read, fields: Fields, actions: Collection[str]) ->
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Bad(FeedbackError(f"not JSON: {error}", reason="not_json"))
-    # An export out of an index wraps each document.
+    # An export from an index wraps each document.
     if isinstance(record, dict) and isinstance(record.get("_source"), dict):
         record = record["_source"]
     if not isinstance(record, dict):
@@ -65,7 +65,7 @@ def _entry(line: bytes, read: Read, fields: Fields, actions: Collection[str]) ->
 
 
 def ubi(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
-    """A query with the hits that it had, or an event about one of them."""
+    """Read a UBI record: a query with its hits, or an event about one of the hits."""
     action = fields.optional(record, "action")
     if action is None:
         return _shown(record, fields, [as_id(item, fields.path("shown")) for item in _list(record, fields)])
@@ -75,7 +75,7 @@ def ubi(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
 
 
 def metarank(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
-    """A ranking, or an interaction with one of its items."""
+    """Read a Metarank event: a ranking, or an interaction with one of its items."""
     kind = record.get("event")
     if kind == "ranking":
         items = [item.get("id") if isinstance(item, dict) else item for item in _list(record, fields)]

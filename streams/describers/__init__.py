@@ -1,1 +1,1 @@
-"""Vectors out of pictures and texts: how people's folders and tables become modalities of a catalogue."""
+"""Turns pictures and texts into vectors: people's folders and tables become modalities of a catalogue."""

@@ -1,4 +1,4 @@
-"""Pictures and texts as a table of vectors, which a catalogue is built from like any other."""
+"""Pictures and texts as a table of vectors. A catalogue is built from it as from any other table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from omdml.streams.describers.sources import TABLES, LeftOut, Sources, columns_o
 from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.describers.words import Words, sample_of
 
-# Rows whose missing modalities are filled together, and whole rows that this is learned from.
+# Rows that are filled at a time, and the most complete rows that the filling is learned from.
 ROWS, WHOLE = 1024, 4096
 
 Matrix = NDArray[np.float32]
@@ -44,9 +44,10 @@ class TextColumn(NamedTuple):
 
 
 class DescribedItems:
-    """The table: raw vectors of each item, in files until it is closed.
+    """A table of raw vectors of items.
 
-    ``has`` says for each modality which items (n,) brought it; the others have its conditional mean (MATHS 17).
+    ``matrices`` has (n, d) for each modality, and ``has`` (n,) says which items brought it. The others have its
+    conditional mean (MATHS 17).
     """
 
     name = "pictures and texts"
@@ -64,7 +65,7 @@ class DescribedItems:
 
 
 class Description(NamedTuple):
-    """What came of it: the table, what described it, and the files that gave nothing."""
+    """What :func:`describe` returns: the table, what described it, and the files that were left out."""
 
     items: DescribedItems
     describer: Describer
@@ -72,13 +73,13 @@ class Description(NamedTuple):
 
 
 def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> list[TextColumn]:
-    """Where each column of text is; CatalogueError if it is in no table, or in two."""
+    """Find the table of each column of text; raises CatalogueError if it is in no table, or in two."""
     taken = [modality_of(look) for look in LOOKS] + [MODALITY] if sources.pictures is not None else []
     for name in sources.texts:
         if not re.match(MODALITY_NAME, name) or name in taken:
             raise CatalogueError(
-                f"--text {name}: a modality is named like its column, and cannot have this name: rename the column to "
-                f"letters, digits and _ . -, other than {', '.join(taken) or 'any modality'}"
+                f"--text {name}: the modality would be named like its column, but cannot have this name: rename the "
+                f"column to letters, digits and _ . -, other than {', '.join(taken) or 'any modality'}"
             )
     tables = {path: columns_of(path) for path in inputs if path.suffix.lower() in TABLES}
     present = []
@@ -87,14 +88,14 @@ def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> li
         if len(holders) != 1:
             shown = ", ".join(f"{path} ({', '.join(columns[:20])})" for path, columns in tables.items()) or "no table"
             raise CatalogueError(
-                f"--text {name}: {len(holders)} tables have such a column, expected one; the inputs are {shown}"
+                f"--text {name}: {len(holders)} tables have this column, expected one; the inputs are {shown}"
             )
         present.append(TextColumn(holders[0], id_column, name))
     return present
 
 
 def new_describer(sources: Sources, columns: Sequence[TextColumn], ids: Sequence[str]) -> Describer:
-    """A describer of these sources, learned from their texts."""
+    """Make a describer for these sources; its words are learned from their texts."""
     pictures = None
     if sources.pictures is not None:
         model = read_model(sources.model, sources.preparation) if sources.model else None
@@ -123,20 +124,20 @@ def describe(
     Parameters
     ----------
     columns
-        Of text, see :func:`text_columns`.
+        The columns of text, see :func:`text_columns`.
     ids
-        The items, if tables say which there are. Otherwise each picture that can be read is one.
+        The ids of the items, if tables list them. If it is None, each readable picture is an item.
     describer
-        That of the catalogue there, if it is to be used again.
+        The describer of the existing catalogue, if it is to be used again.
     scratch
-        A folder for the vectors.
+        A folder for files with the vectors.
     thumbnails
         Takes the small pictures, in the order of the items.
 
     Raises
     ------
     CatalogueError
-        No item at all, or none that brings every modality; what the sources raise.
+        There is no item, or no item has every modality, or a source cannot be read.
     """
     paths, left_out = list_pictures(sources.pictures) if sources.pictures is not None else ({}, [])
     if ids is not None:
@@ -145,7 +146,7 @@ def describe(
         left_out += [LeftOut(str(path), reason) for item, path in paths.items() if item not in known]
     listed = list(paths) if ids is None else list(ids)
     if not listed:
-        raise CatalogueError(f"--pictures {sources.pictures}: no picture is in it, expected files such as ID.jpg")
+        raise CatalogueError(f"--pictures {sources.pictures}: no picture in this folder, expected files such as ID.jpg")
     made = describer or new_describer(sources, columns, listed)
     matrices: dict[str, Matrix] = {}
     has: dict[str, Mask] = {}
@@ -161,7 +162,7 @@ def describe(
 
 
 class _Pictures:
-    """Vectors of pictures, as they are made."""
+    """Collects the vectors of pictures in files while they are computed."""
 
     def __init__(self, describer: PictureDescriber, most: int, scratch: Path) -> None:
         self._describer, self._scratch = describer, scratch
@@ -177,9 +178,9 @@ class _Pictures:
         left_out: list[LeftOut],
         keep_all: bool,
     ) -> list[str]:
-        """Describe the pictures of these items; returns the items there are, in their order.
+        """Describe the pictures of these items; returns the items that stay, in the same order.
 
-        Those without a picture that can be read are among them only if ``keep_all``.
+        Items without a readable picture stay only if ``keep_all``.
         """
         files = [paths[item] for item in ids if item in paths]
         outcomes = describe_files(self._describer, files)
@@ -200,7 +201,7 @@ class _Pictures:
                 advance(item in paths)
         if not self._has.any():
             reason = f"; {left_out[0].file}: {left_out[0].reason}" if left_out else ""
-            raise CatalogueError(f"of {len(files)} pictures none could be described{reason}")
+            raise CatalogueError(f"none of the {len(files)} pictures could be described{reason}")
         thumbnails.close()
         return listed
 
@@ -233,8 +234,8 @@ def _fill(matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:
     whole = np.flatnonzero(everything)
     if not len(whole):
         raise CatalogueError(
-            f"no item has all of {', '.join(matrices)}: at least one must, for the others are filled after it; are the "
-            "pictures named by the ids of the table?"
+            f"no item has all of {', '.join(matrices)}, but at least one must, because what others lack is filled in "
+            "from such items: check that the pictures are named by the ids of the table"
         )
     sample = whole[np.unique(np.linspace(0, len(whole) - 1, min(len(whole), WHOLE)).astype(int))]
     filling = Filling({name: matrix[sample] for name, matrix in matrices.items()})

@@ -1,4 +1,4 @@
-"""What describes pictures and texts in one generation of a catalogue: the same way at its build and ever after."""
+"""Describes pictures and texts of one generation of a catalogue, in the same way when it is built and ever after."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from omdml.streams.describers.sources import Sources
 from omdml.streams.describers.words import Words
 
 Vector = NDArray[np.float32]
-# Pixels a side of the pictures that lists of items show.
+# Side in pixels of the small pictures that lists of items show.
 THUMBNAIL_SIDE = 64
-# Sent pictures that are decoded at the same time, because one takes up to 64 MB.
+# Two sent pictures at most are decoded at the same time, because each takes up to 64 MB.
 _decoding = threading.BoundedSemaphore(2)
 
 
 class DescriberError(CatalogueError):
-    """A text or picture that a catalogue cannot describe; ``reason`` is a code that never changes."""
+    """Raised if a catalogue cannot describe a text or picture; ``reason`` is a code that never changes."""
 
     def __init__(self, message: str, reason: str = "invalid") -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class DescriberError(CatalogueError):
 
 
 class Described(NamedTuple):
-    """What one picture becomes: a vector a modality, and its thumbnail, pixels (side, side, 3)."""
+    """What one picture becomes: a vector for each modality, and a thumbnail of pixels (side, side, 3)."""
 
     vectors: dict[str, Vector]
     thumbnail: NDArray[np.uint8]
@@ -57,32 +57,32 @@ class PictureDescriber:
     Parameters
     ----------
     looks
-        Names of what is computed, of :data:`omdml.streams.describers.looks.LOOKS`.
+        What is computed: names from :data:`omdml.streams.describers.looks.LOOKS`.
     model
-        The user's own model, whose vector is a modality too.
+        The user's own model, whose vector is one more modality; None if there is none.
     """
 
     def __init__(self, looks: Sequence[str], model: OnnxModel | None) -> None:
         self.looks, self.model = tuple(looks), model
 
     def describe(self, image: Any) -> Described:
-        """Describe a picture that was opened."""
+        """Describe a picture that :func:`omdml.streams.describers.pictures.open_picture` opened."""
         pixels = stretched(image, SIDE, SIDE)
         vectors = {modality_of(look): LOOKS[look](pixels) for look in self.looks}
         if self.model:
             vectors[MODALITY] = self.model.describe(image)
-        # Built items lie on the disk as float32 before they are scaled: those that come later are rounded alike.
+        # A build stores vectors as float32 before it scales them. Items that come later must be rounded alike.
         rounded = {name: vector.astype(np.float32) for name, vector in vectors.items()}
         return Described(rounded, within(image, THUMBNAIL_SIDE))
 
     @property
     def dims(self) -> dict[str, int]:
-        """Numbers of a vector, a modality each."""
+        """How many numbers the vector of each modality has."""
         return {name: vector.size for name, vector in self.describe(blank()).vectors.items()}
 
     @property
     def modalities(self) -> list[str]:
-        """Names of the modalities that it makes."""
+        """Names of the modalities that it computes."""
         return [*(modality_of(look) for look in self.looks), *([MODALITY] if self.model else [])]
 
 
@@ -92,9 +92,9 @@ class Describer:
     Parameters
     ----------
     pictures
-        How pictures are described; None if the catalogue was built without.
+        How pictures are described; None if the catalogue was built without pictures.
     texts
-        By column, which is the name of the modality too.
+        How texts are described, by column. The column's name is the modality's too.
     """
 
     def __init__(self, pictures: PictureDescriber | None, texts: Mapping[str, Words]) -> None:
@@ -102,7 +102,7 @@ class Describer:
 
     @property
     def modalities(self) -> list[str]:
-        """Names of the modalities that it makes."""
+        """Names of the modalities that it computes."""
         return [*(self.pictures.modalities if self.pictures else ()), *self.texts]
 
     def picture(self, data: bytes) -> Described:
@@ -126,23 +126,23 @@ class Describer:
         Raises DescriberError for an unknown column, or if no text holds a known word.
         """
         if not self.texts:
-            raise DescriberError("the catalogue was built without --text: it cannot describe one", "no_describer")
+            raise DescriberError("the catalogue was built without --text: it cannot describe texts", "no_describer")
         if unknown := sorted(texts.keys() - self.texts.keys()):
             known = ", ".join(self.texts)
             raise DescriberError(
-                f"text {unknown[0]!r} is no text of the catalogue, which has {known}: name one of these"
+                f"the catalogue describes no text {unknown[0]!r}, it describes {known}: name one of these"
             )
         made = {name: self.texts[name].describe(text) for name, text in texts.items()}
-        known_ones = {name: vector for name, vector in made.items() if vector is not None}
-        if not known_ones:
+        vectors = {name: vector for name, vector in made.items() if vector is not None}
+        if not vectors:
             raise DescriberError(
                 f"no word of {', '.join(map(repr, texts)) or 'the text'} occurs in the catalogue: use other words",
                 "no_known_word",
             )
-        return known_ones
+        return vectors
 
     def serves(self, sources: Sources) -> bool:
-        """Whether it describes these sources in the way that is asked for, so that it may be used again."""
+        """Whether it can be used again for these sources: they ask for the same texts, looks and model."""
         if set(self.texts) != set(sources.texts) or (self.pictures is None) != (sources.pictures is None):
             return False
         if self.pictures is None:
@@ -160,7 +160,11 @@ class Describer:
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Safetensors: ``onnx``, the model's file, and ``<column>/terms``, ``/weights`` and ``/basis`` a column."""
+        """Encode it as safetensors.
+
+        ``onnx`` is the model's file. Each text column has ``<column>/terms``, ``<column>/weights`` and
+        ``<column>/basis``.
+        """
         tensors: dict[str, NDArray[Any]] = {}
         description: dict[str, Any] = {"texts": list(self.texts)}
         for name, words in self.texts.items():
@@ -170,14 +174,15 @@ class Describer:
             if model := self.pictures.model:
                 description["preparation"] = msgspec.to_builtins(model.preparation)
                 tensors["onnx"] = np.frombuffer(model.data, np.uint8)
-        # Safetensors without a tensor cannot be written.
+        # Safetensors must hold at least one tensor.
         return pack(tensors or {"nothing": np.zeros(1, np.uint8)}, {"describer": description}, DESCRIBER)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Describer:
-        """The describer in these bytes.
+        """Decode a describer.
 
-        Raises CorruptError, or CatalogueError if it needs what is not installed or not known here.
+        Raises CorruptError if the bytes are damaged, CatalogueError if it needs a package that is not installed or a
+        look that this version does not know.
         """
         tensors, metadata = unpack(data, DESCRIBER)
         try:

@@ -1,4 +1,4 @@
-"""Texts and pictures that come with an item or a query, as the vectors that stand for them."""
+"""Turns the texts and the picture that come with an item or a query into vectors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def features_of(
     text: Mapping[str, str] | None,
     picture: bytes | None,
 ) -> tuple[dict[str, list[float]], bytes | None]:
-    """Raw vectors that stand for features, text and picture of one item or query; and the picture's thumbnail.
+    """Raw vectors of one item or query by modality, from its features, text and picture; and the picture's thumbnail.
 
-    Raises DescriberError, also if a modality comes twice.
+    Raises DescriberError if text or picture cannot be described, or if a modality comes twice.
     """
     if describer is None:
         kind = "a picture" if text is None else "text"
@@ -27,10 +27,12 @@ def features_of(
     made = {name: list(vector) for name, vector in (features or {}).items()}
     vectors, thumbnail = {}, None
     if picture is not None:
-        found = describer.picture(picture)
-        vectors, thumbnail = dict(found.vectors), thumbnail_file(found)
+        described = describer.picture(picture)
+        vectors, thumbnail = dict(described.vectors), thumbnail_file(described)
     if text is not None:
         vectors |= describer.words(text)
     if twice := sorted(made.keys() & vectors.keys()):
-        raise DescriberError(f"modality {twice[0]!r} is in the features, and described too: leave out one of the two")
+        raise DescriberError(
+            f"modality {twice[0]!r} is in the features, and is also made from the text or picture: leave out one"
+        )
     return made | {name: vector.tolist() for name, vector in vectors.items()}, thumbnail

@@ -1,4 +1,4 @@
-"""Pictures and texts beside a catalogue's other inputs."""
+"""Describes the pictures and texts that a catalogue is built from, beside its other inputs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def describe_inputs(
     scratch: Path,
     thumbnails: Thumbnails,
 ) -> Description:
-    """Describe pictures and texts; see :func:`omdml.streams.describers.described.describe` for what it takes.
+    """Describe pictures and texts.
 
-    ``tables`` are those of the inputs that have vectors. Raises CatalogueError.
+    ``tables`` are the inputs that have vectors; for the other arguments and what it raises see
+    :func:`omdml.streams.describers.described.describe`.
     """
     sources.check()
     paths = [] if isinstance(inputs, Mapping) else [Path(path) for path in inputs]
@@ -45,7 +46,7 @@ def describe_inputs(
 
 
 def describer_for_more(catalogue: Items, sources: Sources) -> Describer:
-    """What describes items that are added; CatalogueError if the catalogue cannot describe these sources."""
+    """The catalogue's describer, for items that are added; raises CatalogueError if it does not fit these sources."""
     describer = catalogue.describer
     if describer is None or not describer.serves(sources):
         texts = " ".join(f"--text {name}" for name in (describer.texts if describer else ()))
@@ -58,7 +59,7 @@ def describer_for_more(catalogue: Items, sources: Sources) -> Describer:
 
 
 def write_left_out(folder: Path, left_out: Sequence[LeftOut]) -> None:
-    """List the files that gave no picture, a line of JSON each; no list if there are none."""
+    """List the files that were left out, each as a line of JSON. If there are none, the list is removed."""
     if left_out:
         put(folder / LEFT_OUT, b"".join(msgspec.json.encode(entry) + b"\n" for entry in left_out))
         log.warning("pictures_left_out", count=len(left_out), listed_in=LEFT_OUT, first=left_out[0].reason)
@@ -67,7 +68,7 @@ def write_left_out(folder: Path, left_out: Sequence[LeftOut]) -> None:
 
 
 def read_left_out(folder: Path) -> list[LeftOut]:
-    """The files that gave no picture at the newest build, or when items were last added."""
+    """The files that were left out at the newest build, or when items were last added."""
     path = folder / LEFT_OUT
     if not path.exists():
         return []

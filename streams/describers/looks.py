@@ -1,7 +1,7 @@
 """What a picture looks like, in numbers: its colors, its edges, its texture.
 
-Each function takes pixels (SIDE, SIDE, 3) and gives a vector. Their names with a number are part of every catalogue
-that was described by them: whoever changes what one computes adds a function with another number beside it.
+Each function takes pixels (SIDE, SIDE, 3) and returns a vector. Catalogues store the names of the functions that they
+were built with, and these names end in a number. Do not change what a function computes: add one with another number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATTERNS = ((1, 8), (2, 16))
 def color(pixels: Pixels) -> Vector:
     """How much of each color there is in the whole picture and in each quarter: 5 histograms of 144 bins in CIELAB.
 
-    Square roots of shares, so that Euclidean distance is Hellinger's.
+    The bins hold square roots of shares, so that the Euclidean distance of two pictures is Hellinger's.
     """
     lab = _skimage("color").rgb2lab(pixels)
     lightness = _bins(lab[..., 0] / 100, LIGHTNESS_BINS)
@@ -55,7 +55,7 @@ LOOKS: dict[str, Callable[[Pixels], Vector]] = {"color-1": color, "edges-1": edg
 
 
 def modality_of(look: str) -> str:
-    """The modality that a look makes: its name without its number."""
+    """The modality that a look computes: its name without the number."""
     return look.rpartition("-")[0]
 
 

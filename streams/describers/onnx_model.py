@@ -17,16 +17,16 @@ from omdml.streams.describers.pictures import WORKING_SIDE, Pixels, stretched
 MODALITY = "onnx"
 MAX_MODEL_BYTES = 512 << 20
 INSTALL = "pip install 'omdml[onnx]'"
-# Means and deviations of red, green and blue that models of ImageNet expect, of channels from 0 to 1.
+# Means and deviations of red, green and blue, from 0 to 1, that models trained on ImageNet expect.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class Preparation(msgspec.Struct, frozen=True):
     """What is done with a picture before the model sees it.
 
-    ``size``: pixels a side, to which the picture is stretched; 0: what the model's input says, 224 if it does not.
-    ``normalize``: ``imagenet`` (channels from 0 to 1, less ImageNet's means, by its deviations), ``unit`` (0 to 1),
-    ``signed`` (-1 to 1) or ``none`` (0 to 255).
+    ``size`` is the side in pixels to which the picture is stretched. 0 takes it from the model's input, or 224 if the
+    input leaves it open. ``normalize`` is ``imagenet`` (channels from 0 to 1, minus ImageNet's means, divided by its
+    deviations), ``unit`` (0 to 1), ``signed`` (-1 to 1) or ``none`` (0 to 255).
     """
 
     size: int = 0
@@ -34,22 +34,22 @@ class Preparation(msgspec.Struct, frozen=True):
 
 
 class OnnxModel:
-    """One picture in, one vector out.
+    """A model that takes one picture and gives one vector.
 
-    The model has one input of float32, (1, 3, height, width) or (1, height, width, 3), and its first output is the
-    vector, of whatever shape.
+    It has one input of float32, (1, 3, height, width) or (1, height, width, 3). Its first output is the vector; its
+    shape does not matter.
 
     Parameters
     ----------
     data
-        The model's bytes, in one file: no external data.
+        The bytes of the model's file. It must not refer to other files.
     preparation
         See :class:`Preparation`.
 
     Raises
     ------
     CatalogueError
-        onnxruntime is not installed; these bytes are no model; its input is another one.
+        onnxruntime is not installed, the bytes are not a model, or its input is of another type or shape.
     """
 
     def __init__(self, data: bytes, preparation: Preparation) -> None:
@@ -57,7 +57,7 @@ class OnnxModel:
         self._session = _session(data)
         first = self._session.get_inputs()
         if len(first) != 1 or first[0].type != "tensor(float)" or len(first[0].shape) != 4:
-            inputs = ", ".join(f"{one.name} {one.type} {one.shape}" for one in first)
+            inputs = ", ".join(f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in first)
             raise CatalogueError(f"the ONNX model has inputs {inputs}, expected one of float32 (1, 3, height, width)")
         self._name, shape = first[0].name, first[0].shape
         self._channels_last = shape[3] == 3 and shape[1] != 3
@@ -75,7 +75,7 @@ class OnnxModel:
             )
 
     def describe(self, image: Any) -> NDArray[np.float64]:
-        """The vector of a picture; raises CatalogueError if the model fails, or gives no finite numbers."""
+        """The vector (d,) of a picture; raises CatalogueError if the model fails, or a number is not finite."""
         ready = self._prepared(stretched(image, self.width, self.height))
         try:
             output = self._session.run(None, {self._name: ready[None]})[0]
@@ -84,7 +84,10 @@ class OnnxModel:
         except Exception as error:
             raise CatalogueError(f"the ONNX model failed: {error}") from error
         if not 1 <= vector.size <= MAX_DIM or not np.isfinite(vector).all():
-            raise CatalogueError(f"the ONNX model gave {vector.size:,} numbers, or some that are not finite")
+            raise CatalogueError(
+                f"the ONNX model gave {vector.size:,} numbers, {np.isfinite(vector).sum():,} of them finite; "
+                f"expected 1 to {MAX_DIM:,}, all finite"
+            )
         return vector
 
     def _prepared(self, pixels: Pixels) -> NDArray[np.float32]:
@@ -124,4 +127,4 @@ def _session(data: bytes) -> Any:
     try:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise CatalogueError(f"no ONNX model that onnxruntime can run ({error})") from error
+        raise CatalogueError(f"not an ONNX model that onnxruntime can run ({error})") from error

@@ -1,4 +1,4 @@
-"""The one way to open a picture that somebody else made: of a known kind, and of bounded size."""
+"""Opens pictures of unknown origin: only known kinds, and only up to a size. Every picture is opened here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 MAX_FILE_BYTES, MAX_SENT_BYTES = 64 << 20, 6 << 20
 # The most pixels. A decoded one takes up to four bytes, whatever the file's size.
 MAX_FILE_PIXELS, MAX_SENT_PIXELS = 64_000_000, 16_000_000
-# The longer side of a picture is brought down to this before it is described.
+# A picture whose longer side has more pixels is made smaller before it is described.
 WORKING_SIDE = 512
 WHITE = (255, 255, 255, 255)
 INSTALL = "pip install 'omdml[pictures]'"
@@ -26,17 +26,17 @@ Pixels = NDArray[np.uint8]
 
 
 class PictureError(CatalogueError):
-    """A picture that cannot be used; the message says why, without naming the picture."""
+    """Raised if a picture cannot be used. The message says why, but does not name the picture."""
 
     reason = "bad_picture"
 
 
 def open_picture(data: bytes, max_pixels: int = MAX_FILE_PIXELS) -> Any:
-    """The first frame of a picture as a Pillow image: upright, RGB, on white if it is transparent, at most
-    ``WORKING_SIDE`` pixels a side.
+    """The first frame of a picture as a Pillow image.
 
-    Raises PictureError if it is damaged, of an unknown kind, or has more than ``max_pixels`` pixels, which is known
-    before they are decoded.
+    It is upright and RGB, transparent parts are white, and neither side has more than ``WORKING_SIDE`` pixels. Raises
+    PictureError if it is damaged, of an unknown kind, or has more than ``max_pixels`` pixels, which its header says
+    before anything is decoded.
     """
     Image, ImageOps = _pillow()
     from PIL import UnidentifiedImageError
@@ -57,17 +57,17 @@ def open_picture(data: bytes, max_pixels: int = MAX_FILE_PIXELS) -> Any:
     except PictureError:
         raise
     except Image.DecompressionBombError as error:
-        raise PictureError(f"it has far more than {max_pixels:,} pixels, which are expected at most") from error
+        raise PictureError(f"it has far more than {max_pixels:,} pixels, expected at most so many") from error
     except UnidentifiedImageError:
-        # What Pillow says names an object in memory.
-        raise PictureError("it is no JPEG, PNG, WebP or GIF, or its beginning is damaged") from None
-    # A decoder that is given damaged bytes raises whatever it stumbles over.
+        # Pillow's own message only names an object in memory.
+        raise PictureError("it is not a JPEG, PNG, WebP or GIF, or its beginning is damaged") from None
+    # A decoder may raise anything if it is given damaged bytes.
     except Exception as error:
         raise PictureError(f"it is damaged ({error})") from error
 
 
 def blank() -> Any:
-    """A white picture, as :func:`open_picture` gives them."""
+    """A white picture, such as :func:`open_picture` returns."""
     Image, _ = _pillow()
     return Image.new("RGB", (WORKING_SIDE, WORKING_SIDE), WHITE[:3])
 

@@ -1,4 +1,4 @@
-"""Many pictures described at once, by a process a processor."""
+"""Describes many pictures in parallel, with one process for each processor."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from omdml.streams.bounded_files import read_regular
 from omdml.streams.describers.describer import Described, Describer, PictureDescriber
 from omdml.streams.describers.pictures import MAX_FILE_BYTES, PictureError, open_picture
 
-# Pictures that a process describes before it answers, and such parts that wait for each process.
+# Pictures in one part of the work, and parts that are handed out for each process at a time.
 TOGETHER, AHEAD = 16, 4
-# So few pictures are described before processes would have started.
+# Up to so many pictures are described in this process: others would take longer to start.
 FEW = 64
 
 # Each picture's vectors and thumbnail, or why there are none.
@@ -29,9 +29,9 @@ _describer: PictureDescriber | None = None
 
 
 def describe_files(describer: PictureDescriber, paths: Sequence[Path]) -> Iterator[Outcome]:
-    """What each of these files becomes, in their order; a damaged one is told, and ends nothing.
+    """Describe these files, in their order. For a damaged file the outcome is the reason, and the others go on.
 
-    Raises CatalogueError if a process is killed, as when memory runs out.
+    Raises CatalogueError if a process is killed, for example because memory runs out.
     """
     if len(paths) <= FEW:
         yield from (describe_file(describer, path) for path in paths)
@@ -40,7 +40,7 @@ def describe_files(describer: PictureDescriber, paths: Sequence[Path]) -> Iterat
     parts = [paths[start : start + TOGETHER] for start in range(0, len(paths), TOGETHER)]
     with _pool(describer, processes) as pool:
         try:
-            # Not all at once, so that what is done early does not wait in memory for what comes before it.
+            # Not all at once: what is done early would wait in memory for what comes before it.
             for start in range(0, len(parts), processes * AHEAD):
                 for outcomes in pool.map(_describe_part, parts[start : start + processes * AHEAD]):
                     yield from outcomes
@@ -52,7 +52,7 @@ def describe_files(describer: PictureDescriber, paths: Sequence[Path]) -> Iterat
 
 
 def describe_file(describer: PictureDescriber, path: Path) -> Outcome:
-    """What one file becomes, or why it becomes nothing."""
+    """Describe one file, or say why it cannot be described."""
     try:
         return describer.describe(open_picture(read_regular(path, MAX_FILE_BYTES)))
     except OSError as error:
@@ -63,7 +63,7 @@ def describe_file(describer: PictureDescriber, path: Path) -> Outcome:
 
 @contextmanager
 def _pool(describer: PictureDescriber, processes: int) -> Iterator[ProcessPoolExecutor]:
-    # A process that is forked from one with threads may hang, so each begins afresh.
+    # A process that is forked from one with threads may hang, so each starts from nothing.
     context = multiprocessing.get_context("spawn")
     data = Describer(describer, {}).to_bytes()
     pool = ProcessPoolExecutor(processes, context, _begin, (data,))

@@ -1,4 +1,4 @@
-"""What people have: a folder of pictures, and tables with columns of text."""
+"""What catalogues are described from: a folder of pictures, and tables with columns of text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLES = (".csv", ".parquet")
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A file that gave nothing, and why."""
+    """A file that was left out, and why."""
 
     file: str
     reason: str
@@ -28,8 +28,8 @@ class LeftOut(msgspec.Struct, frozen=True):
 class Sources(NamedTuple):
     """What a catalogue is described from, beside tables of numbers.
 
-    ``pictures`` is a folder with a file an item, named by its id. ``texts`` are columns of the tables. ``model`` is an
-    ONNX file, with its ``preparation``.
+    ``pictures`` is a folder with a file for each item, named by its id. ``texts`` are columns of the tables. ``model``
+    is an ONNX file, and ``preparation`` says how pictures are prepared for it.
     """
 
     pictures: Path | None = None
@@ -46,16 +46,16 @@ class Sources(NamedTuple):
         if self.model is not None and self.pictures is None:
             raise CatalogueError("--onnx describes pictures: name their folder too, with --pictures")
         if self.pictures is not None and not self.pictures.is_dir():
-            raise CatalogueError(f"--pictures {self.pictures}: no such folder, expected one with a file an item")
+            raise CatalogueError(f"--pictures {self.pictures}: no such folder, expected one with files such as ID.jpg")
         if twice := sorted({name for name in self.texts if list(self.texts).count(name) > 1}):
             raise CatalogueError(f"--text {twice[0]} is given twice: leave one out")
 
 
 def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
-    """The pictures of a folder by id, which is the file's name without its ending, in the order of the ids; and files
-    that are none. Folders in it are not looked into, and names that begin with a dot are passed over.
+    """The pictures of a folder by id, in the order of the ids; and the files that are not pictures.
 
-    Raises CatalogueError if the folder cannot be read.
+    The id is the file's name without its ending. Folders inside the folder are not searched, and names that begin with
+    a dot are passed over. Raises CatalogueError if the folder cannot be read.
     """
     path_of: dict[str, Path] = {}
     left_out: list[LeftOut] = []
@@ -78,7 +78,7 @@ def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
 
 
 def read_columns(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Id and these columns of each row of a table, CSV or Parquet, as text; what is empty is ``""``.
+    """Id and these columns of each row of a CSV or Parquet table, as text. An empty cell is ``""``.
 
     Raises CatalogueError if the table cannot be read, or lacks a column.
     """
@@ -118,7 +118,7 @@ def _read_csv(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tupl
             if line:
                 yield line[id_place], [line[place] for place in places]
     except (csv.Error, UnicodeDecodeError) as error:
-        raise CatalogueError(f"{path}: no CSV in UTF-8 ({error})") from error
+        raise CatalogueError(f"{path}: not CSV in UTF-8 ({error})") from error
 
 
 def _read_parquet(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

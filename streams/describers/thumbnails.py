@@ -1,7 +1,7 @@
 """Small pictures of items, many in one file: a page shows 10,000 items with 40 requests.
 
-``index.json`` names the atlases, each a square of 16 x 16 cells as WebP. A cell belongs to a row of the catalogue, so
-an item that is put again has none: its picture, if it brought one, is a file of its own.
+An atlas is a square of 16 x 16 cells in one WebP file, and ``index.json`` lists the atlases. A cell belongs to a row of
+the catalogue. An item that is put again later is in no row: its picture, if it brought one, is a file of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from omdml.streams.describers.describer import THUMBNAIL_SIDE
 from omdml.streams.describers.pictures import encoded
 
-# Cells a side of an atlas.
+# Cells along each side of an atlas.
 CELLS = 16
 CELLS_OF_ATLAS = CELLS * CELLS
 INDEX = "index.json"
@@ -34,18 +34,20 @@ class Pictures(Protocol):
         """The bytes of this name; None if there are none. Raises CatalogueError if they are out of reach."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep these bytes, durably; raises CatalogueError."""
+        """Store these bytes durably; raises CatalogueError if that fails."""
 
     def remove(self, name: str) -> None:
         """Delete the thumbnail of this name, if there is one."""
 
     def names(self) -> list[str]:
-        """The names of all that is kept."""
+        """The names of all files that are stored."""
 
 
 class AtlasEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One atlas: its first cell is row ``first``, and ``rows`` follow in order; ``without`` are rows without a
-    picture. ``sha256`` is that of its bytes."""
+    """One atlas. Its first cell is row ``first``, and its cells are ``rows`` consecutive rows.
+
+    ``without`` lists the rows without a picture. ``sha256`` is the hash of the file.
+    """
 
     first: int
     rows: int
@@ -113,7 +115,7 @@ class SingleWriter:
 
 
 class AtlasWriter:
-    """Writes the pictures of consecutive rows into atlases, one after another: an atlas is all that is in memory.
+    """Writes the pictures of consecutive rows into atlases. Only one atlas is in memory at a time.
 
     Parameters
     ----------
@@ -143,33 +145,33 @@ class AtlasWriter:
         part, self._waiting = self._waiting, []
         first = self._first
         self._first += len(part)
-        if any(one is not None for one in part):
+        if any(thumbnail is not None for thumbnail in part):
             data = encoded(_square(part))
-            without = [first + at for at, one in enumerate(part) if one is None]
+            without = [first + cell for cell, thumbnail in enumerate(part) if thumbnail is None]
             self._entries.append(AtlasEntry(first, len(part), hashlib.sha256(data).hexdigest(), without))
             self._pictures.write(self._entries[-1].name, data)
 
 
 def own_name(item: str) -> str:
-    """The name of the file with the picture of an item that came after the build."""
+    """The name of the file for the picture of an item that came after the build."""
     return f"own-{hashlib.sha256(item.encode()).hexdigest()[:40]}.webp"
 
 
 def read_index(pictures: Pictures) -> Index:
-    """The index there; an empty one if there is none."""
+    """Read the index; it is empty if none was written."""
     data = pictures.read(INDEX)
     return msgspec.json.decode(data, type=Index) if data else Index()
 
 
 def cut(atlas: Pixels, cell: int) -> Pixels:
-    """One cell's picture (side, side, 3) of an atlas."""
+    """The picture (side, side, 3) in one cell of an atlas; a view, not a copy."""
     y, x = (THUMBNAIL_SIDE * place for place in divmod(cell, CELLS))
     return atlas[y : y + THUMBNAIL_SIDE, x : x + THUMBNAIL_SIDE]
 
 
 def _square(part: Sequence[Pixels | None]) -> Pixels:
     atlas = np.full((CELLS * THUMBNAIL_SIDE, CELLS * THUMBNAIL_SIDE, 3), 255, np.uint8)
-    for number, one in enumerate(part):
-        if one is not None:
-            cut(atlas, number)[:] = one
+    for cell, thumbnail in enumerate(part):
+        if thumbnail is not None:
+            cut(atlas, cell)[:] = thumbnail
     return atlas

@@ -1,7 +1,7 @@
-"""Words of a text as a vector: hashed words, pairs of words and letter triples, TF-IDF, and a truncated SVD.
+"""Turns a text into a vector: hashed words, pairs of words and letter triples, then TF-IDF and a truncated SVD.
 
-That is latent semantic analysis (Deerwester et al. 1990). Letter triples bring words together that differ by an ending
-or a typing error, in any language.
+This is latent semantic analysis (Deerwester et al. 1990). Letter triples make words similar that differ by an ending or
+a typing error, in any language.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from omdml.blas import one_blas_thread
 from omdml.errors import CatalogueError
 
 DIMENSIONS = 64
-# Terms that are kept: those in most texts.
+# The most terms that are used. Those that occur in the most texts are chosen.
 VOCABULARY = 30_000
-# Texts that terms and directions are learned from, evenly spread over all.
+# The most texts that terms and directions are learned from. They are spread evenly over all texts.
 SAMPLE = 20_000
-# Characters of a text that are read.
+# Only so many characters of a text are read.
 MAX_CHARACTERS = 20_000
-# Up to here a dense decomposition is exact and quick.
+# Up to this size a dense decomposition is quick, and it is exact.
 DENSE = 300
 _WORD = re.compile(r"\w+")
 
@@ -59,7 +59,7 @@ class Words:
         documents = Counter(term for counts in counted for term in counts)
         if not documents:
             raise CatalogueError("no text holds a word: leave the column out")
-        # A term of one text brings no two texts together. Small tables may have no other ones.
+        # A term that occurs in only one text makes no two texts similar. A small table may have only such terms.
         repeated = {term: count for term, count in documents.items() if count > 1} or documents
         most = sorted(repeated, key=lambda term: (-repeated[term], term))[:VOCABULARY]
         terms = np.array(sorted(most), np.uint32)

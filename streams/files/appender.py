@@ -19,32 +19,32 @@ class Appender:
         self._dirty = False
 
     def is_at(self, path: Path) -> bool:
-        """The file at this path is still the one that is open here."""
+        """Whether the file at this path is still the one that is open here."""
         try:
             return os.stat(path).st_ino == self._inode
         except FileNotFoundError:
             return False
 
     def has_room(self, length: int, limit: int) -> bool:
-        """A line of this length fits below the limit, or the file is empty."""
+        """Whether a line of this length fits below the limit; an empty file takes any line."""
         size = os.fstat(self._descriptor).st_size
         return not size or size + length <= limit
 
     def room(self, limit: int) -> int:
-        """Bytes that fit below the limit."""
+        """How many more bytes fit below the limit."""
         return limit - os.fstat(self._descriptor).st_size
 
     def append(self, line: bytes) -> None:
-        """Write a line, or several, after ending a torn one that a killed writer or a full disk left.
+        """Write one or more lines. If a killed writer or a full disk left a torn line, it is ended first.
 
-        On an error a part of it may stay, and is such a torn one: a file that readers follow never shrinks, for they
-        have read that part already.
+        If this fails, a part of the lines may stay in the file, again as a torn line. It is not cut off: readers may
+        have read it already, so a log must never shrink.
         """
         size = os.fstat(self._descriptor).st_size
         if size not in (0, self._whole) and os.pread(self._descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line
         written = 0
-        # A second round comes only if the disk is full, and brings the error.
+        # A write is incomplete only if the disk is full; the next one then raises the error.
         while written < len(line):
             written += os.write(self._descriptor, line[written:])
         self._whole, self._dirty = size + written, True
@@ -56,4 +56,5 @@ class Appender:
             self._dirty = False
 
     def close(self) -> None:
+        """Close the file, without waiting for the disk."""
         os.close(self._descriptor)

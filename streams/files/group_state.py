@@ -17,7 +17,7 @@ from omdml.streams.files.log import OFFSET_BITS, Log, reaching
 
 COMMIT_BYTES = 64 << 10
 
-# Longer than a look by those who only ask whether there is a reader.
+# Seconds to try to take the lock: GroupState.reader holds it only for a moment.
 LOOK_S = 0.1
 
 
@@ -36,7 +36,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class _Numbered(msgspec.Struct):
-    # At first this was written without a number.
+    # Files of the first format have no number.
     format: int = 1
 
 
@@ -50,15 +50,15 @@ class GroupState:
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """Become the group's only reader, for as long as this process lives; raises SourceError if there is one."""
+        """Become the group's only reader until this process ends; raises SourceError if there is another reader."""
         with reaching(self._lock_path):
             descriptor = open_regular(self._lock_path, os.O_RDWR | os.O_CREAT)
             if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
                 holder = _holder(descriptor)
                 os.close(descriptor)
                 raise SourceError(
-                    f"feedback log {self.log.path}: group {self.group!r} is read by process {holder} already, and "
-                    "a file log has one reader a group: stop it, or choose another group"
+                    f"feedback log {self.log.path}: group {self.group!r} is read by process {holder} already, and a "
+                    "file log has only one reader for each group: stop that process, or choose another group"
                 )
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
@@ -67,7 +67,7 @@ class GroupState:
     def reader(self) -> str:
         """The number of the process that reads as this group now; empty if none does.
 
-        The look takes a shared lock for a moment: that is why :meth:`lock` tries for longer than a moment.
+        It takes a shared lock for a moment to find out. That is why :meth:`lock` tries for longer than a moment.
         """
         with reaching(self._lock_path):
             try:
@@ -86,7 +86,7 @@ class GroupState:
             self._lock = None
 
     def read(self) -> Committed | None:
-        """What was committed last; None if nothing ever was.
+        """What was committed last; None if nothing was committed yet.
 
         Raises GapError if it belongs to another log, SourceError if the file is damaged.
         """
@@ -98,11 +98,13 @@ class GroupState:
             COMMIT.check(msgspec.json.decode(data, type=_Numbered).format, str(self.path), SourceError)
             committed = msgspec.json.decode(data, type=Committed)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise SourceError(f"{self.path}: damaged ({error}): remove it, the store's marks say more") from error
+            raise SourceError(
+                f"{self.path}: damaged ({error}): remove it; the store also records how far each model has read"
+            ) from error
         if committed.topic_id != self.log.topic_id:
             raise GapError(
-                f"{self.path}: committed in log {committed.topic_id}, but {self.log.path} is log {self.log.topic_id}, "
-                "made again since: remove that file to read this log from its beginning"
+                f"{self.path}: it was committed in log {committed.topic_id}, but {self.log.path} was made again since "
+                f"and is now log {self.log.topic_id}: remove {self.path.name} to read this log from its beginning"
             )
         return committed
 

@@ -1,4 +1,4 @@
-"""How a record lies in a file: JSON lines, one event a line.
+"""How a record is written to a file: as JSON lines, with one event on each line.
 
 =============  ==================================================================================================
 written        the line
@@ -7,11 +7,11 @@ by hand        the event itself, ``{"type":"triplet","model":"shop",...}``: no t
 by our sink    the event with two fields spliced in front, ``{"logged":1790000000.250000,"key":"shop","type":...}``:
                still an event to every JSON tool, and read back to the very bytes that were sent
 not plain      ``{"record":{"logged":..,"key":..,"headers":[["content-type","application/msgpack"]],"value":..}}``
-               for whatever has headers, holds a newline or is no JSON object (MessagePack, dead payloads)
+               for a record that has headers, holds a newline or is not a JSON object (MessagePack, dead payloads)
 =============  ==================================================================================================
 
-``logged`` is when the sink took the record, in seconds since the epoch. Bytes stand in an envelope as text where they
-are valid UTF-8, else as ``{"base64":".."}``. A line that only looks like one of ours is delivered as written by hand.
+``logged`` is when the sink took the record, in seconds since the epoch. In an envelope bytes are text if they are valid
+UTF-8, otherwise ``{"base64":".."}``. A line that only looks like one of ours is delivered as if written by hand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENVELOPE = b'{"record":'
 
 
 class Binary(msgspec.Struct, frozen=True):
-    """Bytes that are no text; msgspec writes them as base64."""
+    """Bytes that are not text; msgspec writes them as base64."""
 
     base64: bytes
 
@@ -38,7 +38,7 @@ Text = str | Binary
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What a line cannot show as a plain event."""
+    """A record that cannot be written as a plain event."""
 
     logged: float
     key: str | None
@@ -94,13 +94,13 @@ def encode_line(
 
 @lru_cache(maxsize=1024)
 def _quoted(key: str | None) -> bytes | None:
-    """The key in JSON; None if it needs escapes, which the splice cannot carry."""
+    """The key as JSON; None if it needs escapes, because the splice cannot hold them."""
     quoted = _encoder.encode(key)
     return None if b"\\" in quoted else quoted
 
 
 def decode_lines(lines: Iterable[bytes], partition: Partition, offset: int) -> list[Record]:
-    """The records of whole lines (newlines taken off), the first of which begins at ``offset``; blanks are skipped."""
+    """The records of whole lines without their newlines. The first begins at ``offset``; blank lines are skipped."""
     records = []
     splice = _SPLICE.match
     for line in lines:

@@ -1,7 +1,7 @@
-"""What every log made of files has: segments with ascending numbers, and an identity.
+"""What every log in files has: segments with ascending numbers, and an identity.
 
-A position in the log is ``segment number << 40 | byte offset``. The identity lies in a file of its own, made by whoever
-comes first and never replaced, so that a lock on it is the lock of the log.
+A position in the log is ``segment number << 40 | byte offset``. The identity is in a file of its own. The first process
+that opens the log makes it, and it is never replaced: so a lock on this file is the lock of the log.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ class Log(Protocol):
     topic_id: str
 
     def oldest(self) -> int:
-        """Number of the oldest segment that is there; if there is none, of the one that will come."""
+        """Number of the oldest segment; if there is none, the number that the first one will have."""
 
     def newest(self) -> tuple[int, int]:
         """Number and size in bytes of the newest segment that holds a line; ``(FIRST, 0)`` if there is none."""
 
     def open(self, number: int) -> int | None:
-        """A file descriptor that reads this segment; None if it has not come yet.
+        """A file descriptor that reads this segment; None if the segment does not exist yet.
 
-        Raises GapError if it, or one of those after it, was there once and no longer is.
+        Raises GapError if this segment, or a later one, existed once and is gone.
         """
 
     def successor(self, number: int, descriptor: int) -> int | None:
-        """The segment after this open one, as soon as nothing more is appended to this one; None until then."""
+        """The number of the segment after this open one; None as long as this one may still grow."""
 
     def growing(self) -> Path:
-        """The file to append to, whether it is there or not."""
+        """The file to append to; it may not exist yet."""
 
     def next_segment(self) -> Path | None:
-        """The file to go on with when the growing one is full; None if something else rotates."""
+        """The file to go on with when the growing one is full; None if another program rotates the log."""
 
     def thin_out(self, most: int) -> list[str]:
-        """Remove the oldest segments until the others have at most so many bytes, never the growing one; their names.
+        """Remove the oldest segments until the others have at most ``most`` bytes; returns the names of removed files.
 
-        None if something else rotates.
+        The growing one is never removed. If another program rotates the log, nothing is.
         """
 
     def beside(self, name: str) -> Path:
@@ -62,7 +62,7 @@ class Log(Protocol):
 
 
 def identify(path: Path) -> str:
-    """The identity kept in this file: a uuid on its first line, made now if there is none."""
+    """The identity in this file: a uuid on its first line. It is made now if there is none."""
     with contextlib.suppress(FileNotFoundError):
         return read_identity(path)
     put_if_absent(path, f"{uuid.uuid4().hex}\n".encode(), path.parent)
@@ -80,7 +80,7 @@ def read_identity(path: Path) -> str:
 
 @contextlib.contextmanager
 def reaching(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into a SourceError that names the log."""
+    """Turn errors of the operating system into a SourceError that names the log."""
     try:
         yield
     except OSError as error:

@@ -14,7 +14,7 @@ from omdml.streams.protocols.log import Record
 def newest_records(path: str | Path, most_bytes: int) -> Newest:
     """The records in the last ``most_bytes`` of a log; none if there is no such log.
 
-    Raises SourceError if the log cannot be read, GapError if a segment in the midst of these bytes is missing.
+    Raises SourceError if the log cannot be read, GapError if a segment among these bytes is missing.
     """
     if not Path(path).exists():
         return Newest([], whole=True)
@@ -42,7 +42,7 @@ def _begin(log: Log, most_bytes: int) -> int:
 
 
 def _size(log: Log, number: int) -> int:
-    """The size of a segment in bytes."""
+    """The size of a segment in bytes; 0 if it does not exist yet."""
     descriptor = log.open(number)
     if descriptor is None:
         return 0

@@ -1,4 +1,4 @@
-"""Reading the records of a log made of files, from any position, over all its segments."""
+"""Reads the records of a log in files, from any position and across segments."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BATCH = 1000
 
 
 def open_log(path: str | Path, quiet_s: float = QUIET_S) -> Log:
-    """The log here: a folder of segments, or a file (what is not there yet is a file if its suffix says so).
+    """Open the log at this path: a folder of segments, or a file. If nothing is there, the suffix decides.
 
-    ``quiet_s``: how long a rotated file must have been left alone to be finished.
+    ``quiet_s`` is how many seconds a rotated file must be unchanged before it counts as finished.
     """
     path = Path(path).absolute()
     return RotatedLog(path, quiet_s) if _is_file(path) else SegmentedLog(path)
@@ -35,16 +35,16 @@ def _is_file(path: Path) -> bool:
 
 
 def has_begun(path: str | Path) -> bool:
-    """Whether anybody has opened the log here, which gives it its identity; nothing is made by asking."""
+    """Whether the log at this path was ever opened, which gives it an identity. Nothing is made by asking."""
     path = Path(path).absolute()
     return (identity_of_file(path) if _is_file(path) else identity_of_folder(path)).exists()
 
 
 class LogReader:
-    """The records whose offset is the position or above it.
+    """Reads the records from a position on.
 
-    ``fingerprints`` holds the sha256 of the first line of each segment that is known: one that begins with another line
-    is a gap.
+    ``fingerprints`` holds the sha256 of the first line of each known segment, by number. If such a segment begins with
+    another line later, the log has a gap.
     """
 
     def __init__(self, log: Log) -> None:
@@ -56,7 +56,7 @@ class LogReader:
 
     @property
     def position(self) -> int:
-        """The offset of the next record to come."""
+        """The offset of the next record to read."""
         if self._position is None:
             return self.log.oldest() << OFFSET_BITS
         return self._position
@@ -70,12 +70,12 @@ class LogReader:
         return max(number << OFFSET_BITS | size, self.position)
 
     def seek(self, offset: int | None) -> None:
-        """Go on at this offset, or at the next record if none begins there; None: at the oldest segment."""
+        """Go on at this offset, or at the next record if none begins there. None means the oldest segment."""
         self.close()
         self._position = offset
 
     def take(self, most: int) -> list[Record]:
-        """At most this many of the records that are there, maybe none.
+        """Read at most this many of the records that are there; the list may be empty.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class LogReader:
                 number = self.position >> OFFSET_BITS
                 successor = self.log.successor(number, tail.descriptor)
                 if not tail.fill(ended=successor is not None):
-                    # The segment was rotated, truncated or rewritten: this looks where it is now.
+                    # The segment was rotated, truncated or rewritten: the next round opens it again.
                     self.seek(self._position)
                 elif lines := tail.take(most):
                     self._position = number << OFFSET_BITS | tail.position
@@ -107,7 +107,7 @@ class LogReader:
             self._tail = None
 
     def _open(self) -> Tail | None:
-        """The segment at the position; None if it has not come yet."""
+        """The segment at the position; None if it does not exist yet."""
         if self._tail is None:
             position = self.position
             number, byte = position >> OFFSET_BITS, position & ((1 << OFFSET_BITS) - 1)
@@ -126,10 +126,10 @@ class LogReader:
         return self._tail
 
     def _verify(self, tail: Tail, number: int, byte: int) -> None:
-        """Refuse a segment that is not the one the position was taken in."""
+        """Raise GapError if the segment is not the one in which the position was taken."""
         if tail.size < byte:
             raise self._gap(number, byte, f"it ends at byte {tail.size}: it was truncated or replaced")
-        # From its beginning any segment will do, and is the known one from now on.
+        # At byte 0 nothing was read yet, so any first line is accepted, and expected from now on.
         if not byte:
             self.fingerprints.pop(number, None)
         expected, got = self.fingerprints.get(number), fingerprint(tail)
@@ -138,7 +138,7 @@ class LogReader:
 
     def _gap(self, number: int, byte: int, what: str) -> GapError:
         return GapError(
-            f"feedback log {self.log.path}: the position is byte {byte} of segment {number}, but {what}. Bring back "
+            f"feedback log {self.log.path}: the position is byte {byte} of segment {number}, but {what}. Restore "
             "the file as it was, or accept the loss of what it held (omdml worker --accept-gap)"
         )
 

@@ -1,7 +1,10 @@
-"""Sending the events of dead letters again, in files; no event is sent twice.
+"""Sends the events of dead letters again, in files. No event is sent twice.
 
-1. Events go into the log, each with a header that names its letter. 2. The letters are marked. After a crash between
-the two, the headers are found in the log, and the letters are only marked. A lock keeps a second sender out.
+1. The events are appended to the log, each with a header that names its letter.
+2. The letters are marked as sent.
+
+After a crash between the two steps, the next run finds the headers in the log and only marks the letters. A lock keeps
+a second sender out.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ class FileSender:
     Parameters
     ----------
     log
-        Every record of the feedback log: an event whose letter a crash left unmarked is in it.
+        Every record of the feedback log. If a crash left a letter unmarked, its event is in there.
 
     Raises
     ------
@@ -39,7 +42,7 @@ class FileSender:
         self._sent: set[Position] | None = None
 
     def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
-        """The events, then the marks. What comes first is on the disk before the rest is written."""
+        """Append the events, then mark the letters. The events are on the disk before any mark is written."""
         if self._sent is None:
             self._sent = {name for records in self._log for record in records for name in named(record, secret)}
         for letter, key in letters:
@@ -57,19 +60,19 @@ class FileSender:
         self._letters.flush()
 
     def close(self) -> None:
-        """Close both sinks, and let another one send."""
+        """Close both sinks, and release the lock for another sender."""
         self._feedback.close()
         self._letters.close()
         os.close(self._lock)
 
 
 def sending_alone(letters: FileSink) -> int:
-    """A lock on these dead letters: the descriptor that holds it."""
+    """Lock these dead letters; returns the descriptor that holds the lock. Raises SourceError if another one does."""
     with reaching(letters.log.path):
         lock = open_regular(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT)
         if not take_lock(lock):
             os.close(lock)
             raise SourceError(
-                f"dead letters {letters.log.path}: another omdml letters resend is at work: wait until it has ended"
+                f"dead letters {letters.log.path}: another `omdml letters resend` is running: wait until it has ended"
             )
     return lock

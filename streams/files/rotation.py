@@ -1,8 +1,8 @@
-"""A log that is one growing file, which something else renames (``logrotate``), copies and truncates.
+"""A log that is one growing file. Another program, such as ``logrotate``, renames it, or copies and truncates it.
 
-``clicks.jsonl`` becomes ``clicks.jsonl.1``, ``clicks.jsonl-20260101`` or ``clicks-20260101.jsonl``. Segments are found
-again by their first line and their inode; their numbers are written down in the ledger, ``clicks.jsonl.id``: the log's
-identity on the first line, ``number inode sha256`` of one segment on each of the others.
+``clicks.jsonl`` becomes ``clicks.jsonl.1``, ``clicks.jsonl-20260101`` or ``clicks-20260101.jsonl``. A segment is
+recognized by its first line and its inode. The ledger ``clicks.jsonl.id`` records the numbers of the segments: the
+log's identity is on its first line, and ``number inode sha256`` of a segment on each of the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUIET_S = 1.0
 
 
 class Segment(NamedTuple):
-    """A line of the ledger: a file that was rotated away."""
+    """A line of the ledger: a segment, with the inode and the hash of the first line of its file."""
 
     number: int
     inode: int
@@ -35,7 +35,7 @@ class Segment(NamedTuple):
 
 
 class LogFile(NamedTuple):
-    """A file that lies there now. ``modified`` is in nanoseconds."""
+    """A file of the log as it is now. ``modified`` is in nanoseconds, ``sha256`` that of its first line."""
 
     path: Path
     inode: int
@@ -50,14 +50,16 @@ def identity_of_file(path: Path) -> Path:
 
 
 class RotatedLog:
-    """A file and what it was renamed to. A rotated file without one whole line, or compressed, counts as not there.
+    """A growing file, and the files that it was renamed to.
+
+    Rotated files that are compressed, or that have no whole line, are ignored.
 
     Parameters
     ----------
     path
         The growing file.
     quiet_s
-        A rotated file is finished when it was left alone for so many seconds.
+        A rotated file counts as finished when it was unchanged for so many seconds.
     """
 
     def __init__(self, path: Path, quiet_s: float = QUIET_S) -> None:
@@ -65,7 +67,7 @@ class RotatedLog:
         name, stem, suffix = re.escape(path.name), re.escape(path.stem), re.escape(path.suffix)
         self._rotated = re.compile(rf"{name}[.-]\d[\d.T_-]*|{stem}[.-]\d[\dT_-]*{suffix}")
         self._looked: tuple[int, int] | None = None
-        # A rotated file that is read to its end, and since when it is as it is.
+        # Inode, size and time of the rotated file that was read to its end, and since when we have seen these.
         self._still: tuple[tuple[int, int, int], float] = (0, 0, 0), 0.0
         with reaching(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,18 +75,18 @@ class RotatedLog:
             self._places = self._survey()
 
     def oldest(self) -> int:
-        """The lowest number whose file is there; the next one if none is."""
+        """The lowest number whose file exists; the next number if there is no file."""
         self._places = self._survey()
         return min(self._places, default=self._last + 1)
 
     def newest(self) -> tuple[int, int]:
-        """The highest number whose file is there, and its size."""
+        """The highest number whose file exists, and the file's size in bytes; ``(FIRST, 0)`` if there is no file."""
         self._places = self._survey()
         number = max(self._places, default=None)
         return (FIRST, 0) if number is None else (number, self._places[number].size)
 
     def open(self, number: int) -> int | None:
-        """A descriptor of the segment, wherever it lies; GapError if it is gone."""
+        """A descriptor of the segment, whatever its file is called now; raises GapError if it is gone."""
         while True:
             self._places = self._survey()
             if number == self._last + 1:
@@ -104,14 +106,14 @@ class RotatedLog:
             os.close(descriptor)
 
     def successor(self, number: int, descriptor: int) -> int | None:
-        """The next number, once its file has a line and this one has been left alone for ``quiet_s`` seconds."""
+        """The next number, as soon as its file has a line and this one was unchanged for ``quiet_s`` seconds."""
         status = os.fstat(descriptor)
         if number == self._last and self._changed(status.st_ino):
             self._places = self._survey()
         return number + 1 if number < self._last and self._is_quiet(status) else None
 
     def _is_quiet(self, status: os.stat_result) -> bool:
-        """Whether a file was left alone for long enough, by its age or, if the clock was set back, by our own watch."""
+        """Whether a file was unchanged for long enough: by its time or, if the clock was set back, by our own watch."""
         if time.time() - status.st_mtime >= self.quiet_s:
             return True
         file = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -131,11 +133,11 @@ class RotatedLog:
         return []
 
     def beside(self, name: str) -> Path:
-        """Beside the file, with its name in front."""
+        """The path beside the growing file that begins with its name."""
         return self.path.with_name(f"{self.path.name}.{name}")
 
     def _changed(self, reading: int) -> bool:
-        """The file is another one than the inode that is being read, and not as it was at the last look."""
+        """Whether the growing file is not the inode that is being read, and has changed since the last look."""
         try:
             status = os.stat(self.path)
         except FileNotFoundError:
@@ -147,23 +149,23 @@ class RotatedLog:
         return True
 
     def _survey(self) -> dict[int, LogFile]:
-        """Where each segment lies now; what was never seen before is numbered, oldest first."""
+        """Find the file of each segment. Files that were never seen before get the next numbers, oldest first."""
         with opened(self.identity, "r+b") as ledger, locked(ledger.fileno()):
             known, files = read_ledger(ledger), self._find()
             places = match(known, files, self.path)
             self._last = known[-1].number if known else FIRST - 1
             behind = max((files.index(file) + 1 for file in places.values()), default=0)
             seen, placed = {segment.sha256 for segment in known}, list(places.values())
-            # A file with a first line that was seen before is new only if it lies behind all that is known: it may be
-            # the copy of a segment that is about to be truncated. By their times alone, which a clock that was set
-            # back makes older, files are not passed over.
-            strangers = [file for index, file in enumerate(files)
+            # A file whose first line was seen before may be a copy of a segment that is about to be truncated. It is
+            # new only if it is newer than all known files. A file with another first line is new whatever its time
+            # says, because the clock may have been set back.
+            new_files = [file for index, file in enumerate(files)
                          if file not in placed and (index >= behind or file.sha256 not in seen)]  # fmt: skip
-            for file in strangers:
+            for file in new_files:
                 self._last += 1
                 places[self._last] = file
                 ledger.write(f"{self._last} {file.inode} {file.sha256}\n".encode())
-            if strangers:
+            if new_files:
                 ledger.flush()
                 os.fsync(ledger.fileno())
             return places
@@ -177,7 +179,7 @@ class RotatedLog:
 
 
 def look(path: Path) -> LogFile | None:
-    """The file as it is now; None if it is gone or its first line unfinished."""
+    """The file as it is now; None if it is gone, or if its first line is unfinished."""
     try:
         descriptor = open_regular(path)
     except FileNotFoundError:
@@ -191,13 +193,14 @@ def look(path: Path) -> LogFile | None:
     return LogFile(path, status.st_ino, status.st_mtime_ns, status.st_size, hashlib.sha256(line).hexdigest())
 
 
-def match(known: Sequence[Segment], found: Iterable[LogFile], growing: Path) -> dict[int, LogFile]:
-    """Which file is which segment: first by inode and first line, then by the first line alone (a copy).
+def match(known: Sequence[Segment], files: Iterable[LogFile], growing: Path) -> dict[int, LogFile]:
+    """Find the file of each segment: first by inode and first line, then by the first line alone, for a copy.
 
-    The growing file is the last segment or a new one: it may have the inode and first line of one that was deleted.
+    The growing file can only be the last segment or a new one, even if it has the inode and the first line of a segment
+    that was deleted.
     """
     places: dict[int, LogFile] = {}
-    free = list(found)[::-1]
+    free = list(files)[::-1]
     for copied in (False, True):
         for segment in reversed(known):
             alike = (
@@ -214,9 +217,9 @@ def match(known: Sequence[Segment], found: Iterable[LogFile], growing: Path) -> 
 
 
 def read_ledger(ledger: IO[bytes]) -> list[Segment]:
-    """The segments written down, in the order of their numbers; cuts off what a crash left at the end.
+    """The segments in the ledger, in the order of their numbers. Damaged lines at the end, from a crash, are cut off.
 
-    Raises SourceError if a line is damaged that sound ones follow.
+    Raises SourceError if a damaged line is followed by a sound one.
     """
     first, *lines = ledger.read().split(b"\n")[:-1]
     sound = [LEDGER_LINE.fullmatch(line) for line in lines]
@@ -226,7 +229,7 @@ def read_ledger(ledger: IO[bytes]) -> list[Segment]:
     ledger.truncate()
     if None in sound:
         raise SourceError(
-            f"{ledger.name}: line {sound.index(None) + 2} is damaged, which tells apart the log's segments: restore "
-            "the file, or remove it to read the log as a new one (omdml worker --accept-gap)"
+            f"{ledger.name}: line {sound.index(None) + 2} is damaged, and the segments of the log cannot be told apart "
+            "without it: restore the file, or remove it to read the log as a new one (omdml worker --accept-gap)"
         )
     return [Segment(int(match[1]), int(match[2]), match[3].decode()) for match in sound if match]

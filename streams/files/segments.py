@@ -1,9 +1,10 @@
-"""A log that is a folder of numbered segments, which our sinks write."""
+"""A log that is a folder of numbered segments, written by our own sinks."""
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def identity_of_folder(folder: Path) -> Path:
 
 
 class SegmentedLog:
-    """``00000001.jsonl``, ``00000002.jsonl``, ...: the last one grows. The identity lies in ``log.id``."""
+    """Segments ``00000001.jsonl``, ``00000002.jsonl``, ..., of which the last grows. The identity is in ``log.id``."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self.identity = folder, identity_of_folder(folder)
@@ -30,30 +31,35 @@ class SegmentedLog:
             self._growing = max(self._numbers(), default=FIRST)
 
     def oldest(self) -> int:
-        """The lowest segment number; that of a first segment if there is none."""
+        """The lowest number of a segment; ``FIRST`` if there is none."""
         return min(self._numbers(), default=FIRST)
 
     def newest(self) -> tuple[int, int]:
-        """The highest number there is, and the file's size."""
+        """The highest number of a segment, and its size in bytes; ``(FIRST, 0)`` if there is none."""
         number = max(self._numbers(), default=None)
         return (FIRST, 0) if number is None else (number, self._segment(number).stat().st_size)
 
     def open(self, number: int) -> int | None:
-        """A descriptor of the segment; GapError if it or one after it is missing among the others."""
-        numbers = self._numbers()
-        newest = max(numbers, default=FIRST - 1)
-        if number == newest + 1:
-            return None
-        missing = {number, *range(number, newest + 1)} - set(numbers)
-        if missing:
-            raise GapError(
-                f"{self._segment(min(missing))} is missing, the folder holds segments {numbers or 'of no number'}: "
-                "put it back, or accept the loss (omdml worker --accept-gap)"
-            )
-        return open_regular(self._segment(number))
+        """A descriptor of the segment; raises GapError if it, or a segment between it and the newest, is missing."""
+        while True:
+            numbers = self._numbers()
+            newest = max(numbers, default=FIRST - 1)
+            if number == newest + 1:
+                return None
+            missing = {number, *range(number, newest + 1)} - set(numbers)
+            if missing:
+                raise GapError(
+                    f"{self._segment(min(missing))} is missing, the folder has segments {numbers or 'none'}: "
+                    "put it back, or accept the loss (omdml worker --accept-gap)"
+                )
+            try:
+                return open_regular(self._segment(number))
+            except FileNotFoundError:
+                # It was thinned out since the look.
+                continue
 
     def successor(self, number: int, descriptor: int) -> int | None:
-        """The next number as soon as its file is there: our sinks never append to an older one."""
+        """The next number as soon as its file exists, because our sinks never append to an older one."""
         return number + 1 if os.path.exists(self._segment(number + 1)) else None
 
     def growing(self) -> Path:
@@ -67,18 +73,20 @@ class SegmentedLog:
         return self._segment(self._growing + 1)
 
     def thin_out(self, most: int) -> list[str]:
-        """Delete the oldest segments until the others have at most ``most`` bytes; the names of deleted files."""
+        """Delete the oldest segments until the others have at most ``most`` bytes; returns the deleted names."""
         paths = [self._segment(number) for number in self._numbers()]
-        sizes = [path.stat().st_size for path in paths]
+        sizes = [size_of(path) for path in paths]
         gone = []
         while len(paths) > 1 and sum(sizes) > most:
-            paths[0].unlink()
-            gone.append(paths.pop(0).name)
-            del sizes[0]
+            # Another process may write to this log, and thin it out, too.
+            with suppress(FileNotFoundError):
+                paths[0].unlink()
+                gone.append(paths[0].name)
+            del paths[0], sizes[0]
         return gone
 
     def beside(self, name: str) -> Path:
-        """A file of this name in the folder."""
+        """The path of a file of this name in the folder."""
         return self.path / name
 
     def _numbers(self) -> list[int]:
@@ -89,7 +97,15 @@ class SegmentedLog:
         return segment_path(self.path, number)
 
 
+def size_of(path: Path) -> int:
+    """The bytes of a file; 0 if it is gone."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 @lru_cache(maxsize=256)
 def segment_path(folder: Path, number: int) -> Path:
-    """The file of a segment; kept, because every poll and every send asks for it."""
+    """The file of a segment. It is cached, because every poll and every send asks for it."""
     return folder / f"{number:08d}.jsonl"

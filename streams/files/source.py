@@ -25,7 +25,7 @@ from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.protocols.log import Listener, Partition, Record
 
 SEGMENT_BYTES = 256 << 20
-# Seconds between two looks at the file while lines keep coming.
+# Seconds between two looks at the file: the first while lines keep coming, then longer up to the second.
 BUSY_PAUSE_S = 0.001
 IDLE_PAUSE_S = 0.005
 
@@ -40,7 +40,7 @@ class FileSource:
     path
         The folder of segments, or the file.
     group
-        Whose committed position to go on from; it is kept beside the segments.
+        The group whose committed position to go on from. The position is stored beside the segments.
     """
 
     partitions = 1
@@ -57,7 +57,7 @@ class FileSource:
         self._pause_s = BUSY_PAUSE_S
 
     def subscribe(self, listener: Listener, read: int | None = None) -> None:
-        """Take the group's lock; raises SourceError if another process holds it. A file log has one partition."""
+        """Take the group's lock; raises SourceError if another process holds it. ``read`` is not used here."""
         self._group_state.lock()
         self._listener = listener
 
@@ -82,7 +82,10 @@ class FileSource:
         self._reader.seek(offset)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
-        """Keep the offset, with its segment's fingerprint, in ``<group>.commit``; None if it cannot be written."""
+        """Write the offset, with its segment's fingerprint, to ``<group>.commit``.
+
+        Returns False if the partition is not ours yet, None if the file cannot be written.
+        """
         if not self._owned:
             return False
         for partition, offset in offsets.items():
@@ -96,7 +99,7 @@ class FileSource:
         return True
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
-        """The next offset and the log's end, once assigned."""
+        """The next offset and the log's end; empty until the partition is assigned."""
         if not self._owned:
             return {}
         with reaching(self.log.path):
@@ -104,11 +107,11 @@ class FileSource:
 
     @property
     def away(self) -> bool:
-        """Never: a log that cannot be read is an error of ``poll``."""
+        """Always False: if the log cannot be read, ``poll`` raises."""
         return False
 
     def backlog(self, position: int, end: int) -> int:
-        """Bytes from a position to an end, over all segments between them."""
+        """The number of bytes between two positions, including all segments between them."""
         (number, byte), (newest, size) = divmod(position, 1 << OFFSET_BITS), divmod(end, 1 << OFFSET_BITS)
         with reaching(self.log.path):
             return size - byte + sum(self._segment_bytes(between) for between in range(number, newest))
@@ -117,7 +120,7 @@ class FileSource:
         try:
             descriptor = self.log.open(number)
         except GapError:
-            # The next poll says so.
+            # The next poll raises it.
             return 0
         if descriptor is None:
             return 0
@@ -136,7 +139,7 @@ class FileSource:
         return newest << OFFSET_BITS | size
 
     def close(self) -> None:
-        """Hand back what is owned, and the lock."""
+        """Tell the listener that the partition is revoked, and release the lock."""
         try:
             if self._owned and self._listener is not None:
                 self._listener.revoked([self.partition])
@@ -147,7 +150,7 @@ class FileSource:
             self._group_state.unlock()
 
     def _join(self) -> None:
-        """Tell the listener what it was given, once, and start where it says."""
+        """At the first poll, tell the listener what is assigned, and start where it says."""
         if self._listener is None:
             raise SourceError(f"feedback log {self.log.path}: polled before subscribe(listener), or after close()")
         if self._owned:
@@ -175,11 +178,11 @@ class FileSource:
 
 
 class FileSink:
-    """Appends events to a log in files; any number of processes and threads may do so at the same time.
+    """Appends events to a log in files. Any number of processes and threads may do so at the same time.
 
-    Each event is one write of one whole line under the log's lock. What a killed writer or a full disk left of a line
-    is ended with a newline by the next one: readers get the torn piece as a record of its own, and nothing else is
-    harmed.
+    Each event is written as a whole line, under the log's lock. If a killed writer or a full disk left a part of a
+    line, the next writer ends it with a newline. Readers get that part as a record of its own, and every other record
+    is whole.
 
     Parameters
     ----------
@@ -189,9 +192,9 @@ class FileSink:
         The size in bytes at which a folder's segment is full and the next one begins. Other programs rotate a
         single file.
     keep_bytes
-        Of a folder, at most: its oldest segments go when a new one is begun. None: all stay.
+        The most bytes of a folder. Its oldest segments are deleted when a new one begins. None keeps all.
     fsync
-        Whether ``flush`` waits for the disk. Without, events survive the death of the process but not of the machine.
+        Whether ``flush`` waits for the disk. If not, events survive the end of the process, but not of the machine.
     """
 
     def __init__(
@@ -211,16 +214,16 @@ class FileSink:
             self._lock: int | None = open_regular(self.log.identity)
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
-        """Append one event; readers see it at once. Raises SourceError on a full disk: it may leave a torn piece."""
+        """Append one event; readers see it at once. Raises SourceError; a full disk may leave a part of the line."""
         with self._threads, reaching(self.log.path):
             if self._lock is None:
                 raise SourceError(f"feedback log {self.log.path}: sent to after close()")
             with locked(self._lock):
-                # the clock is read under the lock, so that time stamps ascend with offsets
+                # The clock is read under the lock, so that times rise with offsets.
                 self._append([encode_line(value, time.time(), key, headers)])
 
     def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
-        """Append events under one lock, by as few writes as there are segments to write to."""
+        """Append events under one lock, with one write for each segment that takes some of them."""
         with self._threads, reaching(self.log.path):
             if self._lock is None:
                 raise SourceError(f"feedback log {self.log.path}: sent to after close()")
@@ -229,13 +232,13 @@ class FileSink:
                 self._append([encode_line(value, now, key) for value, key in events])
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Wait for the disk, if asked to; the operating system knows no time limit here."""
+        """Wait for the disk if ``fsync`` is set. ``timeout_s`` is not used: the operating system has no limit here."""
         with self._threads, reaching(self.log.path):
             if self._file is not None and self.fsync:
                 self._file.sync()
 
     def close(self) -> None:
-        """Flush, then close the file and release its lock."""
+        """Flush, then close the file and the lock."""
         try:
             self.flush()
         finally:
@@ -247,7 +250,7 @@ class FileSink:
                 self._file = self._lock = None
 
     def _append(self, lines: list[bytes]) -> None:
-        """Write lines, each whole into one segment; the log's lock is held."""
+        """Write lines, none across two segments. The caller holds the log's lock."""
         while lines:
             file, count = self._file_for(len(lines[0])), 1
             length, room = len(lines[0]), file.room(self.segment_bytes)
@@ -257,7 +260,7 @@ class FileSink:
             lines = lines[count:]
 
     def _file_for(self, length: int) -> Appender:
-        """The file that takes the next line; the log's lock is held."""
+        """The file that takes the next line. The caller holds the log's lock."""
         path = self.log.growing()
         if self._file is None or not self._file.is_at(path):
             self._file = self._opened(path)
@@ -268,17 +271,17 @@ class FileSink:
         return self._file
 
     def _thin_out(self, keep_bytes: int) -> None:
-        """Remove the oldest segments until the others, with the one just begun, take no more than that."""
+        """Remove the oldest segments, so that the others and the one that just began have at most ``keep_bytes``."""
         if gone := self.log.thin_out(keep_bytes - self.segment_bytes):
             _log.warning(
                 "log_thinned",
                 log=str(self.log.path),
                 segments=gone,
-                reason=f"it would have more than {keep_bytes / 1e6:g} MB",
+                reason=f"the log would have more than {keep_bytes / 1e6:g} MB",
             )
 
     def _opened(self, path: Path) -> Appender:
-        """Leave the file so far, which nobody flushes later, for another one."""
+        """Open the file to go on with. The one so far is flushed first, because nobody does it later."""
         if self._file is not None:
             if self.fsync:
                 self._file.sync()

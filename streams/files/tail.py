@@ -1,4 +1,4 @@
-"""Reading whole lines forward out of one file that others append to."""
+"""Reads whole lines from one file while others append to it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple
 from omdml.feedback import MAX_EVENT_BYTES
 
 CHUNK_BYTES = 1 << 20
-# Segments are told apart by so many bytes of their first line.
+# Segments are told apart by at most so many bytes of their first line.
 FIRST_LINE_BYTES = 4096
-# JSON may need six bytes for one. Longer lines are cut.
+# Longer lines are cut. JSON may need six bytes for one byte of an event.
 MAX_LINE_BYTES = 8 * MAX_EVENT_BYTES
-# What is kept of a longer line: the decoder still refuses it as oversize.
+# How much of a longer line is delivered: enough that the decoder refuses it as oversize.
 CUT_LINE_BYTES = MAX_EVENT_BYTES + 8192
 
 
 class Lines(NamedTuple):
     """Whole lines without their newlines; ``start`` is the byte offset of the first one.
 
-    ``length`` is None, or the true length in bytes of the one line here, of which only the beginning was kept.
+    If a line was cut, it is the only one in ``lines``, and ``length`` is its true length in bytes; otherwise None.
     """
 
     start: int
@@ -29,7 +29,7 @@ class Lines(NamedTuple):
 
 
 class Tail:
-    """The lines of an open file that begin at byte ``start`` or later. Closes the file descriptor it is given.
+    """Reads the lines of an open file that begin at byte ``start`` or later. :meth:`close` closes the descriptor.
 
     An unfinished last line waits for its rest. Memory is bounded by ``MAX_LINE_BYTES`` and a few chunks.
     """
@@ -37,7 +37,8 @@ class Tail:
     def __init__(self, descriptor: int, start: int) -> None:
         self.descriptor = descriptor
         self.first_line = read_first_line(descriptor)
-        # from one byte before the start, the first newline leads to a line's beginning wherever the start points
+        # Reading begins one byte before the start: so the first newline leads to the beginning of a line, whether the
+        # start is one or is inside a line.
         self._skipping = start > 0
         self._read = max(start - 1, 0)
         # The byte offset at which the unfinished line begins.
@@ -65,7 +66,7 @@ class Tail:
         return self._begin if size == self._read else size
 
     def take(self, most: int) -> Lines | None:
-        """At most this many of the lines that were read; None if there are none."""
+        """Return at most this many of the lines that were read; None if there are none."""
         if not self._ready:
             return None
         start, lines, length = self._ready.popleft()
@@ -76,9 +77,9 @@ class Tail:
         return Lines(start, taken)
 
     def fill(self, ended: bool) -> bool:
-        """Read on until lines are ready, or to the end; False if the file shrank or was rewritten meanwhile.
+        """Read until lines are ready, or to the end; False if the file shrank or was rewritten in the meantime.
 
-        ``ended`` says that nothing is appended any more: then the last line is whole without a newline, too.
+        ``ended`` says that nothing will be appended: then the last line counts as whole without a newline.
         """
         if self.first_line is None:
             self.first_line = read_first_line(self.descriptor)
@@ -100,6 +101,7 @@ class Tail:
         return True
 
     def close(self) -> None:
+        """Close the file descriptor."""
         os.close(self.descriptor)
 
     def _split(self, chunk: bytes) -> None:
@@ -123,7 +125,7 @@ class Tail:
         self._skipping, self._cut, self._begin = False, None, begin
 
     def _finish(self) -> None:
-        """Take what there is of the last line for the whole of it."""
+        """Treat the unfinished last line as a whole one."""
         if self._skipping:
             self._skipped(self._read, newline=0)
         elif self._rest:
@@ -132,7 +134,7 @@ class Tail:
 
 
 def read_first_line(descriptor: int) -> bytes | None:
-    """The first line of an open file, or as much of it as tells it apart; None as long as it is unfinished."""
+    """The first line of an open file, at most ``FIRST_LINE_BYTES`` of it; None as long as it is unfinished."""
     head = os.pread(descriptor, FIRST_LINE_BYTES, 0)
     line, newline, _ = head.partition(b"\n")
     return line if newline or len(head) == FIRST_LINE_BYTES else None

@@ -1,4 +1,4 @@
-"""A log in files, read beside the groups that follow it: no lock, no committed position."""
+"""Reads a log in files without a group: it takes no lock and commits no position."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from omdml.streams.files.group_state import Committed, GroupState
 from omdml.streams.files.source import FileSource
 
 
-class FileBystander(FileSource):
-    """Reads from where its listener says; any number may at the same time, and their commits are forgotten.
+class UngroupedFileSource(FileSource):
+    """Reads from where its listener says. Any number may read at the same time, and their commits are ignored.
 
     Raises SourceError if there is no such log.
     """
 
     def __init__(self, path: str | Path) -> None:
         if not Path(path).exists():
-            raise SourceError(f"feedback log {path}: not there, expected a folder of segments or a file of JSON lines")
+            raise SourceError(
+                f"feedback log {path}: it does not exist, expected a folder of segments or a file of JSON lines"
+            )
         super().__init__(path)
         self._group_state = NoGroupState(self.log, "")
 
 
 class NoGroupState(GroupState):
-    """What a reader keeps that belongs to no group: nothing."""
+    """The state of a reader without a group: it stores nothing."""
 
     def lock(self) -> None:
         """Take no lock: a reader without a group excludes nobody."""
 
     def unlock(self) -> None:
-        """Do nothing, because nobody was kept away."""
+        """Do nothing, because no lock was taken."""
 
     def read(self) -> Committed | None:
-        """None, because nothing was ever committed."""
+        """None, because nothing is ever committed."""
         return None
 
     def write(self, committed: Committed) -> None:
-        """Write nothing: this reader commits nothing."""
+        """Write nothing: commits of this reader are ignored."""

@@ -1,1 +1,1 @@
-"""Indexes in vector databases."""
+"""Indexes of items in vector databases."""

@@ -105,7 +105,7 @@ class PostgresIndex(VectorIndex):
         return f"{self._name} in {masked(self._url)}"
 
     def live(self) -> tuple[Indexed, IndexRows] | None:
-        """What readers see."""
+        """The version that readers see, and its rows; None if there is none."""
         with self._database() as database:
             side, _, indexed = self._state(database)
             if side is None:
@@ -137,7 +137,7 @@ class PostgresIndex(VectorIndex):
                 database.execute(f"DROP INDEX IF EXISTS {self._table(self._draft_side(database))}_hnsw")
 
     def write(self, rows: IndexRows) -> None:
-        """Put rows into the draft."""
+        """Insert or replace rows in the draft."""
         from psycopg.types.json import Jsonb
 
         with self._database() as database:

@@ -61,13 +61,13 @@ class IndexRows(NamedTuple):
     attributes: Attributes
 
     def chosen(self, places: NDArray[np.int64]) -> IndexRows:
-        """Some of the rows."""
+        """Only the rows at these places."""
         ids, attributes = self.ids, self.attributes
         return IndexRows([ids[at] for at in places], self.embedding[places], [attributes[at] for at in places])
 
 
 def no_rows(width: int) -> IndexRows:
-    """An empty side."""
+    """A side without rows, of this width."""
     return IndexRows([], np.empty((0, width), np.float32), [])
 
 
@@ -118,4 +118,4 @@ class VectorIndex(Protocol):
         """Note that the live side, as it is, stands for ``indexed`` too, in one step; the draft may be lost."""
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock, so that others can write."""

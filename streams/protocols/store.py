@@ -86,6 +86,12 @@ class CheckpointStore(Protocol):
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint, without becoming the owner; None if there is none."""
 
+    def fell_back(self, model: str) -> bool:
+        """Whether another checkpoint was saved after the one that can be claimed, as far as is known without a claim.
+
+        A damaged one is known to be damaged once somebody claimed the model.
+        """
+
     def save(
         self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
     ) -> Written:
@@ -226,3 +232,10 @@ class SnapshotStore(Protocol):
 
 class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):
     """A whole store: checkpoints, marks and snapshots in one place. Every backend offers all of it."""
+
+    def drop_earlier(self, snapshot: Snapshot, epoch: str) -> Written:
+        """Of its model keep only the newest checkpoint, this snapshot, its entry in the history, and later entries.
+
+        FENCED, and nothing dropped, unless ``epoch`` owns the model and the snapshot is live. A crash may leave some of
+        what was to go: call it again. Raises StoreLost as ``save`` does.
+        """

@@ -87,6 +87,9 @@ class Journal(Protocol):
     def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
         """Drop the bytes of these snapshots."""
 
+    def keep_only(self, key: SnapshotKey) -> None:
+        """Drop the bytes of every other snapshot, and what crashes left."""
+
 
 def publication(
     live: Pointer | None, newest: Entry | None, key: SnapshotKey, *, epoch: str, at: float, held: str, store_id: str

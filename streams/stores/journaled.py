@@ -47,6 +47,10 @@ class JournaledSnapshots(ABC):
     def journal(self, model: str) -> Journal:
         """The model's journal; empty if nothing was published."""
 
+    @abstractmethod
+    def drop_earlier_checkpoints(self, model: str) -> None:
+        """Drop all checkpoints of the model but the newest."""
+
     def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
         """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given.
 
@@ -137,6 +141,20 @@ class JournaledSnapshots(ABC):
             if entry.live and book.append(number + 1, entry):
                 return entry.live
         raise self._too_busy(model)
+
+    def drop_earlier(self, snapshot: Snapshot, epoch: str) -> Written:
+        """Keep only the newest checkpoint, and this snapshot with its entry."""
+        model, key = snapshot.model, (snapshot.version, snapshot.digest)
+        live = self.current(model)
+        if self.owner_of(model) != epoch or live is None or (live.version, live.digest) != key:
+            return Written.FENCED
+        book = self.journal(model)
+        entries = book.entries()
+        its_own = max(number for number, entry in entries if entry.what in PUBLICATIONS and entry.snapshot == key)
+        book.drop_entries(number for number, _ in entries if number < its_own)
+        book.keep_only(key)
+        self.drop_earlier_checkpoints(model)
+        return Written.STORED
 
     def owner_of(self, model: str) -> str:
         """The epoch of the model's owner. Raises StoreLost if the store knows no owner."""

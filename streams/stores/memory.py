@@ -76,6 +76,10 @@ class MemoryModel:
         for key in keys:
             self._bytes.pop(key, None)
 
+    def keep_only(self, key: SnapshotKey) -> None:
+        """Drop the bytes of every other snapshot."""
+        self._bytes = {kept: data for kept, data in self._bytes.items() if kept == key}
+
 
 class MemoryStore(JournaledSnapshots):
     """A CheckpointStore and SnapshotStore; any number of threads may use it.
@@ -102,15 +106,15 @@ class MemoryStore(JournaledSnapshots):
 
     @property
     def store_id(self) -> str:
-        """Made with the store."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._store_id
 
     def secret(self) -> bytes:
-        """Made with the store."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._secret
 
     def kept_secret(self) -> bytes | None:
-        """Made with the store."""
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._secret
 
     def claim(self, model: str) -> Claim:
@@ -145,6 +149,14 @@ class MemoryStore(JournaledSnapshots):
             checkpoints = list(self._models[model].checkpoints) if model in self._models else []
         sound = (read_checkpoint(model, data, str(self), quiet=True) for _, data in checkpoints)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
+
+    def fell_back(self, model: str) -> bool:
+        """Whether the checkpoint that can be claimed is not the one saved last."""
+        with self._changed:
+            state = self._models.get(model)
+            if state is None or not state.checkpoints:
+                return False
+            return state.checkpoints[state.damaged][0] != state.saved_last
 
     def save(
         self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
@@ -206,6 +218,12 @@ class MemoryStore(JournaledSnapshots):
         with self._changed:
             self._models.pop(model, None)
             self._changed.notify_all()
+
+    def drop_earlier_checkpoints(self, model: str) -> None:
+        """Drop all checkpoints but the newest."""
+        with self._changed:
+            state = self._models[model]
+            state.checkpoints, state.damaged = state.checkpoints[state.damaged :][:1], 0
 
     def watch(self, models: Iterable[str]) -> Watch:
         """A wait that ends as soon as a pointer moves."""

@@ -15,7 +15,7 @@ class RetentionOf(Protocol):
     """Which snapshots stay, model by model."""
 
     def of(self, model: str) -> Retention:
-        """The retention of a model."""
+        """The retention that applies to a model, by its name."""
 
 
 class Retention(NamedTuple):

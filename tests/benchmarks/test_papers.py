@@ -104,9 +104,9 @@ def test_a_claim_that_a_run_does_not_bear_out_is_struck_through():
 
 
 def test_lines_are_filled_after_figures_were_put_in_but_not_those_of_grids():
-    told = page.markdown(f"{'word ' * 40}\n\nSecond {'0.123 ' * 40}")
-    assert max(map(len, told.splitlines())) <= page.WIDTH
-    assert told.count("\n\n") == 1
+    message = page.markdown(f"{'word ' * 40}\n\nSecond {'0.123 ' * 40}")
+    assert max(map(len, message.splitlines())) <= page.WIDTH
+    assert message.count("\n\n") == 1
     assert len(page.markdown(Grid("Figures", ["word"] * 40, [["0.1"] * 40])).splitlines()) == 5
 
 

@@ -54,10 +54,10 @@ def toy(tmp_path, monkeypatch):
 def test_a_table_says_when_it_begins_and_ends(toy, capsys):
     root = toy()
     assert runner.main([]) == 0
-    told = capsys.readouterr().out
-    assert "toy begins: 2 units to compute, 0 kept" in told
-    assert "toy ends: 2 computed in " in told
-    assert "- It adds up to 21." in told
+    output = capsys.readouterr().out
+    assert "toy begins: 2 units to compute, 0 kept" in output
+    assert "toy ends: 2 computed in " in output
+    assert "- It adds up to 21." in output
     assert "## A toy" in (root / "README.md").read_text()
     assert (root / "plots" / "toy.png").is_file()
     assert runner.main(["toy"]) == 0
@@ -80,24 +80,24 @@ def test_a_claim_that_does_not_hold_is_exit_code_1(toy):
 def test_absent_data_are_named_with_the_folder_they_were_looked_for_in(toy, capsys):
     root = toy(TOY.replace("DATA, NEEDS = (), ()", 'DATA, NEEDS = ("yaleb",), ()'))
     assert runner.main([]) == 3
-    told = capsys.readouterr().out
-    assert f"toy is left out: no yaleb.npz in {root / 'data'}; OMDML_DATA names another folder" in told
+    output = capsys.readouterr().out
+    assert f"toy is left out: no yaleb.npz in {root / 'data'}; OMDML_DATA names another folder" in output
 
 
 def test_an_absent_package_is_named_with_the_table_that_needs_it(toy, capsys):
     toy(TOY.replace("DATA, NEEDS = (), ()", 'DATA, NEEDS = (), ("no_such_package",)'))
     assert runner.main([]) == 3
-    told = capsys.readouterr().out
-    assert "toy is left out: it needs no_such_package; pip install 'omdml[papers]' brings it" in told
+    output = capsys.readouterr().out
+    assert "toy is left out: it needs no_such_package; pip install 'omdml[papers]' brings it" in output
 
 
 def test_without_matplotlib_a_table_is_printed_but_not_put_into_the_page(toy, capsys, monkeypatch):
     root = toy()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert runner.main([]) == 3
-    told = capsys.readouterr().out
-    assert "- It adds up to 21." in told
-    assert "toy is left out: it needs matplotlib.figure; pip install 'omdml[papers]' brings it" in told
+    output = capsys.readouterr().out
+    assert "- It adds up to 21." in output
+    assert "toy is left out: it needs matplotlib.figure; pip install 'omdml[papers]' brings it" in output
     assert not (root / "README.md").exists()
 
 
@@ -106,9 +106,9 @@ def test_a_cache_or_a_page_that_cannot_be_written_is_a_sentence(toy, capsys, blo
     root = toy()
     (root / blocked).mkdir() if folder else (root / blocked).write_text("in the way")
     assert runner.main([]) == 3
-    told = capsys.readouterr().out
-    assert f"toy is left out: {root / blocked}" in told
-    assert "OMDML_CACHE" in told
+    output = capsys.readouterr().out
+    assert f"toy is left out: {root / blocked}" in output
+    assert "OMDML_CACHE" in output
 
 
 def test_a_table_that_there_is_not_is_exit_code_2(capsys):
@@ -121,6 +121,6 @@ def test_help_lists_the_tables_with_their_titles(toy, capsys):
     toy()
     with pytest.raises(SystemExit, match="0"):
         runner.main(["--help"])
-    told = capsys.readouterr().out
-    assert "  toy             A toy\n" in told
-    assert "3 if a table is left out" in told
+    output = capsys.readouterr().out
+    assert "  toy             A toy\n" in output
+    assert "3 if a table is left out" in output

@@ -39,9 +39,9 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
             sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
             max(sound).write_bytes(b"?")
             return
-        kept = store._models["shop"].checkpoints
-        at = 0 if len(kept[0][1]) > 1 else 1
-        kept[at] = (kept[at][0], b"?")
+        checkpoints = store._models["shop"].checkpoints
+        place = 0 if len(checkpoints[0][1]) > 1 else 1
+        checkpoints[place] = (checkpoints[place][0], b"?")
 
     return damage
 
@@ -50,8 +50,8 @@ def damage(store: MemoryStore | DirectoryStore) -> Damage:
 def copy(store: MemoryStore | DirectoryStore, tmp_path: Path) -> Copy:
     def copy() -> Callable[[], None]:
         if isinstance(store, MemoryStore):
-            kept = store._models["shop"].checkpoints
-            return lambda: setattr(store._models["shop"], "checkpoints", kept)
+            checkpoints = store._models["shop"].checkpoints
+            return lambda: setattr(store._models["shop"], "checkpoints", checkpoints)
         folder, aside = store.path / "models" / "shop", tmp_path / "copy"
         shutil.copytree(folder, aside)
 
@@ -68,8 +68,8 @@ class TestCheckpointsOfAnyStore:
     """The contract. A module that runs it brings fixtures ``store`` (keeping 12 snapshots), ``damage`` and ``copy``."""
 
     def test_a_new_owner_finds_nothing_then_what_was_saved_last(self, store: Store) -> None:
-        epoch, found, fell_back = store.claim("shop")
-        assert (found, fell_back) == (None, False)
+        epoch, result, fell_back = store.claim("shop")
+        assert (result, fell_back) == (None, False)
         for offset in (7, 9):
             assert store.save(checkpoint(offset), epoch) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(9), False)
@@ -222,6 +222,7 @@ class TestCheckpointsOfAnyStore:
             claim = store.claim("shop")
         assert claim[1:] == (checkpoint(2), True)
         assert [(line["event"], line["log_level"]) for line in logs] == [("checkpoint_damaged", "error")]
+        assert store.fell_back("shop")
 
         # If that owner dies before it saves, I expect its successor to hear of it too.
         claim = store.claim("shop")
@@ -231,10 +232,13 @@ class TestCheckpointsOfAnyStore:
         for offset in (2, 3):
             assert store.save(checkpoint(offset, state=b"replayed"), claim.epoch) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
+        assert not store.fell_back("shop")
         damage()
         assert store.claim("shop")[1:] == (checkpoint(2, state=b"replayed"), True)
 
-    def test_an_older_checkpoint_put_in_place_by_hand_is_told_from_the_last_one(self, store: Store, copy: Copy) -> None:
+    def test_an_older_checkpoint_put_in_place_by_hand_is_reported_from_the_last_one(
+        self, store: Store, copy: Copy
+    ) -> None:
         epoch = store.claim("shop").epoch
         for offset in (1, 2):
             store.save(checkpoint(offset), epoch)
@@ -243,12 +247,15 @@ class TestCheckpointsOfAnyStore:
         epoch = store.claim("shop").epoch
         for offset in (5, 6, 7):
             store.save(checkpoint(offset), epoch)
+        assert not store.fell_back("shop")
         put_back()
         for _ in range(2):
+            assert store.fell_back("shop")
             claim = store.claim("shop")
             assert claim[1:] == (checkpoint(2), True)
         assert store.save(checkpoint(4), claim.epoch) is Written.STORED
         assert store.claim("shop")[1:] == (checkpoint(4), False)
+        assert not any(map(store.fell_back, ("shop", "nobody")))
 
     def test_a_model_that_went_back_on_purpose_is_where_it_was_saved_last(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
@@ -281,11 +288,11 @@ class TestCheckpointsOfAnyStore:
         with pytest.raises(CorruptError):
             store.claim("shop")
 
-    def test_a_model_that_was_published_and_never_saved_begins_anew(self, store: Store) -> None:
+    def test_a_model_that_was_published_and_never_saved_begins_again(self, store: Store) -> None:
         published(store, 1, 2)
         assert store.claim("shop")[1:] == (None, False)
 
-    def test_an_owner_that_the_store_has_forgotten_is_told(self, store: Store) -> None:
+    def test_an_owner_that_the_store_has_forgotten_is_reported(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.delete("shop")
         with pytest.raises(StoreLost, match="shop"):

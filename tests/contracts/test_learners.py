@@ -24,7 +24,6 @@ pytestmark = pytest.mark.parametrize("name", sorted(LEARNERS))
 
 
 def features(seed=0):
-    """Items of two modalities."""
     draw = np.random.default_rng(seed)
     return {modality: draw.normal(0, 1, (ITEMS, d)) for modality, d in DIMS.items()}
 
@@ -81,12 +80,12 @@ def test_any_chunks_give_the_same_bytes_also_across_a_restart(name, dtype):
     learn(whole, rows, columns)
     for t in range(EVENTS):
         single.learn_one(rows[t], features(), **{column: values[t] for column, values in columns.items()})
-    draw, at = np.random.default_rng(1), 0
-    while at < EVENTS:
+    draw, start = np.random.default_rng(1), 0
+    while start < EVENTS:
         size = int(draw.integers(1, 40))
-        learn(chunked, rows, columns, at, at + size)
+        learn(chunked, rows, columns, start, start + size)
         chunked = LEARNERS[name].from_bytes(chunked.to_bytes())
-        at += size
+        start += size
     assert whole.to_bytes() == single.to_bytes() == chunked.to_bytes()
 
 

@@ -8,7 +8,7 @@ import pytest
 from omdml.errors import StoreError, StoreLost
 from omdml.streams.protocols.store import Store, Watch, Why, Written
 from tests.contracts.test_checkpoint_stores import store
-from tests.support.store_samples import live, published, snapshot, told
+from tests.support.store_samples import checkpoint, live, published, snapshot, told
 
 __all__ = ["store"]
 
@@ -21,12 +21,12 @@ class TestSnapshotsOfAnyStore:
         epochs = {name: store.claim(name).epoch for name in names}
         store.delete("gone")
         store.claim("fenced")
-        said = [(snapshot(1, model=name), epochs[name], "worse" if name == "held" else "") for name in names]
-        outcomes = store.publish_all(said)
+        events = [(snapshot(1, model=name), epochs[name], "worse" if name == "held" else "") for name in names]
+        outcomes = store.publish_all(events)
         assert [type(outcome) for outcome in outcomes] == [Written, StoreLost, Written, Written]
         assert [outcomes[0], *outcomes[2:]] == [Written.STORED, Written.FENCED, Written.STORED]
         assert [pointer and pointer.version for pointer in store.current_all(names)] == [1, None, None, None]
-        assert store.publish_all(said[:1]) == [Written.ALREADY]
+        assert store.publish_all(events[:1]) == [Written.ALREADY]
 
     def test_nothing_is_live_before_the_first_publication(self, store: Store) -> None:
         store.claim("shop")
@@ -39,12 +39,12 @@ class TestSnapshotsOfAnyStore:
         epoch = published(store, 0, 4)
         loaded = store.load("shop")
         assert loaded
-        pointer, found = loaded
+        pointer, result = loaded
         assert pointer == live(store)
         assert (pointer.serial, pointer.version, pointer.epoch, pointer.pinned) == (2, 4, epoch, False)
-        assert pointer.digest == found.digest == snapshot(4).digest
+        assert pointer.digest == result.digest == snapshot(4).digest
         assert pointer.store_id
-        assert found.to_bytes() == snapshot(4).to_bytes()
+        assert result.to_bytes() == snapshot(4).to_bytes()
         assert told(store, "what", "version", "serial") == [("published", 0, 1), ("published", 4, 2)]
 
     def test_a_publication_that_is_sent_again_changes_nothing(self, store: Store) -> None:
@@ -205,6 +205,40 @@ class TestSnapshotsOfAnyStore:
         store.publish(snapshot(2, seed=1), epoch)
         assert store.move("shop", 2, pin=True).digest == before.digest
         assert store.move("shop", None, pin=False).digest == snapshot(2, seed=1).digest
+
+    def test_of_the_past_of_a_model_nothing_is_kept_once_that_is_asked_for(self, store: Store) -> None:
+        first = published(store, 1, 2, 3)
+        for offset in (1, 2, 3):
+            store.save(checkpoint(offset), first)
+        store.move("shop", 2, pin=True)
+        epoch = store.claim("shop").epoch
+        assert store.publish(snapshot(1, seed=9), epoch) is Written.STORED
+        assert store.save(checkpoint(1, state=b"new"), epoch, back=True) is Written.STORED
+        # It is not live: a version is pinned.
+        assert store.drop_earlier(snapshot(1, seed=9), epoch) is Written.FENCED
+        store.move("shop", None, pin=False)
+        assert store.drop_earlier(snapshot(1, seed=9), first) is Written.FENCED
+        assert told(store, "version")[:3] == [(1,), (2,), (3,)]
+        serial = live(store).serial
+        for _ in range(2):
+            assert store.drop_earlier(snapshot(1, seed=9), epoch) is Written.STORED
+            assert [store.load("shop", version) for version in (2, 3)] == [None, None]
+            assert told(store, "what", "version") == [("held", 1), ("rolled back", 1)]
+            assert live(store).serial == serial
+            loaded = store.load("shop")
+            assert loaded
+            assert loaded[1].digest == snapshot(1, seed=9).digest
+        claimed = store.claim("shop")
+        assert claimed.checkpoint == checkpoint(1, state=b"new")
+        assert not claimed.fell_back
+        assert store.publish(snapshot(2), claimed.epoch) is Written.STORED
+        assert live(store).serial == serial + 1
+
+    def test_the_past_of_a_model_that_the_store_has_forgotten_is_nobodys(self, store: Store) -> None:
+        epoch = published(store, 1)
+        store.delete("shop")
+        with pytest.raises(StoreLost):
+            store.drop_earlier(snapshot(1), epoch)
 
     def test_two_who_publish_at_once_both_get_into_the_history(self, store: Store) -> None:
         epoch = store.claim("shop").epoch

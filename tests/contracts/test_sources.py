@@ -57,7 +57,7 @@ Open = Callable[..., Source]
 
 
 def drain(source: Source) -> list[Record]:
-    """Everything there is."""
+    """Poll until nothing more comes."""
     records: list[Record] = []
     while part := source.poll(100, 0):
         records += part

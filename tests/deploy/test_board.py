@@ -53,7 +53,7 @@ def test_every_query_is_promql(promtool, tmp_path):
 
 def test_queries_name_metrics_and_labels_that_there_are():
     metrics = described()
-    known = {name + suffix: one for name, one in metrics.items() for suffix in ("", "_bucket", "_count", "_sum")}
+    known = {name + suffix: metric for name, metric in metrics.items() for suffix in ("", "_bucket", "_count", "_sum")}
     for query in QUERIES:
         recorded = re.findall(r"\b[a-z_]+:[a-z_0-9:]+", query)
         assert set(recorded) <= RECORDED, query

@@ -14,6 +14,7 @@ from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.learning.worker import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
+from tests.support.documents import operators_commands
 from tests.support.processes import ROOT
 
 FOLDER = ROOT / "deploy/compose"
@@ -103,3 +104,18 @@ def test_prometheus_takes_its_settings(promtool, tmp_path):
     command = [promtool, "check", "config", tmp_path / "prometheus.yml"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_runbooks_commands_name_services_and_what_they_mount():
+    called = operators_commands(2)
+    assert called.keys() == {"call a command", "read a log", "stop the workers", "start them"}
+    words = [command.split() for commands in called.values() for command in commands if " " in command]
+    assert len(words) == len(called)
+    assert all(each[:2] == ["docker", "compose"] and "worker" in each for each in words)
+    (run,) = [each for each in words if each[2] == "run"]
+    command, file = run[run.index("worker") + 1], run[-1]
+    assert command in main.commands
+    assert f"./omdml.toml:{file}:ro" in SERVICES["worker"]["volumes"]
+    # What it depends on, it would start first: also the service that makes the topics.
+    assert "topics" in SERVICES["worker"]["depends_on"]
+    assert "--no-deps" in run

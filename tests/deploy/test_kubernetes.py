@@ -12,6 +12,7 @@ from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.learning.worker import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
+from tests.support.documents import operators_commands
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/kubernetes"
 BASE = FOLDER / "base"
@@ -134,3 +135,24 @@ def test_prometheus_finds_the_jobs_that_alerts_ask_for():
     assert {name for kind, name in OBJECTS if kind == "Service"} == {"omdml-worker", "omdml-node"}
     (endpoint,) = monitor["endpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
+
+
+def test_the_runbooks_commands_name_objects_that_there_are():
+    called = operators_commands(1)
+    namespace = "kubectl create namespace shop\n"
+    assert namespace in (FOLDER / "README.md").read_text()
+    commands = [command for listed in called.values() for command in listed if command.startswith("kubectl ")]
+    assert all(command.startswith("kubectl -n shop ") for command in commands)
+    objects = {f"{kind.lower()}/{name}" for kind, name in OBJECTS}
+    for kind in ("deployment", "statefulset"):
+        assert {word for command in commands for word in command.split() if word.startswith(f"{kind}/")} <= objects
+    (selector,) = {word for command in commands for word in command.split() if "=omdml-" in word}
+    assert dict([selector.split("=")]) == labels("worker")
+    exec_, command = called["call a command"][0].split(" -- ")
+    # Steps for which workers are stopped are done there too: with the same settings and secrets.
+    assert exec_.endswith("deployment/omdml-node")
+    mounts = {role: {(each["name"], each["mountPath"]) for each in container(role)["volumeMounts"]} for role in SETS}
+    assert {("settings", "/etc/omdml"), ("secrets", "/run/secrets/omdml")} <= mounts["node"] & mounts["worker"]
+    program, called_command, _, file = command.split()
+    assert (program, file) == ("omdml", "/etc/omdml/omdml.toml")
+    assert called_command in main.commands

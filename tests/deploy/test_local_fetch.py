@@ -54,9 +54,9 @@ def test_two_processes_that_fetch_at_once_fetch_once(cached: Path, tmp_path: Pat
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=30)[0].splitlines() for process in both]
+    events = [process.communicate(timeout=30)[0].splitlines() for process in both]
     assert builds.read_text() == "built\n"
-    assert [lines[-1] for lines in said] == [str(cached / "piece")] * 2
+    assert [lines[-1] for lines in events] == [str(cached / "piece")] * 2
 
 
 def test_a_fetch_that_was_killed_half_way_is_done_again_from_the_start(cached: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
     "DECISIONS.md",
-    *(f"deploy/{one.name}" for one in (ROOT / "deploy").glob("*.md")),
+    *(f"deploy/{path.name}" for path in (ROOT / "deploy").glob("*.md")),
 ]
 # Names of modules and loggers that look like metrics.
 OTHERS = ("omdml_learned", "omdml_worker_", "omdml_node_", "omdml_http_", "omdml_store_", "omdml_route_")
@@ -34,19 +34,19 @@ def test_the_page_is_what_the_code_says(metrics):
 
 
 def test_every_metric_has_a_sentence_about_what_to_do(metrics):
-    said = advice(PAGE.read_text())
-    assert said.keys() == metrics.keys()
-    assert not [name for name, sentence in said.items() if not sentence.endswith(".")]
+    advised = advice(PAGE.read_text())
+    assert advised.keys() == metrics.keys()
+    assert not [name for name, sentence in advised.items() if not sentence.endswith(".")]
 
 
 def test_names_follow_the_conventions(metrics):
-    for one in metrics.values():
-        assert (one.type == "counter") == one.name.endswith("_total"), one.name
-        assert one.meaning, one.name
-        if one.type == "histogram":
-            assert one.name.endswith("_seconds")
-        if "timestamp" in one.name:
-            assert one.name.endswith("_timestamp_seconds")
+    for metric in metrics.values():
+        assert (metric.type == "counter") == metric.name.endswith("_total"), metric.name
+        assert metric.meaning, metric.name
+        if metric.type == "histogram":
+            assert metric.name.endswith("_seconds")
+        if "timestamp" in metric.name:
+            assert metric.name.endswith("_timestamp_seconds")
 
 
 def test_the_page_lacks_nothing_that_a_new_metric_would_add(metrics):
@@ -57,9 +57,9 @@ def test_the_page_lacks_nothing_that_a_new_metric_would_add(metrics):
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_documents_name_metrics_that_are_there(metrics, name):
-    found = set(re.findall(r"(?<![:\w])omdml_[a-z]+_[a-z_]+\b(?!:)", (ROOT / name).read_text()))
+    matches = set(re.findall(r"(?<![:\w])omdml_[a-z]+_[a-z_]+\b(?!:)", (ROOT / name).read_text()))
     known = {metric + suffix for metric in metrics for suffix in ("", *SUFFIXES)}
-    assert found - known - set(OTHERS) == set()
+    assert matches - known - set(OTHERS) == set()
 
 
 def test_pages_of_metrics_are_as_prometheus_wants_them(promtool):

@@ -68,27 +68,27 @@ def test_a_unit_is_shut_in(systemd, tmp_path, unit):
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_fits_the_process(unit):
-    said = options(unit)
-    program, role, *rest = shlex.split(said["ExecStart"])
+    given = options(unit)
+    program, role, *rest = shlex.split(given["ExecStart"])
     assert program == "/opt/omdml/bin/omdml"
     known = {name for parameter in main.commands[role].params for name in parameter.opts}
     assert {word for word in rest if word.startswith("-")} <= known
     assert unit.name == f"omdml-{role}@.service"
     # 1 is what starting again helps with; 2 and 3 are for people.
-    assert said["RestartPreventExitStatus"].split() == ["2", "3"]
-    assert (said["Type"], said["Restart"], said["NotifyAccess"]) == ("notify", "always", "main")
-    assert float(said["TimeoutStopSec"]) >= 2 * max(FINISH_S, STOP_S, GRACE_S, 10)
-    assert f"NUMBA_CACHE_DIR=%C/{said['CacheDirectory']}" in unit.read_text()
+    assert given["RestartPreventExitStatus"].split() == ["2", "3"]
+    assert (given["Type"], given["Restart"], given["NotifyAccess"]) == ("notify", "always", "main")
+    assert float(given["TimeoutStopSec"]) >= 2 * max(FINISH_S, STOP_S, GRACE_S, 10)
+    assert f"NUMBA_CACHE_DIR=%C/{given['CacheDirectory']}" in unit.read_text()
     # Kernels are compiled into memory that is written and then run.
-    assert "MemoryDenyWriteExecute" not in said
+    assert "MemoryDenyWriteExecute" not in given
 
 
 def test_units_and_lists_name_the_same_users_and_folders():
     users = set(re.findall(r"^u (\S+)", (FOLDER / "omdml.sysusers.conf").read_text(), re.MULTILINE))
     folders = re.findall(r"^d (\S+)", (FOLDER / "omdml.tmpfiles.conf").read_text(), re.MULTILINE)
-    said = [options(unit) for unit in UNITS]
-    assert {unit["User"] for unit in said} == users
-    assert {unit["WorkingDirectory"].replace("%S", "/var/lib") for unit in said} <= set(folders)
-    assert {unit["ReadWritePaths"].replace("-%S", "/var/lib") for unit in said if "ReadWritePaths" in unit} <= set(
+    given = [options(unit) for unit in UNITS]
+    assert {unit["User"] for unit in given} == users
+    assert {unit["WorkingDirectory"].replace("%S", "/var/lib") for unit in given} <= set(folders)
+    assert {unit["ReadWritePaths"].replace("-%S", "/var/lib") for unit in given if "ReadWritePaths" in unit} <= set(
         folders
     )

@@ -10,6 +10,7 @@ import pytest
 from deploy.local.ports import free_port
 from tests.integration.waiting import until
 from tests.support.booted import Booted, CannotBoot
+from tests.support.documents import operators_commands
 from tests.support.worlds import catalogue
 
 CONFIGURATION = """
@@ -97,6 +98,15 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     until(lambda: machine.show(WORKER, "NRestarts", "ActiveState") == ["1", "active"], 60)
     machine.click()
 
+    # What the runbook has operators call works, with what only this worker has too.
+    assert "ok" in operate(machine, "call a command")
+    assert "ok" in operate(machine, "call a command", "$(cat /etc/omdml/worker-1.env)")
+    operate(machine, "stop the workers")
+    assert machine.show(WORKER, "Result", "ActiveState") == ["success", "inactive"]
+    operate(machine, "start them")
+    assert machine.show(WORKER, "ActiveState") == ["active"]
+    machine.click()
+
     # It hangs: the watchdog notices, and it is started again.
     drop_in = machine.place / f"opt/units/{WORKER}.d/short.conf"
     drop_in.parent.mkdir()
@@ -122,6 +132,15 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     machine.ask("reset-failed", WORKER)
     machine.ask("start", WORKER)
     stays_down(machine, code=2)
+
+
+def operate(machine, row, environment=""):
+    """Call what a row of the runbook's table says; answers what that printed. Fails if it failed."""
+    command, *_ = operators_commands(0)[row]
+    command = command.replace(" /var/lib/omdml ", f" /var/lib/omdml {environment} ")
+    *printed, code = machine.inside("sh", "-c", f"{command} 2>&1; echo $?").splitlines()
+    assert code == "0", "\n".join(printed)
+    return "\n".join(printed)
 
 
 def stays_down(machine, code):

@@ -75,7 +75,7 @@ class Container:
         return self._podman.wait(60)
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Kill the container if it is still running."""
         if self._podman.poll() is None:
             self.end("KILL")
 
@@ -140,7 +140,7 @@ def click(node: Container, count: int) -> None:
 
 
 def version(node: Container) -> int:
-    """What the node answers with."""
+    """The version that the node answers with."""
     answer = httpx.get(f"http://127.0.0.1:{node.port}/search?model=shop&id=i1", timeout=10)
     return int(answer.json().get("version", 0))
 

@@ -13,6 +13,7 @@ from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.routing.transaction import KafkaTransactions
 from omdml.streams.letters import DeadLetters
 from omdml.streams.stores.folder import checkpoints as folder_checkpoints
+from omdml.streams.stores.folder.journal import DirectoryJournal
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.cli import main
@@ -48,6 +49,16 @@ BOOTSTRAP_STEPS = {
     "saved": [(DirectoryStore, "save")],
     "published": [(DirectoryStore, "publish")],
 }
+# Those of ``omdml forget``, ``learn-on`` and ``replay --publish --replace`` (workers/operate/fit.py).
+REPLACE_STEPS = {
+    "refusals": [(DeadLetters, "flush")],
+    "owned": [(DirectoryStore, "claim")],
+    "live": [(DirectoryStore, "publish")],
+    "replaced": [(DirectoryStore, "save")],
+    "history dropped": [(DirectoryJournal, "drop_entries")],
+    "snapshots dropped": [(DirectoryJournal, "keep_only")],
+    "all dropped": [(DirectoryStore, "drop_earlier")],
+}
 
 
 def kill_after(step: str, times: int) -> None:
@@ -65,7 +76,7 @@ def kill_after(step: str, times: int) -> None:
 
         return wrapped
 
-    for owner, name in (STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS)[step]:
+    for owner, name in (STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS | REPLACE_STEPS)[step]:
         setattr(owner, name, counted(getattr(owner, name)))
 
 

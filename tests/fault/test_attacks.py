@@ -24,13 +24,13 @@ def test_an_attack_stays_within_its_bound(attack: Attack, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("held", "named_limit", "told", "code"),
+    ("held", "named_limit", "expected", "code"),
     [(True, False, "held", 0), (True, True, "named limit", 0), (False, False, "BROKEN", 1), (False, True, "BROKEN", 1)],
 )
 def test_the_table_tells_a_named_limit_and_breaks_if_it_became_worse(
-    held, named_limit, told, code, monkeypatch, capsys
+    held, named_limit, expected, code, monkeypatch, capsys
 ):
     attack = Attack("noise", "mAP falls by at most 0.06", lambda _: Measured("0.05", held), named_limit=named_limit)
     monkeypatch.setattr(table, "attacks", lambda: {"poisoning": [attack]})
     assert table.main([]) == code
-    assert f"0.05; {told}" in capsys.readouterr().out
+    assert f"0.05; {expected}" in capsys.readouterr().out

@@ -26,6 +26,6 @@ def test_after_faults_under_load_every_event_is_learned_once(names, servers, tmp
     # It is longer than the session timeout, so another worker takes over.
     monkeypatch.setattr(networks, "CUT_S", 8.0)
     monkeypatch.setattr(rebalances, "STORM_S", 5.0)
-    found = trial(one_after_the_other(names), 1, 0, servers, tmp_path)
-    assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
-    assert found.verdict.letters > 0
+    result = trial(one_after_the_other(names), 1, 0, servers, tmp_path)
+    assert (result.verdict.lost, result.verdict.doubled) == (0, 0)
+    assert result.verdict.letters > 0

@@ -29,11 +29,11 @@ def test_clocks_set_by_an_hour_change_nothing_that_is_learned(tmp_path):
         '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
         "[guard]\non = false\n"
     )
-    said = list(events(PART * (1 + len(STEPS_S))))
+    sent = list(events(PART * (1 + len(STEPS_S))))
     worker = Process(tmp_path, "worker", "--config", str(path), name="worker", module="tests.fault.chaos.stepped")
 
     def learns(part: int) -> None:
-        for event in said[PART * part : PART * (part + 1)]:
+        for event in sent[PART * part : PART * (part + 1)]:
             sink.send(event, key="shop")
         sink.flush()
         expected = PART * (part + 1)
@@ -54,7 +54,7 @@ def test_clocks_set_by_an_hour_change_nothing_that_is_learned(tmp_path):
         worker.close()
     # And its bytes are those of a learner that has no clock.
     twin = LOMDML(dims=dict(items.dims), rank=3)
-    twin.learn_many(triplets(len(said)), items.features)
+    twin.learn_many(triplets(len(sent)), items.features)
     assert store.peek("shop").state == twin.to_bytes()
     published = [move["at"] for move in store.history("shop") if move["what"] == "published"]
     assert max(published) - min(published) > HOUR_S

@@ -19,5 +19,5 @@ def servers(kafka_cluster):
 
 
 def test_whatever_brokers_do_every_event_is_learned_once(servers, tmp_path):
-    found = trial(one_after_the_other(NAMES), 1, 0, servers, tmp_path)
-    assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
+    result = trial(one_after_the_other(NAMES), 1, 0, servers, tmp_path)
+    assert (result.verdict.lost, result.verdict.doubled) == (0, 0)

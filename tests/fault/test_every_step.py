@@ -81,7 +81,7 @@ class Place:
         return ForkedProcess(self.folder, *map(str, killed_at), *command, name=f"{name}-{number}", module=module)
 
     def workers(self, *killed_at):
-        """All workers."""
+        """A worker for each port; ``killed_at`` goes to each of them."""
         return [self.worker(number, *killed_at) for number in range(len(self.ports))]
 
     def judge(self):
@@ -151,10 +151,10 @@ def end(place, workers):
     """Wait until every event has its fate, and have the workers leave; answers the oracle."""
     oracle = place.judge()
     deadline = time.monotonic() + LIMIT_S
-    while found := place.findings(oracle):
-        said = "\n".join(worker.said[-2000:] for worker in workers)
-        assert time.monotonic() < deadline, f"{found}\n{said}"
-        assert all(worker.running for worker in workers), f"{found}\n{said}"
+    while result := place.findings(oracle):
+        text = "\n".join(worker.said[-2000:] for worker in workers)
+        assert time.monotonic() < deadline, f"{result}\n{text}"
+        assert all(worker.running for worker in workers), f"{result}\n{text}"
         # Each look reads the whole log, beside the workers that it waits for.
         time.sleep(0.2)
     for worker in workers:

@@ -21,5 +21,5 @@ def servers():
 # `make chaos` goes the same way as "aof-everysec".
 @pytest.mark.parametrize("name", deep_after(1, ["power-cut", "takeover", "aof-no", "aof-everysec"]))
 def test_what_a_store_forgot_is_learned_again_from_the_log(name, servers, tmp_path):
-    found = trial(FAULTS[name], 1, 0, servers, tmp_path)
-    assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
+    result = trial(FAULTS[name], 1, 0, servers, tmp_path)
+    assert (result.verdict.lost, result.verdict.doubled) == (0, 0)

@@ -8,7 +8,7 @@ import signal
 import pytest
 from click.testing import CliRunner
 
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
 from omdml.workers.cli import main
 from omdml.workers.operate.replay import read_whole
@@ -36,7 +36,8 @@ def begun(shop, expected=0):
 def outcome(shop):
     """What a worker makes of the rest, and what was refused up to there."""
     shop.tell(*events(40, seed=9))
-    letters = read_letters(record for part in read_whole(FileBystander(shop.folder / "letters")) for record in part)
+    source = UngroupedFileSource(shop.folder / "letters")
+    letters = read_letters(record for records in read_whole(source) for record in records)
     checkpoint = shop.worked()
     tally = checkpoint.progress["tally"]
     counts = [checkpoint.progress["hold_out"]["count"], *(tally[name] for name in ("learned", "held", "repeated"))]

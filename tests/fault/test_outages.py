@@ -46,7 +46,6 @@ class Service:
         return version_served(self.port)
 
     def close(self):
-        """End the processes."""
         for process in (self.worker, self.node):
             process.close()
         self.sink.close()

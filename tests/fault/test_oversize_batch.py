@@ -79,5 +79,5 @@ def test_a_batch_that_expands_costs_little_memory_and_stops_nothing(reader, kafk
             process.close()
     source = open_letters_to_read(load(str(path), {}, {}).log)
     letters = list(read_letters(record for records in read_whole(source) for record in records))
-    found = [(letter.reason, letter.offset) for letter in letters]
-    assert found == [("oversize", 100 + number) for number in range(BOMBS)]
+    results = [(letter.reason, letter.offset) for letter in letters]
+    assert results == [("oversize", 100 + number) for number in range(BOMBS)]

@@ -26,14 +26,14 @@ def servers():
 
 @pytest.mark.parametrize("name", deep_after(1, ["paused", "paused-alone"]))
 def test_a_paused_worker_joins_again_and_every_event_is_learned_once(name, servers, tmp_path):
-    found = trial(FAULTS[name], 1, 0, servers, tmp_path)
-    assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
+    result = trial(FAULTS[name], 1, 0, servers, tmp_path)
+    assert (result.verdict.lost, result.verdict.doubled) == (0, 0)
 
 
 @pytest.mark.deep
 def test_paused_cut_off_and_restored_in_one_rebalance_nothing_is_lost(servers, tmp_path):
-    found = trial(FAULTS["paused-cut"], 1, 0, servers, tmp_path)
-    assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
+    result = trial(FAULTS["paused-cut"], 1, 0, servers, tmp_path)
+    assert (result.verdict.lost, result.verdict.doubled) == (0, 0)
 
 
 def test_a_paused_worker_whose_member_name_was_taken_ends_and_says_so(servers, tmp_path):

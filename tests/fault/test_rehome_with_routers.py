@@ -108,7 +108,7 @@ def test_rehome_beside_routers_and_killed_workers_learns_each_event_once(service
     wait_until_all_adds_up(service)
     stop_workers(service)
     assert all(router.running for router in service.routers)
-    assert f"models live on {2 * PARTITIONS} partitions now" in rehomed(service)
+    assert f"models now live on {2 * PARTITIONS} partitions" in rehomed(service)
     # If routers and senders go on before any worker does, and workers and routers are killed again and again, I expect
     # the oracle's sums to hold, and again once everything that became a letter was sent again.
     service.load.go_on()

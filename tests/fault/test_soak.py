@@ -13,7 +13,7 @@ MEMORY, FILES, THREADS = MEASURES
 
 
 def samples(memory=lambda at: 250.0, files=lambda at: 16, threads=lambda at: 7, minutes=15):
-    return [Sample(at, 1, memory(at), files(at), threads(at)) for at in range(0, minutes * 60, 5)]
+    return [Sample(number, 1, memory(number), files(number), threads(number)) for number in range(0, minutes * 60, 5)]
 
 
 @pytest.mark.parametrize("minutes", [15, 30])

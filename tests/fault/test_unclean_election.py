@@ -38,7 +38,7 @@ class Place:
         )
 
     def send(self, first, last):
-        """These events, acknowledged."""
+        """Send these events, and wait until they are acknowledged."""
         sink = KafkaSink(KafkaOptions(servers=self.cluster.servers), topic=TOPIC, delivery_s=LIMIT_S)
         for event in SAID[first:last]:
             sink.send(event, key="shop")

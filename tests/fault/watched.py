@@ -22,21 +22,21 @@ WORKER, NODE = "omdml-worker", "omdml-node"
 
 
 def clicks():
-    """Events of now."""
+    """Endless events with the present time."""
     for query, relevant, irrelevant in triplets(MOST).tolist():
         yield encode(Triplet(model="shop", query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}"))
 
 
 class Searches(threading.Thread):
-    """Almost twenty searches a second at a node, until :meth:`end`."""
+    """Almost twenty searches a second at a node, or as many as ``pause_s`` allows, until :meth:`end`."""
 
-    def __init__(self, port):
+    def __init__(self, port, pause_s=0.05):
         super().__init__()
-        self.port, self.enough = port, threading.Event()
+        self.port, self.pause_s, self.enough = port, pause_s, threading.Event()
         self.start()
 
     def run(self):
-        while not self.enough.wait(0.05):
+        while not self.enough.wait(self.pause_s):
             version_served(self.port)
 
     def end(self):

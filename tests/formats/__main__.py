@@ -36,7 +36,7 @@ def main(replaced: list[str]) -> None:
     with ValkeyServer() as server:
         every = [*SAMPLES, *samples(server.url)]
         if unknown := set(replaced) - {sample.name for sample in every}:
-            sys.exit(f"no format {', '.join(sorted(unknown))}: there are {', '.join(one.name for one in every)}")
+            sys.exit(f"no format {', '.join(sorted(unknown))}: there are {', '.join(entry.name for entry in every)}")
         for sample in every:
             print(f"{sample.name}-{sample.format.number}: {write(sample, sample.name in replaced)}")
 

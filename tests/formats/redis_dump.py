@@ -11,7 +11,7 @@ from tests.formats.shapes import LONG, shape
 
 
 def text(data: bytes) -> str:
-    """Bytes in JSON."""
+    """Bytes as text that JSON can hold."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -24,7 +24,7 @@ def blob(value: str) -> bytes:
 
 
 def texts(fields: dict[bytes, bytes]) -> dict[str, str]:
-    """A hash in JSON."""
+    """A hash of Redis as an object of JSON."""
     return {text(name): text(value) for name, value in fields.items()}
 
 
@@ -38,7 +38,7 @@ def dump(client: Any, path: Path) -> None:
             case b"list":
                 kept[text(key)] = {"list": [text(one) for one in client.lrange(key, 0, -1)]}
             case b"set":
-                kept[text(key)] = {"set": sorted(text(one) for one in client.smembers(key))}
+                kept[text(key)] = {"set": sorted(text(smember) for smember in client.smembers(key))}
             case b"stream":
                 kept[text(key)] = {"stream": [texts(fields) for _, fields in client.xrange(key)]}
             case _:
@@ -59,14 +59,14 @@ def restore(client: Any, path: Path) -> None:
                     client.sadd(key, *map(blob, value))
                 case "stream":
                     for fields in value:
-                        client.xadd(key, {blob(name): blob(one) for name, one in fields.items()})
+                        client.xadd(key, {blob(name): blob(field) for name, field in fields.items()})
                 case _:
                     client.set(key, blob(value))
 
 
 def keys(path: Path) -> dict[str, Any]:
     """The names of the keys with their types, the names of the fields of hashes and streams, and the shape of JSON."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, kept in json.loads(path.read_text()).items():
         for kind, value in kept.items():
             fields = sorted(value) if kind == "hash" else []
@@ -74,5 +74,5 @@ def keys(path: Path) -> dict[str, Any]:
                 fields = sorted({name for entry in value for name in entry})
             if kind == "string" and value.startswith("{"):
                 fields = [json.dumps(shape(json.loads(value)), sort_keys=True)]
-            found[LONG.sub("#", key)] = [kind, fields]
-    return found
+            results[LONG.sub("#", key)] = [kind, fields]
+    return results

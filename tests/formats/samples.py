@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its folders are called."""
+        """The name of its folders."""
         return self.format.what.replace(" ", "-")
 
     def kept(self) -> dict[int, Path]:
@@ -113,7 +113,7 @@ def write_states(folder: Path) -> None:
 
 
 def read_states(folder: Path) -> None:
-    """Each goes on learning."""
+    """Check that a state of each learner goes on learning."""
     for path in sorted(folder.iterdir()):
         model = Learner.from_bytes(path.read_bytes())
         learn(model, *comparisons(model.name, 40))
@@ -130,7 +130,7 @@ def write_snapshots(folder: Path) -> None:
 
 
 def read_snapshots(folder: Path) -> None:
-    """Each is whole."""
+    """Check that each snapshot can be read."""
     for path in sorted(folder.iterdir()):
         assert Snapshot.from_bytes(path.read_bytes()).metric.dims
 
@@ -186,7 +186,7 @@ def small_catalogue(folder: Path) -> MappedCatalogue:
 
 
 def write_catalogue(folder: Path) -> None:
-    """All that one can have."""
+    """Write a catalogue with every kind of change."""
     make_changes(small_catalogue(folder))
 
 
@@ -227,26 +227,26 @@ def check_catalogue(catalogue: Items) -> None:
 
 
 def write_map(folder: Path) -> None:
-    """A small one."""
+    """Write a small map of coordinates."""
     features = {name: x.astype(np.float32) for name, x in worlds.items()[0].items()}
     (folder / "map.safetensors").write_bytes(CoordinateMap.fit(features, landmarks=5, coordinates=4).to_bytes())
 
 
 def read_map(folder: Path) -> None:
-    """It maps."""
+    """Check that the map maps vectors."""
     made = CoordinateMap.from_bytes((folder / "map.safetensors").read_bytes())
     assert made.apply(worlds.items()[0]).shape == (worlds.ITEMS, 4)
 
 
 def write_describer(folder: Path) -> None:
-    """One of pictures and texts."""
+    """Write a describer of pictures and texts."""
     texts = ["red mug", "blue mug", "red shirt", "a large blue shirt"]
     describer = Describer(PictureDescriber(["color-1", "edges-1"], None), {"description": Words.fit(texts)})
     (folder / "describer.safetensors").write_bytes(describer.to_bytes())
 
 
 def read_describer(folder: Path) -> None:
-    """It describes."""
+    """Check that the describer describes a picture and a text."""
     describer = Describer.from_bytes((folder / "describer.safetensors").read_bytes())
     assert describer.modalities == ["color", "edges", "description"]
     assert describer.words({"description": "mugs"})["description"].shape == (describer.texts["description"].dim,)
@@ -288,7 +288,7 @@ def write_store(folder: Path) -> None:
 
 
 def read_store(folder: Path) -> None:
-    """All of it is there."""
+    """Check that everything is there."""
     with tempfile.TemporaryDirectory() as other:
         check_filled(DirectoryStore(shutil.copytree(folder, Path(other) / "state")))
 
@@ -310,7 +310,7 @@ def write_commit(folder: Path) -> None:
 
 
 def read_commit(folder: Path) -> None:
-    """It is the one."""
+    """Check that the position is the committed one."""
     committed = group_state(folder).read()
     assert committed
     assert (committed.offset, committed.fingerprint) == (1 << 40 | 99, "0" * 64)

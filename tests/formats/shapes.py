@@ -46,9 +46,9 @@ def of_safetensors(data: bytes) -> Any:
 
 def of_folder(folder: Path) -> dict[str, Any]:
     """The shapes of the files by their names, in which ``#`` stands for what differs each time."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             name = LONG.sub("#", path.relative_to(folder).as_posix())
-            found[name] = sorted({*found.get(name, []), json.dumps(of_file(path), sort_keys=True)})
-    return found
+            results[name] = sorted({*results.get(name, []), json.dumps(of_file(path), sort_keys=True)})
+    return results

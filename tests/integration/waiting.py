@@ -1,4 +1,4 @@
-"""Waiting for conditions instead of sleeping."""
+"""Waits for conditions instead of sleeping."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,6 @@ from tests.support.waiting import comes_true
 
 
 def until(condition: Callable[[], object], limit_s: float = 30.0) -> None:
-    """Return as soon as the condition holds; fail after ``limit_s``, or what that is side by side with other tests."""
+    """Wait until the condition holds; fail after ``limit_s``, or longer if other tests run in parallel."""
     limit_s = patient(limit_s)
     assert comes_true(condition, limit_s), f"still waiting after {limit_s:g} s for {condition}"

@@ -103,7 +103,7 @@ def ranked_optimum(rows, x, margin, lam):
 
 
 def pairs_objective(w, pairs, x, similar, lam):
-    """RANK Eq. 10; infinite where a dissimilar pair is closer than 1."""
+    """RANK Eq. 10; infinite if a dissimilar pair is closer than 1."""
     total = lam / 2 * (w @ w)
     for (i, j), alike in zip(pairs, similar, strict=True):
         distance = w @ (x[i] - x[j]) ** 2

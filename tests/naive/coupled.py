@@ -11,8 +11,8 @@ REACH = 0.25
 
 def capped(losses, length, eta):
     """The smallest rate at which a quadratic loss is zero, found on the loss itself; its minimiser; or a limit."""
-    at = np.array([0.0, 1.0, 2.0]) * eta
-    kappa, slope, loss = np.polyfit(at, [losses(rate) for rate in at], 2)
+    steps = np.array([0.0, 1.0, 2.0]) * eta
+    kappa, slope, loss = np.polyfit(steps, [losses(rate) for rate in steps], 2)
     roots = [root.real for root in np.roots([kappa, slope, loss]) if abs(root.imag) < 1e-9 and root.real > 0]
     best = min(roots) if roots else -slope / (2 * kappa)
     return min(eta, best, REACH / length if length else eta)

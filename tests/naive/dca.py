@@ -41,14 +41,14 @@ def learned(N, F, C, n, n_far, effective, items, variances):
     told = min(1.0, n_far / n)
     T["far"] = (F / n_far + added * np.eye(d)) * told + (1 - told) * T["items"] if n_far else T["items"]
     seen = [i for i in range(d) if variances[i] > 0.3 * added]
-    found = {}
+    results = {}
     for name, compared in T.items():
         M = np.zeros((d, d))
         if added > 0 and seen:
             S = N[np.ix_(seen, seen)] / n + added * np.eye(len(seen))
             M[np.ix_(seen, seen)] = closed_form(S, compared[np.ix_(seen, seen)])
-        found[name] = M if np.trace(M) > 1e-12 else None
-    return found
+        results[name] = M if np.trace(M) > 1e-12 else None
+    return results
 
 
 def weights(losses, count):
@@ -97,8 +97,8 @@ def counted(slots):
 def parent_share(ahead, count, memory):
     """What a parent counts for after ``count`` events, of which some told by how much it was ahead, the newest last."""
     weights = []
-    for told in range(1, len(ahead) + 1):
-        fading = 1 - 1 / (min(told, memory) if memory else told)
+    for number in range(1, len(ahead) + 1):
+        fading = 1 - 1 / (min(number, memory) if memory else number)
         weights = [weight * fading for weight in weights] + [1.0]
     total = sum(weights) or 1.0
     mean = sum(weight * one for weight, one in zip(weights, ahead, strict=True)) / total

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def preferred_one_by_one(page):
-    """Pairs (clicked, passed over)."""
+    """The pairs (clicked, passed over) of a page."""
     ranks = page.positions or range(len(page.shown))
     place = {item: rank for rank, item in zip(ranks, page.shown, strict=True) if item != page.query}
-    found = []
+    results = []
     for clicked in sorted(place, key=place.get):
         if clicked not in page.clicked:
             continue
@@ -18,5 +18,5 @@ def preferred_one_by_one(page):
             higher = sum(rank < place[other] for rank in place.values())
             lower = sum(rank > place[other] for rank in place.values())
             if above or higher >= lower:
-                found.append((clicked, other))
-    return found
+                results.append((clicked, other))
+    return results

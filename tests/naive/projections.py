@@ -89,9 +89,9 @@ def running_means(states, block, average):
 
 def average_precision(relevance):
     """Precision at every relevant place, averaged."""
-    found, total = 0, 0.0
+    result, total = 0, 0.0
     for place, relevant in enumerate(relevance, start=1):
         if relevant:
-            found += 1
-            total += found / place
-    return total / max(found, 1)
+            result += 1
+            total += result / place
+    return total / max(result, 1)

@@ -48,7 +48,7 @@ def loss(judgement, x, net):
 
 def slope(judgement, x, net, h=1e-6):
     """The gradient of the loss by central differences, a parameter at a time."""
-    found = {}
+    results = {}
     for name, array in net.items():
         slopes = np.zeros_like(array)
         for place in np.ndindex(array.shape):
@@ -58,8 +58,8 @@ def slope(judgement, x, net, h=1e-6):
                 moved[name][place] += sign * h
                 sides.append(loss(judgement, x, moved))
             slopes[place] = (sides[0] - sides[1]) / (2 * h)
-        found[name] = slopes
-    return found
+        results[name] = slopes
+    return results
 
 
 def setnet(judgements, x, net, *, eta, momentum, decay, exact):

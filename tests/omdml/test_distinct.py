@@ -11,7 +11,7 @@ from omdml.engines.second_order.distinct import SLOTS, distinct, mark
 
 
 def marked(items, *more):
-    """The bits of these items."""
+    """The bits that these items set."""
     seen = np.zeros(SLOTS // 8, np.uint8)
     for one in (items, *more):
         mark(seen, one, np.ones(len(one), bool))
@@ -20,7 +20,7 @@ def marked(items, *more):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", [1, 30, 1_000, 10_000])
-def test_the_number_of_items_is_told_within_a_few_percent(count, dtype):
+def test_the_number_of_items_is_estimated_within_a_few_percent(count, dtype):
     items = np.random.default_rng(count).normal(0, 1, (count, 5)).astype(dtype)
     assert distinct(marked(items)) == pytest.approx(count, rel=0.05)
 

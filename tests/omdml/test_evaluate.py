@@ -120,11 +120,11 @@ def test_no_measure_takes_embeddings_that_are_not_finite(measure):
 @given(st.lists(st.integers(0, 250), max_size=12), st.integers(0, 100))
 def test_the_prequential_rate_is_the_same_in_any_chunking(sizes, seed):
     scores = np.random.default_rng(seed).normal(0, 1, sum(sizes))
-    whole, parts, at = Prequential(), Prequential(), 0
+    whole, parts, start = Prequential(), Prequential(), 0
     whole.add(scores)
     for size in sizes:
-        parts.add(scores[at : at + size])
-        at += size
+        parts.add(scores[start : start + size])
+        start += size
     assert whole == parts
     assert whole.mistake_rate == pytest.approx((scores > 0).mean() if len(scores) else 0)
     last = scores[-(1000 + (len(scores) - 1) % 100 + 1) :] if len(scores) else scores

@@ -22,13 +22,13 @@ DIMS = {"a": 3, "b": 2}
 
 def literal_margins(closeness, rows):
     """``(c(near) - c(far)) / (|c(near)| + |c(far)|)`` of one comparison after another."""
-    found = []
+    results = []
     for row in rows:
         q, r, p, s = row if len(row) == 4 else (row[0], row[1], row[0], row[2])
         near, far = closeness(q, r), closeness(p, s)
         whole = abs(near) + abs(far)
-        found.append((near - far) / whole if whole else 0.0)
-    return found
+        results.append((near - far) / whole if whole else 0.0)
+    return results
 
 
 def pair_score(metric, table, task=None):
@@ -100,9 +100,9 @@ def test_a_judgement_of_one_kind_of_sets_has_no_margin():
     learner.start(table)
     (whole,) = judgements(1)
     halves = [whole._replace(relevant=()), whole, whole._replace(irrelevant=())]
-    found = margins_of_sets(learner.metric, halves, table)
-    assert (found[0], found[2]) == (0.0, 0.0)
-    assert found[1] == pytest.approx(margins_of_sets(learner.metric, [whole], table)[0], rel=1e-5)
+    result = margins_of_sets(learner.metric, halves, table)
+    assert (result[0], result[2]) == (0.0, 0.0)
+    assert result[1] == pytest.approx(margins_of_sets(learner.metric, [whole], table)[0], rel=1e-5)
     assert margins_of_sets(learner.metric, [], table).shape == (0,)
 
 
@@ -115,17 +115,17 @@ def test_margins_are_bounded_odd_and_blind_to_scale(table, scale, data):
     rows = data.draw(hnp.arrays(np.int64, (5, 3), elements=st.integers(0, 5)))
     draw = np.random.default_rng(0).normal(0, 1, (2, 3))
     features = {"a": table}
-    found = margins(ProjectionMetric({"a": 1.0}, {"a": draw}), rows, features)
-    assert np.all(np.abs(found) <= 1)
+    result = margins(ProjectionMetric({"a": 1.0}, {"a": draw}), rows, features)
+    assert np.all(np.abs(result) <= 1)
     np.testing.assert_array_equal(
-        margins(ProjectionMetric({"a": 1.0}, {"a": draw}), rows[:, [0, 2, 1]], features), -found
+        margins(ProjectionMetric({"a": 1.0}, {"a": draw}), rows[:, [0, 2, 1]], features), -result
     )
     scaled = margins(ProjectionMetric({"a": 1.0}, {"a": draw * scale}), rows, features)
-    np.testing.assert_allclose(scaled, found, atol=1e-12)
+    np.testing.assert_allclose(scaled, result, atol=1e-12)
 
 
 def test_a_metric_that_overflows_has_margins_that_are_no_numbers():
     huge = ProjectionMetric({"a": 1.0}, {"a": np.full((1, 2), 1e308)})
     with np.errstate(all="ignore"):
-        found = margins(huge, np.array([[0, 1, 2]]), {"a": np.array([[1e3, 1e3], [2e3, -1.0], [-3e3, 5.0]])})
-    assert np.isnan([*found, ratio(np.nan, np.nan)]).all()
+        result = margins(huge, np.array([[0, 1, 2]]), {"a": np.array([[1e3, 1e3], [2e3, -1.0], [-3e3, 5.0]])})
+    assert np.isnan([*result, ratio(np.nan, np.nan)]).all()

@@ -69,6 +69,6 @@ def test_a_set_without_elements_is_named(pool):
 def test_sets_are_pooled_in_parts_that_fit_memory(monkeypatch):
     monkeypatch.setattr("omdml.pooling.AT_ONCE", 40)
     sets = [np.arange(size) for size in (2, 2, 1, 9, 3, 1)]
-    found = list(parts(sets, 10))
-    assert [one for part in found for one in range(part.start, part.stop)] == list(range(6))
-    assert all(part.stop - part.start == 1 or sum(map(len, sets[part])) <= 4 for part in found)
+    results = list(parts(sets, 10))
+    assert [number for part in results for number in range(part.start, part.stop)] == list(range(6))
+    assert all(part.stop - part.start == 1 or sum(map(len, sets[part])) <= 4 for part in results)

@@ -25,7 +25,7 @@ def test_bytes_are_those_of_the_library(arrays, text):
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_the_library_reads_what_was_written(kind):
     tensors = {"a": np.arange(6, dtype=kind).reshape(2, 3), "b": np.zeros((0, 4), kind)}
-    found = load(to_safetensors(tensors, {"omdml": "{}"}))
-    assert {name: (tensor.shape, tensor.tolist()) for name, tensor in found.items()} == {
+    loaded = load(to_safetensors(tensors, {"omdml": "{}"}))
+    assert {name: (tensor.shape, tensor.tolist()) for name, tensor in loaded.items()} == {
         name: (tensor.shape, tensor.tolist()) for name, tensor in tensors.items()
     }

@@ -36,8 +36,13 @@ in_its_place = pytest.mark.parametrize("put", [pipe, device, folder, huge])
 @in_its_place
 def test_only_regular_files_of_bounded_size_are_read(put: Put, tmp_path: Path) -> None:
     put(tmp_path / "it")
-    told = {pipe: "a named pipe", device: "a device", folder: "a folder", huge: "1,099,511,627,776 bytes, expected at"}
-    with pytest.raises(Unfit, match=told[put]):
+    openers = {
+        pipe: "a named pipe",
+        device: "a device",
+        folder: "a folder",
+        huge: "1,099,511,627,776 bytes, expected at",
+    }
+    with pytest.raises(Unfit, match=openers[put]):
         read_regular(tmp_path / "it", 1000)
 
 
@@ -200,16 +205,16 @@ EXEMPT = {
 
 
 def test_files_are_opened_in_one_way_only() -> None:
-    found = set()
+    results = set()
     for path in sorted([*(ROOT / "streams").rglob("*.py"), *(ROOT / "workers").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 if called in ("open", "os.open") or called.endswith((".read_bytes", ".read_text")):
-                    found.add(str(path.relative_to(ROOT)))
+                    results.add(str(path.relative_to(ROOT)))
                 if called.endswith(("ZipFile", "ParquetFile")) and "path" in ast.unparse(node.args[0])[-4:]:
-                    found.add(str(path.relative_to(ROOT)))
-    assert found <= EXEMPT
+                    results.add(str(path.relative_to(ROOT)))
+    assert results <= EXEMPT
 
 
 def test_a_descriptor_of_what_is_refused_is_closed(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_number_of_partitions_that_is_no_multiple_is_refused_with_the_next(tmp
     world, _ = grown(tmp_path)
     saved(world, world.worker())
     world.log.add_partitions(1)
-    with pytest.raises(ConfigurationError, match=r"5 is no multiple of 2, .*omdml topics grow --partitions 6"):
+    with pytest.raises(ConfigurationError, match=r"5 is not a multiple of 2, .*omdml topics grow --partitions 6"):
         rehomed(world)
     assert rehomed(world, 4) == (2, 4)
     assert rehomed(world, 4) == (4, 4)

@@ -1,1 +1,1 @@
-"""What tests of several kinds use: nothing here imports the product."""
+"""Helpers that several kinds of tests use."""

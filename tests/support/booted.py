@@ -1,4 +1,4 @@
-"""A systemd of its own, in namespaces: units run under it as on a machine that was booted."""
+"""Runs a systemd in namespaces of its own. Units run under it as on a machine that was booted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ exec /opt/python/bin/python{version} -m omdml.workers.cli "$@"
 
 
 class CannotBoot(Exception):
-    """This machine does not allow it."""
+    """Raised if this machine does not allow a systemd of its own."""
 
 
 class Booted:
@@ -127,11 +127,11 @@ class Booted:
             time.sleep(0.05)
 
     def ask(self, *arguments: str) -> str:
-        """What systemctl answers."""
+        """Run systemctl; returns its output."""
         return self.inside(self.systemd.program("systemctl"), *arguments)
 
     def inside(self, *command: str | Path) -> str:
-        """What a program says that runs where systemd does."""
+        """Run a program beside systemd; returns its output."""
         first = self._first_process()
         if first is None:
             return ""
@@ -141,12 +141,12 @@ class Booted:
         return (done.stdout or done.stderr).strip()
 
     def said(self, unit: str) -> str:
-        """What a unit's processes wrote to standard error."""
+        """The standard error of a unit's processes."""
         file = self.place / f"run/{unit.removesuffix('.service')}.log"
         return file.read_text(errors="replace") if file.exists() else ""
 
     def show(self, unit: str, *properties: str) -> list[str]:
-        """Values of a unit's properties."""
+        """The values of some properties of a unit."""
         answer = self.ask("show", unit, *(f"--property={name}" for name in properties))
         values = dict(line.split("=", 1) for line in answer.splitlines())
         return [values[name] for name in properties]
@@ -159,7 +159,7 @@ class Booted:
 
 
 def _group_folder() -> Path:
-    """Where control groups of version 2 are mounted."""
+    """The folder at which control groups of version 2 are mounted."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, folder, kind, *_ = line.split()
         if kind == "cgroup2":

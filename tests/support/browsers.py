@@ -1,4 +1,4 @@
-"""A real browser, and what its pages must never do."""
+"""A real browser, and checks of what its pages must never do."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ QUIET = [
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium, without a window."""
-    found = fetch.chromium()
+    result = fetch.chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=str(found.path), args=QUIET, env={**os.environ, **found.environment}
+            executable_path=str(result.path), args=QUIET, env={**os.environ, **result.environment}
         )
         try:
             yield browser
@@ -42,7 +42,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Visit:
-    """One page of a visitor, and all that went wrong on it: errors, refused requests, and machines it asked."""
+    """A page of a visitor. It records errors, refused requests, and the machines that the page asked."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context, self.wrong, self.hosts = context, [], set()
@@ -58,5 +58,5 @@ class Visit:
             self.wrong.append(f"{message.text} {message.location.get('url', '')}".rstrip())
 
     def shot(self, path: str) -> None:
-        """Keep what it looks like."""
+        """Save a picture of the page."""
         self.page.screenshot(path=path)

@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, made with openssl in its temporary folder."""
+"""Makes a certificate authority for a test, with openssl, in the test's temporary folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Authority:
 
 
 def openssl(*arguments: str | Path) -> None:
-    """Run openssl; what it says is in the error where it fails."""
+    """Run openssl; if it fails, the error has its output."""
     done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"openssl {arguments[0]}: {done.stderr}"
 

@@ -1,4 +1,4 @@
-"""A catalogue that is changed, and a dict that is changed alike: what every kind of catalogue is tested with."""
+"""Changes a catalogue and a dict in the same way, and compares them. Every kind of catalogue is tested with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Raw = dict[str, list[float]]
 
 
 def raw_item(draw: np.random.Generator, dims: Mapping[str, int] | None = None) -> Raw:
-    """Raw vectors of an item, a modality each."""
+    """The raw vectors of an item, one for each modality."""
     return {name: draw.normal(size=dim).round(6).tolist() for name, dim in (dims or worlds.DIMS).items()}
 
 
@@ -46,7 +46,7 @@ class Twin:
         self.attributes: dict[str, dict[str, Any]] = {}
 
     def make(self, one: Change) -> None:
-        """Make one change."""
+        """Make one change; raises ChangeError."""
         if one.delete:
             self.vectors.pop(one.id, None)
             self.attributes.pop(one.id, None)
@@ -56,7 +56,7 @@ class Twin:
             self.attributes[one.id] = one.attributes
 
     def check(self, catalogue: Items) -> None:
-        """The catalogue holds the same: no item more or less, each with its newest vectors and attributes."""
+        """Check that the catalogue holds the same items, each with its newest vectors and attributes."""
         ids = list(self.vectors)
         rows = catalogue.rows([*ids, "never-there"])
         assert rows[-1] == -1
@@ -73,7 +73,7 @@ class Twin:
 
 
 def random_change(draw: np.random.Generator, twin: Twin) -> Change:
-    """Some change of an old or of a new item."""
+    """A random change of an old or a new item."""
     one = f"i{draw.integers(worlds.ITEMS + 40)}"
     attributes: Any = {"price": float(draw.integers(9)), "tags": ["red"]} if draw.random() < 0.5 else None
     kind = draw.random()
@@ -85,7 +85,7 @@ def random_change(draw: np.random.Generator, twin: Twin) -> Change:
 
 
 def check_random_life(catalogue: Items, reopened: Callable[[], Items], seed: int, steps: int = 30) -> None:
-    """Random changes in groups of requests, by two writers in turns; readers that come later."""
+    """Make random changes in groups, by two writers in turn, and compare what later readers see."""
     draw, twin = np.random.default_rng(seed), Twin(len(catalogue.ids))
     writers, position = [catalogue, reopened()], 0
     for step in range(steps):
@@ -100,7 +100,7 @@ def check_random_life(catalogue: Items, reopened: Callable[[], Items], seed: int
                 position += one.features is not None or one.attributes is not None
         before = writer.shown.position
         results = writer.change(batches)
-        assert all(isinstance(one, Changed) for one in results)
+        assert all(isinstance(result, Changed) for result in results)
         assert writer.shown.position >= before
         twin.check(writer)
         if step % 7 == 0:

@@ -1,10 +1,10 @@
-"""The same events, learned in calls of any size."""
+"""Learns the same events in calls of any size."""
 
 from __future__ import annotations
 
 
 def in_chunks(model, rows, features, sizes):
-    """Learn in calls of these many events; learn_one where the size is 0."""
+    """Learn in calls of these many events; a size of 0 means learn_one."""
     first = 0
     while first < len(rows):
         size = next(sizes)

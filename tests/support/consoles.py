@@ -1,4 +1,4 @@
-"""What visitors do on the console's pages, and the demo behind it."""
+"""Does what visitors do on the console's pages, with the demo behind them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Demo(Process):
 
     @property
     def url(self) -> str:
-        """The node's."""
+        """The address of the node."""
         return self.address.partition("/console/")[0]
 
 
@@ -44,7 +44,7 @@ def search(page, item):
 
 
 def mark(page, fits, fits_not):
-    """Mark answers by their rank, send, and wait for the next version; answers what is said of it."""
+    """Mark answers by their rank, send, and wait for the next version; returns the message about it."""
 
     def send():
         answers = page.locator(".results > li")

@@ -1,4 +1,4 @@
-"""What happens to bytes and to what they hold, drawn by hypothesis: bits flip, ends are missing, numbers are absurd."""
+"""Damage drawn by hypothesis: bits flip, ends are missing, numbers are absurd."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def damaged(samples: Sequence[bytes]) -> st.SearchStrategy[bytes]:
 
 @st.composite
 def spoilt(draw: Draw, samples: Sequence[bytes]) -> bytes:
-    """A sample after one to four accidents."""
+    """A sample with one to four damages."""
     data = draw(st.sampled_from(samples))
     for _ in range(draw(st.integers(1, 4))):
         begin, end = sorted(draw(st.integers(0, len(data))) for _ in range(2))
@@ -56,7 +56,7 @@ def spoilt(draw: Draw, samples: Sequence[bytes]) -> bytes:
 
 @st.composite
 def altered(draw: Draw, whole: Any) -> Any:
-    """Something that JSON can hold, with one thing in it another, gone or added."""
+    """A value of JSON in which one part is changed, removed or added."""
     keys = list(whole) if isinstance(whole, dict) else list(range(len(whole))) if isinstance(whole, list) else []
     if not keys or draw(st.integers(0, 9)) == 0:
         return draw(things)
@@ -73,7 +73,7 @@ def altered(draw: Draw, whole: Any) -> Any:
 
 @st.composite
 def altered_arrays(draw: Draw, whole: Mapping[str, Array]) -> dict[str, Array]:
-    """Arrays by name, one of them another, gone or under another name."""
+    """Arrays by name, of which one is changed, removed or renamed."""
     arrays, name = dict(whole), draw(st.sampled_from(sorted(whole)))
     array = arrays.pop(name)
     match draw(st.sampled_from(["number", "number", "number", "type", "size", "hollow", "gone", "renamed"])):
@@ -94,7 +94,7 @@ def altered_arrays(draw: Draw, whole: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def numbers(dtype: np.dtype[Any]) -> st.SearchStrategy[Any]:
-    """What an array of this type can hold, the ends of its range among them."""
+    """Numbers of this type, with the ends of its range among them."""
     if dtype.kind == "f":
         width = 32 if dtype.itemsize == 4 else 64
         return st.floats(width=width, allow_nan=False, allow_infinity=False)

@@ -12,7 +12,7 @@ from omdml.metrics.cosine import projected
 
 
 def world(seed, dims=(7, 5), items=80, events=150, classes=4):
-    """Items of a few classes that only the first modality tells, and triplets of their labels."""
+    """Items of a few classes that only the first modality shows, and triplets by their labels."""
     draw = np.random.default_rng(seed)
     labels = np.arange(items) % classes
     features = {f"m{i}": draw.normal(0, 1, (items, d)) for i, d in enumerate(dims)}
@@ -36,13 +36,13 @@ def learner(features, **options):
 
 
 def served(model):
-    """M (d, d) of each expert that is served, in principal coordinates, scaled to trace 1."""
-    found = {}
+    """The matrix M (d, d) of each served expert, in principal coordinates, scaled to trace 1."""
+    results = {}
     for name, rows in model.metric.experts.items():
         if name != "plain":
             rows = projected(rows.astype(float), model._engine.state.basis)
-            found[name] = rows.T @ rows / np.trace(rows.T @ rows)
-    return found
+            results[name] = rows.T @ rows / np.trace(rows.T @ rows)
+    return results
 
 
 def heard(model, margins):

@@ -17,7 +17,7 @@ SHARE, FEWEST = 10, 5
 
 
 def examples(count: int) -> int:
-    """How many examples to draw of a property that should be tried so often."""
+    """How many examples of a property to draw, if it should be tried this often in the deep run."""
     return count if DEEP else min(count, max(FEWEST, count // SHARE))
 
 
@@ -28,5 +28,5 @@ def deep_after(first: int, cases: Iterable[object]) -> list[object]:
 
 
 def values(case: object) -> tuple[object, ...]:
-    """What a case gives each of the test's parameters."""
+    """The values of a case for the test's parameters."""
     return case if isinstance(case, tuple) else (case,)

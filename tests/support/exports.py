@@ -11,7 +11,7 @@ from omdml.workers.operate.export.vectors import spread
 
 
 def read(folder):
-    """The manifest, and vectors and attributes by id."""
+    """Read an export: the manifest, and vectors and attributes by id."""
     manifest = json.loads((folder / "manifest.json").read_text())
     vectors, told = {}, {}
     for number, part in enumerate(manifest["parts"]):
@@ -46,8 +46,8 @@ def order(vectors, item):
 
 
 def error(shop, vectors, version):
-    """By how much an export's distances differ from those of a version, at most, as a share of the items' spread."""
+    """The largest difference of an export's distances from those of a version, as a share of the items' spread."""
     exact = shop.metrics[version].embed(shop.catalogue.features).astype(np.float64)
     rough = np.array([vectors[name] for name in shop.catalogue.ids], np.float64)
-    away = [np.linalg.norm(one[:, None] - one[None], axis=2) for one in (exact, rough)]
+    away = [np.linalg.norm(entry[:, None] - entry[None], axis=2) for entry in (exact, rough)]
     return np.abs(away[0] - away[1]).max() / spread(exact.astype(np.float32))

@@ -1,4 +1,4 @@
-"""Logs in files, read as a whole."""
+"""Reads whole logs in files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from omdml.streams.protocols.log import Record
 
 
 def read_records(path: str | Path) -> Iterator[Record]:
-    """Everything in a log, from its oldest segment to where it ends now; no group, nothing is committed."""
+    """All records of a log, from its oldest segment to its end. It uses no group and commits nothing."""
     reader = LogReader(open_log(path, quiet_s=0.0))
     try:
         while records := reader.take(BATCH):

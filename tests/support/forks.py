@@ -1,7 +1,7 @@
 """Processes that begin with everything imported: for tests that need many short ones, each of its own.
 
 The standard library's fork server imports the modules once for all tests of a run. What it forks then starts within
-milliseconds, where a new interpreter takes two to three seconds of processor time.
+milliseconds. A new interpreter takes two to three seconds of processor time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ForkedProcess(Process):
 
 
 class _Forked:
-    """A forked process, which is asked like :class:`subprocess.Popen`."""
+    """A forked process with the methods of :class:`subprocess.Popen`."""
 
     def __init__(self, *command: object) -> None:
         self._process = FORKS.Process(target=_run, args=command, daemon=True)
@@ -81,7 +81,7 @@ class _Forked:
 
 
 def _run(folder: Path, output: Path, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """What ``python -m module arguments`` does, with its output in a file."""
+    """Do what ``python -m module arguments`` does, with the output in a file."""
     die_with_parent()
     os.chdir(folder)
     os.environ.clear()

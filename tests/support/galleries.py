@@ -1,4 +1,4 @@
-"""Items and metrics to search with, and what brute force finds."""
+"""Items and metrics to search with, and answers by brute force."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Bilinear(Metric):
 
 
 def features(count: int, seed: int = 0, away: float = 0.0) -> dict[str, np.ndarray]:
-    """Items in a few clusters, ``away`` from the origin."""
+    """Items in a few clusters, at the distance ``away`` from the origin."""
     draw = np.random.default_rng(seed)
     groups = draw.integers(0, 4, count)
     return {
@@ -42,7 +42,7 @@ def features(count: int, seed: int = 0, away: float = 0.0) -> dict[str, np.ndarr
 
 
 def metric(seed: int = 0, base: ProjectionMetric | None = None, change: float = 0.0) -> ProjectionMetric:
-    """A random metric, or one that lies ``change`` away from another."""
+    """A random metric, or one that differs from another by ``change``."""
     draw = np.random.default_rng(seed)
     if base is None:
         return ProjectionMetric(
@@ -54,7 +54,7 @@ def metric(seed: int = 0, base: ProjectionMetric | None = None, change: float = 
 
 
 def by_brute_force(metric: Metric, table, row: int) -> np.ndarray:
-    """Distances of everything to an item, in float64."""
+    """The distances of all items to an item, in float64."""
     exact = ProjectionMetric(metric.weights, {n: w.astype(np.float64) for n, w in metric.matrices.items()})
     embedding = exact.embed(table)
     distances = ((embedding - embedding[row]) ** 2).sum(axis=1)

@@ -90,18 +90,18 @@ class History(World):
         return str(self.folder / name)
 
     def summed(self, archive: str, engine=alone, chunks: int = 2, **options):
-        """What the archive makes of the model."""
+        """Sum up the archive; returns the learned model."""
         job = job_of(self.name, self.spec, self.configuration, open_specs, self.placement, SECRET, SPAN)
         return learned(job, self.spec, look([archive], self.home.number, None), engine, chunks=chunks, **options)
 
     def adopted(self, archive: str, store, replace: bool = False, **options):
-        """Begin the model in a store with what the archive holds."""
+        """Begin the model in a store from the archive."""
         model = self.summed(archive, **options).model
         adopt(model, store, self.placement, DeadLetters(MemorySink(self.graves)), "test", replace)
         return model
 
     def worked(self, store, group: str):
-        """The checkpoint after a worker of this group took everything."""
+        """Let a worker of this group take everything; returns the checkpoint."""
         worker = self.worker(store=store, source=MemorySource(self.log, group))
         run_until_idle(worker)
         worker.stop()
@@ -119,7 +119,7 @@ class History(World):
         return sorted({(letter.offset, letter.reason) for letter in read_letters(records) if letter.model == self.name})
 
     def bury_nothing(self):
-        """Forget the letters so far."""
+        """Have later letters go into a new, empty log."""
         self.graves = MemoryLog()
 
 
@@ -132,7 +132,7 @@ def sums_of(checkpoint) -> dict[str, bytes]:
 
 
 def taken(checkpoint) -> dict[str, object]:
-    """What a checkpoint says of the events that were taken, apart from how well they were ordered."""
+    """What a checkpoint says about the events that were taken, without how well they were ordered."""
     progress = checkpoint.progress
     kept = [event[:4] for event in progress["hold_out"]["kept"]]
     return {

@@ -1,4 +1,4 @@
-"""Syncs into real vector databases, and readers of theirs."""
+"""Syncs into real vector databases, and reads from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class Postgres:
-    """A database of PostgreSQL's as an index, and a reader of it."""
+    """An index in a PostgreSQL database, and a reader of it."""
 
     def __init__(self, url) -> None:
         self.address = url
@@ -63,13 +63,13 @@ class Postgres:
         return database
 
     def execute(self, statement, *values):
-        """What a statement answers, or None."""
+        """Execute a statement; returns its rows, or None."""
         with psycopg.connect(self.address, autocommit=True) as database:
             cursor = database.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else None
 
     def written(self):
-        """By side, the transaction that wrote each row last."""
+        """For each side, the transaction that last wrote each row."""
         return {side: dict(self.execute(f"SELECT id, xmin::text FROM {NAME}_{side}")) for side in "ab"}
 
 
@@ -208,7 +208,7 @@ def widen(shop, folder, width=20) -> None:
 
 
 class Sync:
-    """A syncer of a shop into an index, with what it counts."""
+    """A syncer of a shop into an index, with its metrics."""
 
     def __init__(self, shop, index, table=None, moved=0.05, rows_per_second=None, model="shop") -> None:
         self.stop, registry = threading.Event(), CollectorRegistry()

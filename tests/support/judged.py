@@ -1,4 +1,4 @@
-"""Judged sets: at random, or by the labels of their elements."""
+"""Judged sets, at random or by the labels of their elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def features(seed=0, items=ITEMS, dims=DIMS):
 
 
 def arrays(seed=0, clusters=2, rank=3, dims=DIMS, scale=(1.0, 2.0)):
-    """Parameters at random."""
+    """Random parameters of the metric, by name."""
     draw, size = np.random.default_rng(seed), sum(dims.values())
     return {
         "A": draw.normal(0, 1, (clusters, size)),
@@ -46,7 +46,7 @@ def judgements(count, seed=0, items=ITEMS):
 
 
 def labelled(seed=0, labels=12, each=20):
-    """Items of many labels, which some directions tell and more do not; the label of each."""
+    """Items of many labels, and these labels. Some directions show the label, and more do not."""
     draw = np.random.default_rng(seed)
     label = np.repeat(np.arange(labels), each)
     told = draw.normal(0, 1, (labels, 6))[label] + draw.normal(0, 0.4, (labels * each, 6))

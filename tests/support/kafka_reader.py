@@ -1,4 +1,4 @@
-"""A reader of a Kafka topic as a worker would be one, and what the tests do to its topic."""
+"""Reads a Kafka topic as a worker does, and damages the topic for tests."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ Open = Callable[..., "Reader"]
 
 
 class Reader:
-    """A source with the listener that a worker would be, and what it read."""
+    """A source with a listener as a worker has, and the records that it read."""
 
     def __init__(self, source: KafkaSource, start: int | str | None = "committed", read: int | None = None) -> None:
         self.source = source
@@ -71,7 +71,7 @@ class Reader:
         return self.read_until(at_the_end)
 
     def commit(self) -> bool | None:
-        return self.source.commit({one: position for one, (position, _) in self.source.progress().items()})
+        return self.source.commit({name: position for name, (position, _) in self.source.progress().items()})
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def write(kafka: KafkaServer, topic: str, values: Iterable[bytes], partition: in
 
 
 def cut(kafka: KafkaServer, topic: str, end: int) -> None:
-    """Take the batches from ``end`` on out of a broker's files, as after the election of a leader that lacked them."""
+    """Remove the batches from ``end`` on from a broker's files, as if a leader without them was elected."""
     kafka.kill()
     folder = kafka.data / "logs" / f"{topic}-0"
     with (folder / f"{0:020}.log").open("r+b") as file:
@@ -121,7 +121,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 def administer(kafka: KafkaServer, do: Callable[[Any], Any]) -> Any:
-    """What an administrator's client answers; on a fresh broker a group's coordinator may take a moment to be there."""
+    """Call an administrator's client; on a new broker it waits until the group's coordinator is there."""
     admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
     answers = []
 

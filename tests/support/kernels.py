@@ -11,7 +11,7 @@ DTYPES = ("float32", "float64")
 
 
 def compiled(dtype: str) -> None:
-    """Have the kernels of all learners for one type of number."""
+    """Compile the kernels of all learners for one type of number."""
     announce_compiling()
     warm_up((name, dtype) for name in LEARNERS)
 

@@ -1,4 +1,4 @@
-"""A listener that remembers what a source told it."""
+"""A listener that records the calls of a source."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ from omdml.streams.protocols.log import Partition
 
 
 class Recorder:
-    """Starts where the group had committed, or where ``start`` says."""
+    """Starts at the group's committed position, or at ``start``."""
 
     def __init__(self, start: int | None = None) -> None:
         self.start = start

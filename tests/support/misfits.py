@@ -1,4 +1,4 @@
-"""What may lie in the place of a file of ours: pipes, devices, links to themselves, folders, a terabyte of nothing."""
+"""Puts other things in the place of a file: pipes, devices, links to themselves, folders, a huge file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def pipe(path: Path) -> None:
 
 
 def device(path: Path) -> None:
-    """A device that never ends."""
+    """A link to a device that never ends."""
     path.unlink(missing_ok=True)
     path.symlink_to("/dev/zero")
 
@@ -31,7 +31,7 @@ def folder(path: Path) -> None:
 
 
 def huge(path: Path) -> None:
-    """A terabyte of nothing."""
+    """A sparse file of a terabyte."""
     path.unlink(missing_ok=True)
     with path.open("wb") as file:
         file.truncate(1 << 40)

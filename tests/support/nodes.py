@@ -1,4 +1,4 @@
-"""Nodes of tests: what they serve and count, and real ones that follow a :class:`tests.support.shops.Shop`."""
+"""Nodes for tests: what they serve and count, and real ones that follow a :class:`tests.support.shops.Shop`."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def metric_value(node, name, **labels):
 
 
 def serves(node, version, model="shop"):
-    """Whether this version answers."""
+    """A condition: the node answers with this version."""
     return lambda: node.view(model).snapshot.version == version
 
 
 def assert_exact(shop, answer, item, k=10):
-    """The answer is the one of the version it names, by brute force."""
+    """Check an answer by brute force, under the version that it names."""
     ids, distances = shop.expected(answer.version, item, k)
-    assert [found.id for found in answer.items] == ids
-    assert np.allclose([found.distance for found in answer.items], distances, rtol=1e-4, atol=1e-6)
+    assert [item.id for item in answer.items] == ids
+    assert np.allclose([item.distance for item in answer.items], distances, rtol=1e-4, atol=1e-6)
 
 
 def pointer(serial, version, store="a", pinned=False, epoch="1-x"):

@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Which partition every model lives on, at any place of the log."""
+    """Which partition each model lives on, at any position of the log."""
 
     partitioner: str
     steps: Sequence[Step]
@@ -66,18 +66,21 @@ class Placement(NamedTuple):
     @classmethod
     def read(cls, data: bytes) -> Placement:
         """The placement in the JSON that the store keeps."""
-        told = json.loads(data)
-        steps = [Step(step["count"], {int(at): since for at, since in step["since"].items()}) for step in told["steps"]]
-        return cls(told["partitioner"], steps)
+        state = json.loads(data)
+        steps = [
+            Step(step["count"], {int(place): since for place, since in step["since"].items()})
+            for step in state["steps"]
+        ]
+        return cls(state["partitioner"], steps)
 
     def step(self, partition: int, offset: int) -> int:
-        """The number of the step that holds at a place; -1 if the place is not read yet."""
+        """The number of the step that holds at a position; -1 if the position is not read yet."""
         if partition >= self.steps[-1].partitions:
             return -1
         return max(number for number, step in enumerate(self.steps) if step.since.get(partition, 0) <= offset)
 
     def home(self, model: str, step: int = -1) -> int:
-        """The partition of a model."""
+        """The home partition of a model."""
         return HASHES[self.partitioner](model.encode()) % self.steps[step].partitions
 
 
@@ -160,11 +163,11 @@ class Oracle:
     ) -> list[Finding]:
         """Everything that does not add up; ``acknowledged`` events carry their number in this header."""
         kept = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
-        found, resent = read_letters(letters)
+        result, resent = read_letters(letters)
         numbered = () if acknowledged is None else self._numbered(acknowledged, header, resent)
         models = sorted(self.taken.keys() | kept.keys())
         sums = (finding for model in models for finding in self._sums(model, kept.get(model)))
-        return [*numbered, *sums, *self._letters(found)]
+        return [*numbered, *sums, *self._letters(result)]
 
     def _numbered(self, acknowledged: Iterable[bytes], header: str, resent: set[Place]) -> Iterator[Finding]:
         """Every acknowledged event has one fate: a letter whose event was sent again is none."""
@@ -206,7 +209,7 @@ class Oracle:
             yield Finding("doubled" if over > 0 else "lost", abs(over), f"{text}, {where}")
 
     def _letters(self, found: Mapping[Place, set[str]]) -> Iterator[Finding]:
-        """One letter about each event that must have one, none about any other."""
+        """Each event that must have a letter has one, and no other event has any."""
         taken = {event.place: model for model, events in self.taken.items() for event in events}
         for place in self.letters.keys() - found.keys():
             yield Finding("lost", 1, f"{said([place])}: no letter about an event that must have one")
@@ -237,22 +240,22 @@ def not_learned_once(
     It does not matter then which of the places of a number was learned: each number counts once.
     """
     due: dict[str | None, set[bytes]] = defaultdict(set)
-    wanted, found = set(numbers), []
+    wanted, results = set(numbers), []
     for event in log:
         if (number := event.headers.get(header)) in wanted:
             due[event.model].add(number)
     if missing := wanted - set().union(*due.values()):
-        found.append(Finding("lost", len(missing), f"acknowledged, but not in the log: {sorted(missing)}"))
+        results.append(Finding("lost", len(missing), f"acknowledged, but not in the log: {sorted(missing)}"))
     kept = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
     for model, events in due.items():
         checkpoint = kept.get(model or "")
         count = checkpoint["version"] + checkpoint["progress"]["hold_out"]["count"] if checkpoint else 0
         if over := count - len(events):
             text = f"{model}: {count} learned or held out of {len(events)} different events"
-            found.append(Finding("doubled" if over > 0 else "lost", abs(over), text))
-    return found
+            results.append(Finding("doubled" if over > 0 else "lost", abs(over), text))
+    return results
 
 
 def said(places: Sequence[Place | Event]) -> str:
-    """Positions as people write them."""
+    """Format positions for a message."""
     return ", ".join(f"{place[0]}/{place[1]}" for place in places) or "no place"

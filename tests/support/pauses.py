@@ -1,4 +1,4 @@
-"""Workers in these tests never pause: what would come while they do is already there."""
+"""Workers in these tests never pause, because everything that they could wait for is already there."""
 
 from __future__ import annotations
 

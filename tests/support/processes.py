@@ -29,7 +29,7 @@ def die_with_parent() -> None:
 
 
 class Child(Protocol):
-    """What is asked of a process that was started, as of :class:`subprocess.Popen`."""
+    """The methods of a started process, as :class:`subprocess.Popen` has them."""
 
     pid: int
 
@@ -40,7 +40,7 @@ class Child(Protocol):
 
 
 class Process:
-    """An ``omdml`` command, its output in a file; it ends at the latest with the test run."""
+    """An ``omdml`` command with its output in a file. It ends with the test run at the latest."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Process:
         return self._child.pid
 
     def pause(self) -> None:
-        """Stop it in its tracks (SIGSTOP), as a machine that is paused does."""
+        """Pause it with SIGSTOP, as a paused machine does."""
         self._child.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -80,13 +80,13 @@ class Process:
         self._child.send_signal(signal.SIGCONT)
 
     def stop(self, timeout_s: float = 20.0) -> int:
-        """Ask it to end, with SIGTERM; answers its exit code."""
+        """Ask it to end with SIGTERM; returns its exit code."""
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float = 20.0) -> int:
-        """Its exit code, when it has ended by itself."""
+        """Wait until it ends by itself; returns its exit code."""
         try:
             return self._child.wait(patient(timeout_s))
         finally:
@@ -100,24 +100,24 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is still running."""
         return self._child.poll() is None
 
     @property
     def said(self) -> str:
-        """What it has printed so far."""
+        """Its output so far."""
         return self.output.read_text(errors="replace")
 
 
 def patient(timeout_s: float) -> float:
-    """How long to wait for what takes so many seconds at most when nothing else runs."""
+    """How long to wait for something that takes at most so many seconds if nothing else runs."""
     return min(timeout_s * PATIENCE, timeout_s + MOST_S)
 
 
 def wait_for(
     condition: Callable[[], object], what: str, timeout_s: float = 30.0, process: Process | None = None
 ) -> None:
-    """Return when ``condition`` holds; fail with a sentence, and the process's last words, when it does not in time."""
+    """Wait until ``condition`` holds; if it does not in time, fail with the last lines of the process."""
     timeout_s = patient(timeout_s)
     deadline = time.monotonic() + timeout_s
     asked = time.thread_time()

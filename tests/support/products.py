@@ -1,4 +1,4 @@
-"""A folder of drawn pictures and a table, as people have them."""
+"""A folder of drawn pictures and a table, such as users have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT = "description"
 
 @cache
 def drawn(count: int = COUNT) -> tuple[tuple[Product, bytes], ...]:
-    """Products, and the bytes of a PNG of each."""
+    """Products, each with the bytes of a PNG."""
     draw = np.random.default_rng(0)
     made = []
     for product in draw_products(count, seed=0):

@@ -1,4 +1,4 @@
-"""What lies in logs, letters, stores and metrics, read by no code of the product's, from the formats it documents."""
+"""Reads logs, letters, stores and metrics without code of the product, from the documented formats."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ Place = tuple[int, int]  # partition and offset
 
 
 class Event(NamedTuple):
-    """A record of the log."""
-
     partition: int
     offset: int
     value: bytes
@@ -31,7 +29,7 @@ class Event(NamedTuple):
 
     @property
     def model(self) -> str | None:
-        """The model that the payload names; None if it is no JSON object or names none."""
+        """The model that the payload names; None if it is not a JSON object or names no model."""
         try:
             name = json.loads(self.value)["model"]
         except (ValueError, KeyError, TypeError):
@@ -50,7 +48,10 @@ def read_topic(servers: str, topic: str, limit_s: float = 60.0) -> list[Event]:
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
             assert time.monotonic() < deadline, f"topic {topic} could not be read to its end within {limit_s} s"
             for records in consumer.poll(500).values():
-                log += (Event(one.partition, one.offset, one.value or b"", dict(one.headers)) for one in records)
+                log += (
+                    Event(record.partition, record.offset, record.value or b"", dict(record.headers))
+                    for record in records
+                )
     finally:
         consumer.close()
     return sorted(log, key=lambda event: event.place)
@@ -76,25 +77,25 @@ def unwrapped(line: bytes) -> tuple[bytes, Mapping[str, bytes]]:
 
 
 def bytes_of(text: str | dict[str, str]) -> bytes:
-    """Bytes stand in an envelope as text, or in base64 if they are no text."""
+    """The bytes of an entry of an envelope, which has them as text or in base64."""
     return text.encode() if isinstance(text, str) else base64.b64decode(text["base64"])
 
 
 def read_letters(lines: Iterable[bytes]) -> tuple[dict[Place, set[str]], set[Place]]:
     """The reasons that letters give, by place, and the places whose events were sent again."""
-    found: dict[Place, set[str]] = defaultdict(set)
+    results: dict[Place, set[str]] = defaultdict(set)
     resent = set()
     for line in map(json.loads, lines):
         if "resent" in line:
             (_, number), offset = line["resent"]
             resent.add((number, offset))
         else:
-            found[line["partition"][1], line["offset"]].add(line["reason"])
-    return found, resent
+            results[line["partition"][1], line["offset"]].add(line["reason"])
+    return results, resent
 
 
 def read_checkpoint(data: bytes) -> dict[str, Any]:
-    """What a checkpoint says beside the learner's state: safetensors begin with a length and a header in JSON."""
+    """The header of a checkpoint. Safetensors begin with a length and a header in JSON."""
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return dict(json.loads(header["__metadata__"]["omdml"])["checkpoint"])
 
@@ -123,11 +124,11 @@ def checkpoints_in_redis(client: Any, prefix: str) -> list[bytes]:
 
 
 def read_outcomes(metrics: Iterable[str]) -> Counter[str]:
-    """Events by outcome, as workers tell Prometheus."""
-    found: Counter[str] = Counter()
+    """Events by outcome, from the metrics of workers."""
+    results: Counter[str] = Counter()
     for text in metrics:
         for outcome, value in re.findall(
             r'^omdml_worker_events_total\{.*outcome="(\w+)".*\} (\S+)$', text, re.MULTILINE
         ):
-            found[outcome] += int(float(value))
-    return found
+            results[outcome] += int(float(value))
+    return results

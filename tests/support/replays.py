@@ -7,7 +7,7 @@ import json
 from click.testing import CliRunner
 
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.placement import Placement
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
@@ -50,10 +50,10 @@ class LoggedShop(World):
         self.sink.flush()
 
     def log_read(self):
-        return read_whole(FileBystander(self.folder / "feedback"))
+        return read_whole(UngroupedFileSource(self.folder / "feedback"))
 
     def worked(self):
-        """What a worker makes of the log, from where the store says; then it stops."""
+        """Run a worker from the position in the store until it has learned the log, then stop it."""
         worker = self.worker(source=FileSource(self.folder / "feedback"))
         run_until_idle(worker)
         worker.stop()

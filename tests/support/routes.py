@@ -1,4 +1,4 @@
-"""A topic that senders write to without keys, the keyed one, routers as processes, and what must hold of both."""
+"""A topic without keys, a keyed topic, routers as processes, and checks of both topics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Route:
         self._producer.close(timeout=1.0)
 
     def send(self, count, keys=None):
-        """Send so many events, and return once all are acknowledged; ``keys`` makes a foreign sender's key of one."""
+        """Send so many events, and wait until all are acknowledged; ``keys`` makes a key from the model's name."""
         sent = {}
         for _ in range(count):
             number, model = sum(self._places.values()), f"shop-{self._draw.randrange(MODELS)}"
@@ -77,7 +77,7 @@ class Route:
 
     @property
     def group(self):
-        """The group of the routers."""
+        """The name of the group of the routers."""
         return f"omdml.route.{self.origin}"
 
     def forget(self):
@@ -87,7 +87,7 @@ class Route:
         admin.close()
 
     def router(self, name="one", *killed_at, member=True, options=()):
-        """A router; it may kill itself."""
+        """Start a router. With ``killed_at`` it kills itself at that step."""
         module = "tests.fault.killed_at" if killed_at else "omdml.workers.cli"
         configured = (self.folder / "omdml.toml").read_text()
         file = self.folder / f"{name}.toml"
@@ -97,7 +97,7 @@ class Route:
         return ForkedProcess(self.folder, *arguments, name=f"{name}-{self._started}", module=module)
 
     def stop(self, *routers):
-        """End routers once they listen to signals; answers their exit codes."""
+        """End routers as soon as they handle signals; returns their exit codes."""
         for router in routers:
             wait_for(lambda router=router: "route_started" in router.said, "a router to have started", 60, router)
         return [router.stop() for router in routers]
@@ -107,7 +107,7 @@ class Route:
         return read_committed(self.kafka, self.target, PARTITIONS)
 
     def wait(self, *routers, timeout_s=90.0):
-        """Return once every event that was sent is in the keyed topic."""
+        """Wait until every event that was sent is in the keyed topic."""
 
         def all_there():
             return self.sent.keys() <= {record.value for record in self.read()}
@@ -115,7 +115,7 @@ class Route:
         wait_for(all_there, f"{self.sent.total()} events to be routed", timeout_s, routers[0] if routers else None)
 
     def check(self):
-        """Each event that was sent is there once, keyed, where the partitioner says, and in its source's order."""
+        """Check that each sent event is there once, with its key, on the right partition, and in order."""
         assert self.faults() == (0, 0, 0), "lost, doubled, out of place or order"
 
     def faults(self):

@@ -1,4 +1,4 @@
-"""A Kafka that lets in only whom deploy/SECURITY.md says: SASL over TLS, and rights."""
+"""A Kafka with SASL over TLS and the rights that deploy/SECURITY.md lists."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SecuredKafka(KafkaServer):
         )
 
     def options(self, user: str, **changes: Any) -> dict[str, Any]:
-        """What a user's configuration of the log says."""
+        """The options of a user's configuration of the log."""
         return {"servers": self.servers, **login(user, self.authority.certificate), **self._own_side, **changes}
 
     def give_rights(self) -> None:
@@ -85,13 +85,13 @@ class SecuredKafka(KafkaServer):
 
 
 def login(user: str, authority: Path) -> dict[str, Any]:
-    """What kafka-python's clients are given."""
+    """The options of kafka-python's clients for a user."""
     return {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": user, "sasl_plain_password": password(user),
             "ssl_cafile": str(authority), "security_protocol": "SASL_SSL"}  # fmt: skip
 
 
 def acls(user: str, resource: str, operations: str) -> list[ACL]:
-    """One row of that table."""
+    """The rights in one row of that table."""
     kind, _, name = resource.partition(" ")
     of_names = ACLResourcePatternType.PREFIXED if name.endswith("*") else ACLResourcePatternType.LITERAL
     pattern = ResourcePattern(ResourceType[kind.upper()], name.removesuffix("*"), of_names)

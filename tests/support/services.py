@@ -1,7 +1,7 @@
 """Fixtures: real servers, started once a session by the tests that ask for them.
 
 A test may stop, kill or pause what it asks for: whatever does not run after a test is started again for the next one.
-Where a server cannot be had, the tests that need it fail and say what to do; none is skipped.
+If a server cannot be started, the tests that need it fail and say what to do. None is skipped.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""A catalogue, a learner that publishes, and nodes that serve it: what tests of the node start from."""
+"""A catalogue, a learner that publishes, and nodes that serve it, for tests of the node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.worlds import ITEMS, catalogue, configuration, triplets
 
 
 class Store(MemoryStore):
-    """A store that can be told to fail; ``failing`` is raised by whatever is asked of it."""
+    """A store that can fail: every call raises ``failing`` if it is set."""
 
     failing: Exception | None = None
 
@@ -50,11 +50,11 @@ class Shop:
         self.epoch = self.store.claim(model).epoch
 
     def learn(self, count: int = 20) -> None:
-        """Learn some more."""
+        """Learn ``count`` more comparisons."""
         self.learner.learn_many(triplets(count, seed=self.learner.version), self.catalogue.features)
 
     def snapshot(self, **changes) -> Snapshot:
-        """What was learned so far."""
+        """A snapshot of what was learned so far."""
         fields = {
             "model": self.model,
             "learner": "lomdml",
@@ -68,7 +68,7 @@ class Shop:
         return Snapshot(**{**fields, **changes})
 
     def publish(self, **changes) -> int:
-        """Publish what was learned so far; answers its version."""
+        """Publish what was learned so far; returns its version."""
         snapshot = self.snapshot(**changes)
         self.metrics[snapshot.version] = snapshot.metric
         self.store.publish(snapshot, self.epoch)
@@ -109,7 +109,7 @@ class Shop:
 def listening(
     node, token="", hosts=(), port=0, pictures=lambda model: None, tokens=None, office=None, experiments=None, **access
 ):
-    """A real server."""
+    """Serve a node over HTTP on a real server."""
     app = create_app(node, Access(token, tokens, **access), hosts, pictures, office, experiments)
     server = HttpServer(app, port=port)
     thread = threading.Thread(target=server.run)
@@ -134,12 +134,12 @@ def asking(node):
 
 
 def sent(shop):
-    """Events in the feedback log."""
+    """The events in the shop's feedback log."""
     (partition,) = shop.log.partitions
     return [record.value for record in shop.log.read(partition, 0, 100_000)]
 
 
 def refused(response, status, error):
-    """The message of a refusal."""
+    """Check the status and code of a refusal; returns its message."""
     assert (response.status_code, response.json()["error"]) == (status, error), response.text
     return response.json()["message"]

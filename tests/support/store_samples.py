@@ -42,7 +42,7 @@ def snapshot(version: int, *, model: str = "shop", seed: int | None = None) -> S
 
 
 def published(store: Store, *versions: int, model: str = "shop") -> str:
-    """The epoch of an owner that published these."""
+    """Publish these snapshots; returns the epoch of their owner."""
     epoch = store.claim(model).epoch
     for version in versions:
         assert store.publish(snapshot(version, model=model), epoch) is Written.STORED
@@ -56,5 +56,5 @@ def live(store: Store, model: str = "shop") -> Pointer:
 
 
 def told(store: Store, *names: str) -> list[tuple[Any, ...]]:
-    """These fields of every line of the history."""
+    """The values of these fields in every line of the history."""
     return [tuple(line[name] for name in names) for line in store.history("shop")]

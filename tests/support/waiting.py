@@ -1,4 +1,4 @@
-"""Waiting for a condition."""
+"""Waits until a condition holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def comes_true(condition: Callable[[], object], limit_s: float) -> bool:
 
 
 def wait_until_ready(node: RetrievalNode, timeout_s: float = 30.0) -> None:
-    """Return when the node can answer for every model; fails if one is missing even then."""
+    """Wait until the node can answer for every model; fails if one is still missing at the end."""
     assert comes_true(lambda: not node.missing(), timeout_s), (
         f"after {timeout_s} s there is no version of {node.missing()}"
     )

@@ -1,4 +1,4 @@
-"""Small worlds for tests: items in clusters, feedback about them, everything a worker needs in memory."""
+"""Small worlds for tests: items in clusters, feedback about them, and everything that a worker needs, in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TASKS = ("one", "other")
 
 
 def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Features, and the labels that one modality tells and the other does not."""
+    """Features, and labels. One modality shows the label, and the other is noise."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, 4, ITEMS)
     centres = draw.normal(0, 1, (4, DIMS["shape"]))
@@ -65,7 +65,7 @@ def catalogue(folder, seed: int = 0, mapped: bool = False) -> MappedCatalogue:
 
 @cache
 def _built(seed: int, mapped: bool) -> Path:
-    """The folder of the one that is copied, which is removed with this process."""
+    """Build a catalogue that is copied from then on. Its folder is removed at the end of this process."""
     place = tempfile.TemporaryDirectory(prefix="omdml-catalogue-")
     atexit.register(place.cleanup)
     features, labels = items(seed)
@@ -84,7 +84,7 @@ def triplets(count: int, seed: int = 0) -> np.ndarray:
 
 
 def is_held_out(secret: bytes, model: str, partition: int, offset: int, every: int = 50) -> bool:
-    """The rule, word for word: whether an event of a model at this position is never learned."""
+    """Whether an event of a model at this position is held out, by the documented rule."""
     position = partition.to_bytes(4, "big") + offset.to_bytes(8, "big")
     return (
         int.from_bytes(hashlib.blake2b(model.encode() + position, digest_size=8, key=secret).digest(), "big") % every
@@ -93,7 +93,7 @@ def is_held_out(secret: bytes, model: str, partition: int, offset: int, every: i
 
 
 def not_held_out(records: Iterable[Record], secret: bytes, model: str = "shop", every: int = 50) -> np.ndarray:
-    """What is learned of a log of triplets by a model under a guard: rows (n, 3) of its events, in order."""
+    """The triplets (n, 3) of a log that a model under a guard learns, in order."""
     rows = []
     for record in records:
         with suppress(FeedbackError):
@@ -110,7 +110,7 @@ def not_held_out(records: Iterable[Record], secret: bytes, model: str = "shop", 
 
 
 def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
-    """The same of the log that a configuration names."""
+    """The triplets that a model learns from the log of a configuration file."""
     log = load(str(file), {}, {}).log
     if isinstance(log, FileLog):
         log = replace(log, path=str(file.parent / log.path))
@@ -119,7 +119,7 @@ def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
 
 
 def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
-    """The same as events."""
+    """Encoded triplet events about the world's items."""
     for query, relevant, irrelevant in triplets(count, seed).tolist():
         yield encode(
             Triplet(model=model, query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}", at=1.0)
@@ -129,7 +129,7 @@ def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
 def feedback(
     kind: str, count: int, seed: int = 0, model: str = "shop", tasks: Sequence[str] = TASKS
 ) -> Iterator[AnyFeedback]:
-    """The same as feedback of any kind: quadruplets of other margins, pairs of two tasks, sets of one or two."""
+    """Feedback of any kind: quadruplets with several margins, pairs of two tasks, sets of one or two."""
     for turn, (q, r, s) in enumerate(triplets(count, seed).tolist()):
         query, relevant, irrelevant = f"i{q}", f"i{r}", f"i{s}"
         if kind == "triplet":
@@ -144,7 +144,7 @@ def feedback(
 
 
 def tasks_of(learner: str) -> Sequence[str]:
-    """The tasks that pairs name which a learner takes, for :func:`feedback`: TASKS, if it has any."""
+    """The tasks in pairs for this learner, for :func:`feedback`: TASKS if the learner has tasks."""
     return TASKS if "tasks" in inspect.signature(LEARNERS[learner]).parameters else (ONLY_TASK, ONLY_TASK)
 
 
@@ -171,7 +171,7 @@ class World:
             self.log.send(payload, key)
 
     def worker(self, store=None, source=None, accept_gap=False, registry=None) -> LearnerWorker:
-        """A new worker on the same log and store; every look at its clock is a second later."""
+        """A new worker on the same log and store. Its clock goes on by a second at every look."""
         services = Services(
             store=store or self.store,
             source=source or MemorySource(self.log),
@@ -192,29 +192,29 @@ def run_until_idle(worker, turns=50):
 
 
 def paced(worker, publish=0.02, save=1.0):
-    """The same worker, which publishes and saves so often."""
+    """Set how often a worker publishes and saves; returns it."""
     worker.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
     worker._published_at = worker._saved_at = 0.0
     return worker
 
 
 def kill(world, worker):
-    """Its partitions are others' from now on; nothing was saved, nothing was said."""
+    """Take its partitions away without letting it save or report anything, as a kill does."""
     world.log.expel(worker.services.source)
 
 
 def refuse(*_, **__):
-    """What a server that is away answers."""
+    """Raise StoreError, as a store that is out of reach does."""
     raise StoreError("store memory: away")
 
 
 def mark(world, partition=0):
-    """Where a successor begins."""
+    """The mark of a partition, at which the next worker begins."""
     return world.store.marks(world.log.partitions).get(world.log.partitions[partition])
 
 
 def damage(world, model):
-    """Cut the end off every checkpoint of a model; answers them as they were."""
+    """Cut the end off every checkpoint of a model; returns the checkpoints as they were."""
     sound = world.store._models[model].checkpoints
     world.store._models[model].checkpoints = [(saved, data[:-9]) for saved, data in sound]
     return sound
@@ -222,8 +222,8 @@ def damage(world, model):
 
 def damage_newest(world, model):
     """Cut the end off the newer checkpoint of a model."""
-    kept = world.store._models[model].checkpoints
-    kept[0] = (kept[0][0], kept[0][1][:-9])
+    checkpoints = world.store._models[model].checkpoints
+    checkpoints[0] = (checkpoints[0][0], checkpoints[0][1][:-9])
 
 
 def unreadable(folder, *names):
@@ -241,13 +241,16 @@ def unreadable(folder, *names):
 
 
 def extents(world):
-    """What ``omdml topics`` finds."""
+    """The extents of all partitions, as ``omdml topics`` reads them from Kafka."""
     committed = world.log.group("omdml").committed
-    return [Extent(at, world.log.start(at), world.log.end(at), committed.get(at)) for at in world.log.partitions]
+    return [
+        Extent(partition, world.log.start(partition), world.log.end(partition), committed.get(partition))
+        for partition in world.log.partitions
+    ]
 
 
 def rehomed(world, count=None):
-    """What ``omdml topics rehome`` does."""
+    """Rehome models, as ``omdml topics rehome`` does."""
     return topics.rehome(extents(world), world.store, count)
 
 
@@ -257,7 +260,7 @@ def placed(world):
 
 
 def living_on(world, partition, skip=0):
-    """The name of a model that lives on this partition; with ``skip`` another one."""
+    """The name of a model that lives on this partition, after ``skip`` others."""
     names = (name for name in map("user-{}".format, range(1000)) if world.log.home(name) == partition)
     return next(itertools.islice(names, skip, None))
 
@@ -269,11 +272,11 @@ def other_than(world, name):
 
 def whole_log(world):
     """Every record of the log, partition by partition."""
-    return [record for at in world.log.partitions for record in world.log.read(at, 0, 100_000)]
+    return [record for partition in world.log.partitions for record in world.log.read(partition, 0, 100_000)]
 
 
 def letters(world):
-    """Dead letters so far."""
+    """The dead letters so far."""
     return list(read_letters(record for part in world.graves.partitions for record in world.graves.read(part, 0, 1000)))
 
 

@@ -1,1 +1,1 @@
-"""Commands of operators, a file a noun; what they do lies beside, in workers/."""
+"""Commands of operators, with a file for each noun. What they do is in the folders beside this one."""

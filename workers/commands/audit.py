@@ -1,4 +1,4 @@
-"""``omdml doctor --audit``: read everything, print the sums, say what does not add up."""
+"""``omdml doctor --audit``: reads everything, prints the sums, and says what does not add up."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(configuration: Configuration) -> bool:
 
 
 def read_letters(configuration: Configuration) -> Letters:
-    """All dead letters of the log, from its letters topic or folder."""
+    """Read all dead letters of the log, from their topic or folder."""
     letters, source = Letters(), open_letters_to_read(configuration.log)
     if source is None:
         return letters
@@ -73,13 +73,13 @@ def show(audited: Audit, report: Report) -> None:
 
 
 def unknown(report: Report) -> str:
-    """That some things are not known, beside whatever adds up."""
+    """A clause that says how many things are not known."""
     count = len(report.limits)
     return "one thing is not known, see above" if count == 1 else f"{count} things are not known, see above"
 
 
 def numbers(model: ModelSum) -> tuple[int, ...]:
-    """The cells of a model's row."""
+    """The numbers in a model's row of the table."""
     tally = model.tally or Tally()
     events = model.events + model.letters + model.behind
     return events, tally.learned, tally.held, tally.repeated, model.letters, model.behind, model.missing

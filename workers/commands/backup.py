@@ -1,4 +1,4 @@
-"""``omdml backup`` and ``omdml restore``: a store in a folder as one file, and back."""
+"""``omdml backup`` and ``omdml restore``: a store in a folder becomes one file, and comes back from it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=
 
 
 def open_folder(configuration: config.Configuration) -> DirectoryStore:
-    """The store, which lies in a folder; raises ConfigurationError if it does not."""
+    """Open the store; raises ConfigurationError if it is not in a folder."""
     from omdml.streams.stores.folder.store import DirectoryStore
     from omdml.workers.wiring.stores import open_stores
 
     store = open_stores(configuration)
     if not isinstance(store, DirectoryStore):
         raise ConfigurationError(
-            f"store.url: this command is for a store in a folder, and models are kept in {store}: back up Redis and "
-            "Valkey with their own tools (an RDB file)"
+            f"store.url: this command is for a store in a folder, but the store is {store}: back up Redis and Valkey "
+            "with their own tools (an RDB file)"
         )
     return store
 
@@ -35,9 +35,9 @@ def open_folder(configuration: config.Configuration) -> DirectoryStore:
 @file_argument
 @stored
 def backup(configuration: config.Configuration, file: Path) -> None:
-    """Write everything in the store into FILE, as of one moment, while workers and nodes run; a store in a folder only.
+    """Write everything in the store into FILE, as of one moment. Only for a store in a folder.
 
-    FILE holds the secret, and only its owner may read it.
+    Workers and nodes may run. FILE holds the secret of the store, so only its owner may read it.
     """
     from omdml.streams.stores.folder.backups import back_up
 
@@ -50,13 +50,13 @@ def backup(configuration: config.Configuration, file: Path) -> None:
 @file_argument
 @stored
 def restore(configuration: config.Configuration, file: Path) -> None:
-    """Put a backup in the place of the store; a store in a folder only.
+    """Replace the store by the backup in FILE. Only for a store in a folder.
 
-    Stop the workers first. What they learned since the backup is learned again from the log when they are started.
+    Stop the workers first. What they learned since the backup is learned again from the log when they start.
     """
     from omdml.streams.stores.folder.backups import put_back
 
     store = open_folder(configuration)
     put_back(store, file)
     models = len(store.models())
-    say(f"{store}: {models} models as they were in {file}; start the workers: they learn what came since")
+    say(f"{store}: {models} models as they were in {file}; start the workers: they learn what has come since")

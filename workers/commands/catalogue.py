@@ -1,4 +1,4 @@
-"""``omdml catalogue``: the items' vectors."""
+"""``omdml catalogue``: builds catalogues of items, and changes items."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from omdml.streams.catalogues.changes.change import Change
     from omdml.streams.describers.sources import LeftOut
 
-# Files that gave no picture, of which the terminal tells.
+# The most files without a usable picture that are listed on the terminal.
 SHOWN = 20
 
 
 @click.group()
 def catalogue() -> None:
-    """The items' vectors."""
+    """Build catalogues of items, and change their items."""
 
 
 @catalogue.command("build")
 @click.argument("target", type=click.Path(file_okay=False))
 @click.argument("inputs", nargs=-1)
-@click.option("--pictures", type=click.Path(exists=True, file_okay=False), help="Folder with a file an item, ID.jpg.")
+@click.option("--pictures", type=click.Path(exists=True, file_okay=False), help="Folder with files ID.jpg.")
 @click.option("--text", "texts", multiple=True, metavar="COLUMN", help="Column of text that becomes a modality.")
 @click.option("--onnx", type=click.Path(exists=True, dir_okay=False), help="Your own model of pictures, an ONNX file.")
-@click.option("--onnx-size", type=click.IntRange(1, 512), help="Pixels a side for it, if it does not say so itself.")
+@click.option("--onnx-size", type=click.IntRange(1, 512), help="Side of its input in pixels, if it is left open.")
 @click.option("--onnx-normalize", type=click.Choice(["imagenet", "unit", "signed", "none"]), help="Default: imagenet.")
-@click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file, one id a line, for npy and npz.")
+@click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file with an id on each line, for npy.")
 @click.option("--id-column", default="id", show_default=True, help="Column of the ids, for CSV and Parquet.")
 @click.option("--scaling", show_default="minmax", type=click.Choice(["minmax", "unit", "none"]))
 @click.option(
@@ -43,9 +43,14 @@ def catalogue() -> None:
     help="Columns of CSV and Parquet to keep as attributes of items, by which searches filter.",
 )
 @click.option("--sets", type=click.Path(exists=True, dir_okay=False), help="Sets: CSV (set, item) or JSON lines.")
-@click.option("--map/--no-map", "mapped", default=None, help="Map coordinates; default: if nothing unmapped is there.")
-@click.option("--replace", is_flag=True, help="Take the place of a catalogue of another generation.")
-@click.option("--add", is_flag=True, help="Add items to the catalogue there, scaled as its first ones were.")
+@click.option(
+    "--map/--no-map",
+    "mapped",
+    default=None,
+    help="Make mapped coordinates, or not. [default: yes, unless TARGET exists without them]",
+)
+@click.option("--replace", is_flag=True, help="Replace a catalogue of another generation.")
+@click.option("--add", is_flag=True, help="Add items to the existing catalogue, scaled as its first items.")
 def build(
     target: str,
     inputs: tuple[str, ...],
@@ -65,15 +70,15 @@ def build(
 
     TARGET is a folder, or redis://HOST:PORT/0#NAME (also rediss://, valkey://).
 
-    Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color, and so is a
-    Parquet column of lists; an npz has an array a modality, and ids in an array of that name. Several inputs are joined
-    by id: each holds other modalities of the same items. Other columns become attributes: numbers, true and false,
-    texts, dates (ISO 8601), and lists of texts (JSON, such as ["red", "blue"]).
+    Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color. A Parquet
+    column of lists is a modality too. An npz file has an array for each modality, and an array named ids. Several
+    inputs are joined by id: each holds other modalities of the same items. Other columns become attributes: numbers,
+    true or false, texts, dates (ISO 8601), and lists of texts (JSON, such as ["red", "blue"]).
 
-    With --pictures and --text, pictures and texts become modalities: what colors, edges and textures a picture has,
-    which words a text has. The first table, if there is one, says which items there are.
+    With --pictures and --text, pictures and texts become modalities: the colors, edges and textures of a picture, the
+    words of a text. If there is a table, the first one says which items there are.
 
-    A map makes coordinates out of all modalities that models with coordinates = "mapped" learn on.
+    A map makes mapped coordinates out of all modalities. Models with coordinates = "mapped" learn on them.
     """
     from omdml.streams.addresses import masked
     from omdml.streams.catalogues.building.destinations import add_at, build_at
@@ -86,7 +91,7 @@ def build(
     if not inputs and not pictures:
         raise click.UsageError("nothing to build from: name an input, or a folder with --pictures")
     if (onnx_size or onnx_normalize) and not onnx:
-        raise click.UsageError("--onnx-size and --onnx-normalize say what --onnx is given: name a model too")
+        raise click.UsageError("--onnx-size and --onnx-normalize are about --onnx: name a model too")
     preparation = Preparation(onnx_size or 0, onnx_normalize or "imagenet")
     options["sources"] = Sources(Path(pictures) if pictures else None, texts, Path(onnx) if onnx else None, preparation)
     options["told"] = _say_left_out
@@ -126,12 +131,13 @@ def _say_left_out(left_out: list[LeftOut]) -> None:
 def put(target: str, lines: Iterable[bytes]) -> None:
     """Put and change items of the catalogue TARGET: JSON lines of the file LINES, or of standard input.
 
-    {"id": "17", "features": {"color": [0.9, 0.1]}, "attributes": {"price": 9.5}} puts an item, in the place of one of
-    this id. Without features it gets other attributes, with "delete": true it is deleted. Features are raw vectors, one
-    a modality. If the catalogue was built from pictures or texts, "text": {"COLUMN": "words"} and "picture": "BASE64"
-    are described as these were. TARGET is a folder, or redis://HOST:PORT/0#NAME.
+    {"id": "17", "features": {"color": [0.9, 0.1]}, "attributes": {"price": 9.5}} puts an item, and replaces an item
+    with the same id. Without features, only the attributes of the item change. With "delete": true it is deleted.
+    Features are raw vectors, one for each modality. If the catalogue was built from pictures or texts, "text":
+    {"COLUMN": "words"} and "picture": "BASE64" are described in the same way. TARGET is a folder, or
+    redis://HOST:PORT/0#NAME.
 
-    Running nodes and workers take changes in within about a second.
+    Running nodes and workers know the changes within about a second.
     """
     _change(target, _decoded(lines))
 
@@ -139,11 +145,11 @@ def put(target: str, lines: Iterable[bytes]) -> None:
 @catalogue.command("delete")
 @click.argument("target", type=click.Path(file_okay=False))
 @click.argument("ids", nargs=-1)
-@click.option("--from", "lines", type=click.File("rb"), help="File with one id a line, - for standard input.")
+@click.option("--from", "lines", type=click.File("rb"), help="File with an id on each line; - for standard input.")
 def delete(target: str, ids: tuple[str, ...], lines: Iterable[bytes] | None) -> None:
     """Delete the items IDS from the catalogue TARGET, a folder or redis://HOST:PORT/0#NAME.
 
-    Ids that are not there are told, and are no error: to delete them again does no harm.
+    Ids that do not exist are listed, but are no error: deleting an item twice does no harm.
     """
     if not ids and lines is None:
         raise click.UsageError("name ids to delete, or a file of them with --from")
@@ -180,4 +186,4 @@ def _change(target: str, changes: Iterable[Change]) -> None:
     say(f"{masked(target)}: {summary}, {amount(changed.shown.items, 'item')}, position {changed.shown.position:,}")
     if total.unknown:
         more = f" and {len(total.unknown) - 10:,} more" if len(total.unknown) > 10 else ""
-        say(f"not there: {', '.join(total.unknown[:10])}{more}")
+        say(f"no such items: {', '.join(total.unknown[:10])}{more}")

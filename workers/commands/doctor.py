@@ -1,4 +1,4 @@
-"""``omdml doctor``, ``status`` and ``config``: what is wrong with an installation, how it is, what it is to be."""
+"""``omdml doctor``, ``status`` and ``config``: find what is wrong, show the service, check the configuration."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ if TYPE_CHECKING:
     from omdml.workers.configuration.config import Configuration
     from omdml.workers.doctor.findings import Finding, Level
 
-as_json = click.option("--json", "as_json", is_flag=True, help="A JSON object instead of a table.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 
 
 @click.command()
-@click.option("--strict", is_flag=True, help="End with 1 for warnings too.")
-@click.option("--audit", is_flag=True, help="Read the whole log, and hold every event against what was learned.")
+@click.option("--strict", is_flag=True, help="End with exit code 1 for warnings too.")
+@click.option("--audit", is_flag=True, help="Read the whole log, and compare every event with what was learned.")
 @as_json
 @configured
 def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: bool) -> None:
-    """Check configuration, connections, catalogues, models and letters; say what to do. Ends with 1 for an error."""
+    """Check configuration, connections, catalogues, models and letters, and say what to do.
+
+    The exit code is 1 if there is an error.
+    """
     from omdml.workers.commands.audit import run
     from omdml.workers.doctor.checks.installation import examine
     from omdml.workers.doctor.findings import Level
@@ -42,8 +45,7 @@ def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: boo
 def status(configuration: Configuration, as_json: bool) -> None:
     """Show the whole service on one screen: log, workers, models, node, dead letters, store, catalogues.
 
-    What cannot be asked says so in its place; then the command ends with 1, or with 3 if an operator must correct
-    something, as other commands do.
+    If a part cannot be asked, its place says why. The exit code is then 1, or 3 if an operator must correct something.
     """
     import msgspec
 
@@ -71,8 +73,8 @@ def config() -> None:
 def check(configuration: Configuration, as_json: bool) -> None:
     """Check the configuration as worker and node do when they start, but connect to nothing.
 
-    Catalogues in folders are opened; those in Redis, and the models on them, are left to omdml doctor. Ends with 2 if
-    anything is wrong.
+    Catalogues in folders are opened. Those in Redis, and models on them, are checked by omdml doctor. The exit code is
+    2 if anything is wrong.
     """
     from omdml.workers.doctor.checks.installation import examine_configuration
     from omdml.workers.doctor.findings import Level
@@ -91,7 +93,7 @@ def schema() -> None:
 
 
 def report(findings: Iterable[Finding], as_json: bool) -> set[Level]:
-    """Print what was found; answers which levels there were."""
+    """Print findings; returns the levels that occurred."""
     from rich.table import Table
 
     from omdml.workers.doctor.findings import Level

@@ -1,4 +1,4 @@
-"""``omdml feed``: events and click logs, from files or standard input, into the feedback log."""
+"""``omdml feed``: sends events and click logs, from files or standard input, to the feedback log."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ OF_CLICK_LOGS = ("fields", "actions", "open_pages")
 @click.option("--dry-run", is_flag=True, help="Validate only, send nothing.")
 @click.option(
     "--format", "kind", type=click.Choice(("json", "csv", "ubi", "metarank")), default="json", show_default=True,
-    help="Events of omdml, one a line; or a click log, which becomes pages: CSV with a row for each item shown "
-    "(columns page, query, item, clicked, and if they are there position, model, at); JSON lines of OpenSearch's User "
-    "Behavior Insights, queries and events; JSON lines of Metarank, rankings and interactions.",
+    help="Format of the files. json: events of omdml, one on each line. The others are click logs, whose result pages "
+    "become events. csv: a row for each item shown (columns page, query, item, clicked, and optionally position, "
+    "model, at). ubi: JSON lines of OpenSearch's User Behavior Insights, queries and events. metarank: JSON lines of "
+    "Metarank, rankings and interactions.",
 )  # fmt: skip
 @click.option(
     "--field", "fields", multiple=True, metavar="PART=PATH",
-    help="Where a click log keeps a part of a page: query=query_attributes.item, for example. PART==VALUE is the same "
-    "for all pages: model==shop. May be repeated.",
+    help="Field of a click log that has a part of a page, such as query=query_attributes.item. PART==VALUE gives all "
+    "pages the same value, such as model==shop. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--action", "actions", multiple=True, metavar="NAME",
-    help="Action of UBI, or type of Metarank's interactions, that is a click. May be repeated. [default: click]",
+    help="Action of UBI, or type of Metarank's interactions, that counts as a click. May be repeated. [default: click]",
 )  # fmt: skip
 @click.option(
     "--open-pages", type=click.IntRange(min=1), metavar="N",
-    help="Pages of a click log that wait for their clicks: a page is sent when N newer ones are there, or the log "
-    "ends. [default: 10000]",
+    help="Number of pages of a click log that wait for their clicks. A page is sent when there are N newer ones, or "
+    "when the log ends. [default: 10000]",
 )  # fmt: skip
 @configured
 def feed(
@@ -48,7 +49,7 @@ def feed(
 ) -> None:
     """Validate events (JSON lines, from FILES or standard input) and send them to the feedback log.
 
-    Several FILES of a click log are read as one, in the order given: clicks come after the pages that they are on.
+    Several FILES of a click log are read as one log, in the given order. A click must come after its page.
     """
     from omdml.workers.events.validation import bounded_lines, send_events, send_numbered
     from omdml.workers.wiring.feedback_log import open_sink
@@ -93,7 +94,7 @@ def joined(
     actions: tuple[str, ...],
     open_pages: int | None,
 ) -> Joined:
-    """The pages of a click log; those that name no model are of the only one that is configured."""
+    """The pages of a click log. A page that names no model belongs to the configured model, if there is only one."""
     from omdml.streams.clicklogs import csv_rows, json_lines
     from omdml.streams.clicklogs.fields import Fields
     from omdml.streams.clicklogs.joining import OPEN_PAGES, Joined
@@ -117,7 +118,7 @@ def joined(
 def numbered(
     sources: Iterable[BinaryIO], lines: Callable[[BinaryIO], Iterator[bytes]]
 ) -> Iterator[Iterator[tuple[int, bytes]]]:
-    """The lines of each file, numbered through all of them."""
+    """The lines of each file. Their numbers go on from one file to the next."""
     count = 0
 
     def counted(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

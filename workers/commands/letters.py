@@ -25,11 +25,11 @@ def letters() -> None:
 
 
 @letters.command("list")
-@click.option("--reason", help="Only those of this reason.")
-@click.option("--model", help="Only those for this model.")
-@click.option("--last", type=click.IntRange(min=1), help="So many only, the newest.")
-@click.option("--open", "still_open", is_flag=True, help="Only those neither sent again nor dismissed.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, whole.")
+@click.option("--reason", help="Only letters with this reason.")
+@click.option("--model", help="Only letters for this model.")
+@click.option("--last", type=click.IntRange(min=1), help="Number of letters to show, the newest.")
+@click.option("--open", "still_open", is_flag=True, help="Only those that were neither sent again nor dismissed.")
+@click.option("--json", "as_json", is_flag=True, help="Print each whole letter as a line of JSON.")
 @stored
 def list_letters(
     configuration: config.Configuration,
@@ -39,7 +39,7 @@ def list_letters(
     still_open: bool,
     as_json: bool,
 ) -> None:
-    """Dead letters, oldest first, how many there are of each reason, and how many are open."""
+    """Show dead letters, oldest first, how many there are of each reason, and how many are open."""
     from omdml.workers.operate.letters import chosen, oldest_first, since_then
     from omdml.workers.wiring.dead_letters import read_letters
 
@@ -48,7 +48,7 @@ def list_letters(
     listed = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     if as_json:
         for letter in listed[-(last or 0) :]:
-            # ASCII, so that a terminal is told nothing by what a sender wrote.
+            # ASCII, so that nothing that a sender wrote can control the terminal.
             click.echo(json.dumps(json.loads(letter.encode())).replace("\x7f", "\\u007f"))
         return
     rows = [
@@ -67,7 +67,7 @@ def list_letters(
 @click.argument("wanted", metavar="[TOPIC-ID/]PARTITION/OFFSET")
 @stored
 def explain(configuration: config.Configuration, wanted: str) -> None:
-    """All that is known of one letter, and whether its event would be learned now."""
+    """Show all that is known about one letter, and whether its event would be learned now."""
     from omdml.workers.operate.letters import learnable, passed, position
     from omdml.workers.wiring.dead_letters import read_letters
     from omdml.workers.wiring.models import open_specs
@@ -96,9 +96,9 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
 
 @letters.command()
 @click.argument("wanted", nargs=-1, metavar="[[TOPIC-ID/]PARTITION/OFFSET]...")
-@click.option("--reason", help="Only those of this reason.")
-@click.option("--model", help="Only those for this model.")
-@click.option("--dry-run", is_flag=True, help="Send nothing, tell what would be sent.")
+@click.option("--reason", help="Only letters with this reason.")
+@click.option("--model", help="Only letters for this model.")
+@click.option("--dry-run", is_flag=True, help="Send nothing; say how much would be sent.")
 @stored
 def resend(
     configuration: config.Configuration,
@@ -107,10 +107,10 @@ def resend(
     model: str | None,
     dry_run: bool,
 ) -> None:
-    """Send those events again that would be learned now, each at most once.
+    """Send the events of open letters again that would be learned now, each at most once.
 
-    They are learned as if they came now, after whatever was learned meanwhile. A dismissed one is sent if its position
-    is named.
+    They are learned as if they came now, after everything that was learned since. The event of a dismissed letter is
+    sent only if its position is named.
     """
     from omdml.workers.operate.letters import chosen, position
     from omdml.workers.operate.letters import resend as send_again
@@ -119,7 +119,7 @@ def resend(
     from omdml.workers.wiring.stores import open_stores
 
     specs, store = open_specs(configuration), open_stores(configuration)
-    # The sender is opened before the letters are read: from then on nobody else sends one of them.
+    # The sender is opened before the letters are read, because nobody else can send one of them from then on.
     with nullcontext() if dry_run else closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
@@ -132,23 +132,23 @@ def resend(
 
 @letters.command()
 @click.argument("wanted", nargs=-1, metavar="[[TOPIC-ID/]PARTITION/OFFSET]...")
-@click.option("--reason", help="Only those of this reason.")
-@click.option("--model", help="Only those for this model.")
-@click.option("--all", "every", is_flag=True, help="Every letter that is open.")
+@click.option("--reason", help="Only letters with this reason.")
+@click.option("--model", help="Only letters for this model.")
+@click.option("--all", "every", is_flag=True, help="All open letters.")
 @stored
 def dismiss(
     configuration: config.Configuration, wanted: tuple[str, ...], reason: str | None, model: str | None, every: bool
 ) -> None:
-    """Mark letters as settled though their events were not sent again, since nobody can or will fix them.
+    """Mark letters as dismissed, because nobody can or will correct their events.
 
-    The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
+    omdml doctor no longer counts them, and resend passes them over. They are not deleted: list and explain show them.
     """
     from omdml.workers.operate.letters import chosen, position, settle
     from omdml.workers.wiring.dead_letters import open_sender, read_letters
 
     if not (wanted or reason or model or every):
         raise click.UsageError("which letters? Name positions, --reason, --model, or --all")
-    # The sender is opened before the letters are read: from then on nobody else sends one of them.
+    # The sender is opened before the letters are read, because nobody else can send one of them from then on.
     with closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         dismissed = chosen(book.open, reason, model, [position(book, text) for text in wanted])

@@ -1,4 +1,4 @@
-"""``omdml models``: what the store has learned, model by model."""
+"""``omdml models``: lists, resets, deletes and copies the models in the store."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @click.group()
 def models() -> None:
-    """The models in the store."""
+    """List, reset, delete and copy the models in the store."""
 
 
 @models.command("list")
 @stored
 def list_models(configuration: config.Configuration) -> None:
-    """Every model that the store knows, and every configured one."""
+    """Show every model in the store, and every configured one."""
     from omdml.workers.configuration.config import is_pattern
     from omdml.workers.versions.serving import catalogue_kinds
     from omdml.workers.wiring.stores import open_stores
@@ -49,7 +49,7 @@ def list_models(configuration: config.Configuration) -> None:
 
 
 def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: str) -> tuple[str, ...]:
-    """A model's line; what cannot be read is said in its place."""
+    """A model's line in the list. If it cannot be read, the line says why."""
     from omdml.workers.versions.serving import standing
 
     matched = configuration.match(name)
@@ -74,7 +74,7 @@ def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: 
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
 def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
-    """Forget what MODEL learned; it goes on from its start, with the events that come from now on."""
+    """Forget what MODEL learned. It begins again from its start, with the events that come from now on."""
     from omdml.workers.configuration import process
     from omdml.workers.operate import models
     from omdml.workers.wiring.models import open_specs
@@ -86,7 +86,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     models.require(store, model)
     confirm(f"Forget what model {model} learned?", yes)
     offset = models.reset(store, spec, model, process.platform())
-    place = "its first event that waits, for no checkpoint could be read" if offset is None else f"offset {offset:,}"
+    place = "its first waiting event, because no checkpoint could be read" if offset is None else f"offset {offset:,}"
     say(f"{model}: at its start, version 0; it goes on from {place}")
 
 
@@ -97,7 +97,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
 def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
     """Remove everything about MODEL from the store: checkpoints, snapshots, history.
 
-    Nodes let go of it. An event for it that comes later begins it again, as long as the configuration covers its name.
+    Nodes no longer answer for it. A later event begins the model again if the configuration still covers its name.
     """
     from omdml.workers.operate import models
     from omdml.workers.wiring.stores import open_stores
@@ -114,7 +114,7 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 @click.argument("target")
 @stored
 def copy(configuration: config.Configuration, source: str, target: str) -> None:
-    """Begin model TARGET with what model SOURCE learned; it must be configured alike, and not exist yet."""
+    """Begin model TARGET with what model SOURCE learned. TARGET must be configured alike, and must not exist yet."""
     from omdml.workers.configuration import process
     from omdml.workers.operate import models
     from omdml.workers.wiring.feedback_log import placement_of
@@ -130,6 +130,6 @@ def copy(configuration: config.Configuration, source: str, target: str) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask, unless the answer is known; ends the command if it is no."""
+    """Ask the question unless ``yes`` answers it already. If the answer is no, the command ends."""
     if not yes:
         click.confirm(question, abort=True)

@@ -13,27 +13,27 @@ import click
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from omdml.workers.configuration.process import visible
 
-# Whatever asks for help imports this: what only running commands need is imported in the functions that use it.
+# Even ``omdml --help`` imports this file, so the functions themselves import what only a running command needs.
 if TYPE_CHECKING:
     from rich.console import Console
 
     from omdml.workers.configuration import config
 
 DEFAULT_FILE = "omdml.toml"
-# All names of learners, which a test compares with the learners there are: asking these would take a second.
+# The names of all learners. Importing the learners would take a second; a test compares the names with them.
 LEARNER = click.Choice(
     ("cpmtml", "dca", "diagonal", "lomdml", "mtlmca", "oasis", "omdml", "qwise", "setnet", "signed", "stml", "utml")
 )
 accept_gap = click.option(
-    "--accept-gap", is_flag=True, help="Go on if the log cannot be read, or no longer holds what comes next."
+    "--accept-gap", is_flag=True, help="Go on even if a part of the log is lost, without the events in it."
 )
 
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command its ``configuration``, from --config, the environment, --catalogue and --model."""
 
-    @click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
-    @click.option("--model", help="Name of the one model, instead of [models].")
+    @click.option("--catalogue", help="Folder (or redis://...#NAME) of the only catalogue, instead of [catalogues].")
+    @click.option("--model", help="Name of the only model, instead of [models].")
     @from_file
     @functools.wraps(command)
     def with_configuration(load: Callable[..., Any], catalogue: str | None, model: str | None, **options: Any) -> Any:
@@ -48,9 +48,15 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command ``load``, which answers the configuration of --config and the environment, with overrides."""
+    """Give a command ``load``, which returns the configuration of --config and the environment, with overrides."""
 
-    @click.option("-c", "--config", "path", help=f"TOML file; {DEFAULT_FILE} if it is there.", metavar="FILE")
+    @click.option(
+        "-c",
+        "--config",
+        "path",
+        help=f"Configuration in TOML. [default: {DEFAULT_FILE} in this folder, if it exists]",
+        metavar="FILE",
+    )
     @functools.wraps(command)
     def with_file(path: str | None, **options: Any) -> Any:
         if path is None and os.path.lexists(DEFAULT_FILE):
@@ -80,33 +86,33 @@ def stored(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exit_code(error: OmdmlError) -> int:
-    """What a process ends with: 2 for the configuration, 3 if an operator must decide, 1 for anything else."""
+    """The exit code for an error: 2 for the configuration, 3 if an operator must decide, 1 for anything else."""
     if isinstance(error, ConfigurationError | CatalogueError):
         return 2
     return 3 if error.needs_operator else 1
 
 
 def wide_console() -> Console:
-    """Where tables go: as wide as the terminal, and wide if nobody watches."""
+    """The console for tables: as wide as the terminal, or 160 characters if the output is no terminal."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def say(text: str, err: bool = False) -> None:
-    """One line, without anything that a terminal would obey: it may hold what the senders of events named."""
+    """Print a line without control characters: it may hold names that the senders of events chose."""
     click.echo(visible(text), err=err)
 
 
 def cell(content: object) -> str:
-    """The content of a table's cell, as it is, but without anything that a terminal would obey."""
+    """The content of a table's cell as text, without control characters and without markup."""
     from rich.markup import escape
 
     return escape(visible(str(content)))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """A table, wide if nobody watches."""
+    """Print a table; see :func:`wide_console` for its width."""
     from rich.table import Table
 
     table = Table(title=None if title is None else cell(title), title_justify="left")

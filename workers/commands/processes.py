@@ -1,4 +1,4 @@
-"""``omdml worker``, ``node`` and ``route``: what is left running; ``omdml deploy``: the files that have it run."""
+"""``omdml worker``, ``node`` and ``route``: the services. ``omdml deploy``: the files to run them with."""
 
 from __future__ import annotations
 
@@ -74,14 +74,15 @@ def node(configuration: config.Configuration) -> None:
 @click.option(
     "--begin",
     type=click.Choice(["beginning", "end"]),
-    help="Where to begin in that topic if Kafka keeps no offsets of its routers, and events were routed before.",
+    help="Place to begin in that topic if events were routed before, but Kafka has lost the offsets of the routers.",
 )
 @accept_gap
 @stored
 def route(configuration: config.Configuration, origin: str, bind: str, begin: str | None, accept_gap: bool) -> None:
-    """Copy a topic of any partitioning into the configured one, keyed by model, each event exactly once.
+    """Copy a topic of any partitioning into the configured topic, keyed by model, each event exactly once.
 
-    For senders that cannot key. Any number of routers share the topic's partitions; each needs a log.member of its own.
+    This is for senders that cannot set keys. Any number of routers share the topic's partitions. Each needs a
+    log.member of its own.
     """
     import structlog
 
@@ -106,7 +107,7 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
 
 @click.group()
 def deploy() -> None:
-    """Files that run omdml as a service, and watch it."""
+    """Write the files that run omdml as a service and monitor it."""
 
 
 @deploy.command()
@@ -114,7 +115,7 @@ def deploy() -> None:
 def export(folder: Path) -> None:
     """Write into DIR: systemd units, Kubernetes manifests, Dockerfile, compose file, alerts, board, and their pages.
 
-    DIR is made if it is not there; one that holds something is refused.
+    DIR is made if it does not exist. It must be empty.
     """
     from omdml.workers.operate import deployment
 
@@ -122,7 +123,7 @@ def export(folder: Path) -> None:
         written = deployment.write(folder)
     except FileExistsError as error:
         raise ConfigurationError(
-            f"{folder} is not an empty folder: name one that is empty, or not there yet"
+            f"{folder} is not an empty folder: name one that is empty, or that does not exist yet"
         ) from error
     except OSError as error:
         raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; nothing more was written") from error

@@ -1,4 +1,4 @@
-"""``omdml replay``, ``forget`` and ``learn-on``: learn a log again, offline."""
+"""``omdml replay``, ``forget`` and ``learn-on``: learn a log again while no worker runs, or beside them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,27 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 
 
 @click.command()
-@click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
-@click.option("--model", required=True, help="Whose events to learn; a name that a pattern covers will do.")
-@click.option("--learner", "learners", multiple=True, type=LEARNER, help="Instead; repeatable.")
+@click.option("--catalogue", help="Folder (or redis://...#NAME) of the only catalogue, instead of [catalogues].")
+@click.option("--model", required=True, help="Model whose events to learn; a pattern may cover its name.")
+@click.option(
+    "--learner", "learners", multiple=True, type=LEARNER, help="Learner instead of the configured one. May be repeated."
+)
 @click.option("--fit", "fitting", is_flag=True, help="Fit diagonal, omdml, qwise or signed on the log's first part.")
-@click.option("--fit-on", default=5000, show_default=True, type=click.IntRange(1), help="Comparisons; or half the log.")
-@click.option("--save", type=click.Path(dir_okay=False), help="Write the learner's state here.")
-@click.option("--html", type=click.Path(dir_okay=False), help="Write a page with curves here; it needs no network.")
-@click.option("--publish", is_flag=True, help="Begin the model in the store: workers go on from here.")
-@click.option("--replace", is_flag=True, help="With --publish: delete what the store has of the model.")
+@click.option(
+    "--fit-on",
+    default=5000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of comparisons to fit on, at most half the log.",
+)
+@click.option("--save", type=click.Path(dir_okay=False), help="File for the learner's state.")
+@click.option("--html", type=click.Path(dir_okay=False), help="File for a page with curves. The page needs no network.")
+@click.option("--publish", is_flag=True, help="Begin the model in the store with this; workers go on from it.")
+@click.option("--replace", is_flag=True, help="With --publish: take the place of what the store has of the model.")
 @accept_gap
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
-    """Learn the feedback log again from its beginning, offline, and show how mistakes went; workers notice nothing."""
+    """Learn the feedback log again from its beginning, and show how many mistakes were made. Workers may run."""
     from omdml.workers.commands import replay_output
     from omdml.workers.configuration.warm_up import announce_compiling
 
@@ -44,7 +52,10 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
 
 
 def again(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what it needs to have a model learn its log again, without some of the events."""
+    """Turn a function into a command that has a model learn its log again without some events.
+
+    The function returns the question to ask, and what to leave out.
+    """
 
     @click.argument("model")
     @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -73,13 +84,13 @@ def again(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@click.option("--user", "users", required=True, multiple=True, help="Whose events; may be repeated.")
+@click.option("--user", "users", required=True, multiple=True, help="User whose events to leave out. May be repeated.")
 @again
 def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
-    """Have MODEL learn its log again without the events of a user, in the place of what it learned.
+    """Have MODEL learn its log again without the events of a user. This replaces what it learned before.
 
-    Stop the workers first. Checkpoints, snapshots and history of before are deleted. What the log and backups hold
-    stays in them (deploy/RUNBOOK.md). Name the users that were forgotten before too.
+    Stop the workers first. The model's checkpoints, snapshots and history are deleted. The log and backups keep the
+    events (deploy/RUNBOOK.md). Also name the users that were forgotten earlier.
     """
     from omdml.workers.operate.left_out import LeftOut
 
@@ -88,17 +99,17 @@ def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
 
 @click.command("learn-on")
 @click.option("--version", type=click.IntRange(min=0), help="Leave out what came after this version.")
-@click.option("--without-user", "users", multiple=True, help="Leave out this user's events; may be repeated.")
+@click.option("--without-user", "users", multiple=True, help="Leave out this user's events. May be repeated.")
 @click.option("--since", type=TIME, help="Leave out events from this time on (UTC).")
-@click.option("--until", type=TIME, help="Leave out events up to this time (UTC); alone: from the first one on.")
+@click.option("--until", type=TIME, help="Leave out events before this time (UTC), or those from --since until then.")
 @again
 def learn_on(
     model: str, version: int | None, users: tuple[str, ...], since: datetime | None, until: datetime | None
 ) -> tuple[str, LeftOut]:
     """Have MODEL go on from an earlier version, or learn its log again without some of the events.
 
-    Stop the workers first. Events that come from now on are learned as ever. Checkpoints, snapshots and history of
-    before are deleted: omdml backup keeps them.
+    Stop the workers first. Events that come from now on are learned as usual. The model's checkpoints, snapshots and
+    history are deleted: make a copy with omdml backup first if you need them.
     """
     from omdml.workers.operate.left_out import NOTHING, LeftOut
 

@@ -1,4 +1,4 @@
-"""The command ``omdml replay``, from options to what is printed."""
+"""What ``omdml replay`` does with its options, and what it prints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from omdml.workers.wiring.feedback_log import log_extents, placement_of, read_lo
 from omdml.workers.wiring.models import open_specs
 from omdml.workers.wiring.stores import open_stores
 
-# Records at a time, and of how many, if a page shows how learning went.
+# If a page shows curves, the first 2,000 records are learned in pieces of 20.
 PIECE, FIRST_RECORDS = 20, 2000
 
 
@@ -48,9 +48,9 @@ class Options(NamedTuple):
 
 
 def run(configuration: Configuration, name: str, options: Options, console: Console) -> None:
-    """Replay, print, and keep what is asked for.
+    """Replay the log, print the result, and save and publish as the options say.
 
-    Raises ConfigurationError if options contradict each other; else what reading, learning and storing raise.
+    Raises ConfigurationError if options contradict each other, and what reading, learning and storing raise.
     """
     process.one_thread()
     specs = chosen(open_specs(configuration), name, options)
@@ -83,7 +83,7 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     if options.publish:
         options.left_out.check(models[0].learner.version, name)
         if not options.accept_gap:
-            fit.check_whole(models[0])
+            fit.check_whole(models[0], store)
         with closing(open_letters(configuration.log)) as letters:
             fit.publish(models[0], store, letters, process.platform(), options.replace)
         version, offset = models[0].learner.version, models[0].next
@@ -95,7 +95,7 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
 
 
 def write_page(path: Path, text: str) -> None:
-    """Put a page in place; raises ConfigurationError if that cannot be."""
+    """Write a page; raises ConfigurationError if the file cannot be written."""
     try:
         put(path, text.encode())
     except OSError as error:
@@ -125,7 +125,7 @@ def learn(models: Sequence[ReplayedModel], log: Iterator[list[Record]]) -> None:
 
 
 def in_small_pieces(log: Iterator[list[Record]]) -> Iterator[list[Record]]:
-    """The same, a few records at a time at first: a curve begins with what is learned of few."""
+    """The same records, at first only a few at a time, so that a curve shows what is learned from few."""
     read = 0
     for records in log:
         step = PIECE if read < FIRST_RECORDS else len(records)
@@ -134,14 +134,14 @@ def in_small_pieces(log: Iterator[list[Record]]) -> Iterator[list[Record]]:
 
 
 def report(console: Console, models: Sequence[ReplayedModel], fitted: int) -> None:
-    """The table, and what was refused."""
+    """Print the table, and what was refused."""
     console.print(prequential_table(models, fitted))
     for line in filter(None, map(refusals, models)):
         console.print(process.visible(line), markup=False)
 
 
 def shown(console: Console, extents: Sequence[Extent], log: Iterator[list[Record]]) -> Iterator[list[Record]]:
-    """The same, with a bar of what was read if somebody watches."""
+    """The same records. On a terminal, a bar shows how much of the log was read."""
     columns = (
         BarColumn(),
         TaskProgressColumn(),
@@ -159,7 +159,7 @@ def shown(console: Console, extents: Sequence[Extent], log: Iterator[list[Record
 
 
 def share_read(extents: Sequence[Extent], reached: Mapping[Partition, int]) -> float:
-    """Which share of a log was read, by its offsets: 0 to 1."""
+    """The share of a log that was read, by its offsets, from 0 to 1."""
     sizes = {extent.partition: distance(extent.begin, extent.end) for extent in extents}
     read = sum(
         min(sizes[part.partition], distance(part.begin, reached.get(part.partition, part.begin))) for part in extents
@@ -168,8 +168,11 @@ def share_read(extents: Sequence[Extent], reached: Mapping[Partition, int]) -> f
 
 
 def distance(begin: int, end: int) -> float:
-    """From one offset to a later one. Those of a log in files are a segment's number and a byte in it."""
+    """The distance of two offsets, in records or bytes.
+
+    An offset of a log in files holds the number of a segment and a byte in it. Segments between the two count as full.
+    """
     if end < 1 << OFFSET_BITS:
         return end - begin
-    (first, at), (last, until) = (divmod(offset, 1 << OFFSET_BITS) for offset in (begin, end))
-    return (last - first) * SEGMENT_BYTES + until - at
+    (first, first_byte), (last, last_byte) = (divmod(offset, 1 << OFFSET_BITS) for offset in (begin, end))
+    return (last - first) * SEGMENT_BYTES + last_byte - first_byte

@@ -1,4 +1,4 @@
-"""``omdml history``, ``inspect``, ``diff``, ``rollback``, ``pin``, ``unpin``: versions, live and past."""
+"""``omdml history``, ``inspect``, ``diff``, ``rollback``, ``pin``, ``unpin``: the versions of a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
-    """The store, which knows the model; raises StoreError if it does not."""
+    """Open the store; raises StoreError if no version of the model was published."""
     from omdml.workers.configuration.suggestion import suggestion
     from omdml.workers.wiring.stores import open_stores
 
@@ -35,7 +35,7 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
 
 
 def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
-    """The model's catalogue as it is now; None, with a sentence for the operator, if it cannot be opened here."""
+    """What kind of catalogue the model has now. If it cannot be opened here, says so to the operator; returns None."""
     from omdml.workers.versions.serving import catalogue_kinds
 
     why = "no configured model covers this name"
@@ -49,7 +49,7 @@ def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
 
 
 def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snapshot]:
-    """A kept snapshot; raises StoreError naming those that are kept."""
+    """Load a kept snapshot. If it is not kept, raises StoreError, which names the kept versions."""
     loaded_version = store.load(model, version)
     if loaded_version is None:
         versions = sorted(
@@ -61,14 +61,15 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 
 @click.command()
 @click.argument("model")
-@click.option("--last", type=click.IntRange(min=1), help="Number of lines, the newest.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--last", type=click.IntRange(min=1), help="Number of lines to show, the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
-    """What went live of MODEL and what was withheld, rollbacks, pins and drift, oldest first; and which versions nodes
-    can load.
+    """Show the history of MODEL, oldest first: what went live, what was withheld, rollbacks, pins and drift.
 
-    The version in a line about drift is the live one; the reason says at which version the drift was noticed."""
+    It also shows which versions nodes can load. In a line about drift, the version is the live one, and the reason says
+    at which version the drift was noticed.
+    """
     from omdml.workers.versions.serving import catalogue_kinds, loadable, standing
 
     store = open_known(configuration, model)
@@ -92,12 +93,12 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
 @click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
 @stored
 def inspect(configuration: config.Configuration, model: str, version: int | None) -> None:
-    """What a snapshot of MODEL holds; MODEL may be a file that holds one."""
+    """Show what a snapshot of MODEL holds. MODEL may also be a file with a snapshot."""
     from omdml.snapshot import Snapshot
     from omdml.streams.bounded_files import STATE_BYTES, read_regular
     from omdml.workers.versions.inspection import parts, weighed, weights
 
-    # For a name that no file can have this answers False, where a path would raise.
+    # If no file can have such a name, isfile returns False, but a Path would raise.
     if isfile(model):
         pointer, snapshot, order = None, Snapshot.from_bytes(read_regular(model, STATE_BYTES)), ""
     else:
@@ -114,7 +115,10 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
 
 
 def order_told(configuration: config.Configuration, store: Store, snapshot: Snapshot) -> str:
-    """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
+    """How many held-out events a snapshot orders rightly, and how many metrics do that learned nothing.
+
+    If that cannot be computed, the text says why.
+    """
     import msgspec
 
     from omdml.workers.model.judging.held_out_accuracy import order_right, plain_metric
@@ -143,7 +147,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
 
 
 def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:
-    """A snapshot's provenance, as text for an operator."""
+    """Facts about a snapshot, as text for an operator: learner, version, catalogue, size and so on."""
     metric, size = snapshot.metric, len(snapshot.to_bytes())
     fields: dict[str, Any] = {
         "learner": snapshot.learner,
@@ -172,7 +176,7 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
 @click.argument("after", type=click.IntRange(min=0), required=False)
 @stored
 def diff(configuration: config.Configuration, model: str, before: int, after: int | None) -> None:
-    """What changed in MODEL from version BEFORE to AFTER (default: the live one)."""
+    """Show what changed in MODEL between version BEFORE and version AFTER (default: the live one)."""
     from omdml.workers.versions.inspection import NEAREST, changes, neighbours_kept, weighed, weights
     from omdml.workers.wiring.models import open_specs
 
@@ -195,7 +199,10 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
 
 
 def by_me(reason: str) -> Why:
-    """Why a version moves: the operating system's user does it, for this reason; raises ConfigurationError."""
+    """Who moves a version, and why: the user of the operating system, for this reason.
+
+    Raises ConfigurationError if the reason is too long.
+    """
     from omdml.streams.protocols.store import Why
     from omdml.workers.versions.moves import MAX_REASON
 
@@ -209,7 +216,9 @@ def by_me(reason: str) -> Why:
     return Why(actor, reason)
 
 
-with_reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the history; it tells who, too.")
+with_reason = click.option(
+    "--reason", default="", metavar="TEXT", help="Reason, for the history. The history also records who did it."
+)
 
 
 @click.command()
@@ -218,7 +227,7 @@ with_reason = click.option("--reason", default="", metavar="TEXT", help="Why, fo
 @with_reason
 @stored
 def rollback(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:
-    """Let nodes answer with an older version of MODEL, and keep it so until ``omdml unpin``."""
+    """Have nodes answer with an older version of MODEL. It stays live until ``omdml unpin``."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
@@ -232,7 +241,7 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
 @with_reason
 @stored
 def pin(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:
-    """Keep one version of MODEL live, whatever is learned."""
+    """Keep a version of MODEL live, whatever is learned, until ``omdml unpin``."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
@@ -245,7 +254,7 @@ def pin(configuration: config.Configuration, model: str, version: int | None, re
 @with_reason
 @stored
 def unpin(configuration: config.Configuration, model: str, reason: str) -> None:
-    """Let MODEL follow what is learned again."""
+    """End a pin or rollback of MODEL: what is learned goes live again."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)

@@ -13,26 +13,26 @@ from omdml.workers.commands.options import configured, print_table, say, stored
 if TYPE_CHECKING:
     from omdml.workers.configuration import config
 
-# How many partitions a topic has if nobody says otherwise.
+# The default number of partitions of a new topic.
 PARTITIONS = 4
 
 
 @click.group()
 def topics() -> None:
-    """The feedback log's topic in Kafka."""
+    """Create, grow and inspect the feedback log's topic in Kafka."""
 
 
 @topics.command("create")
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
-    help="How many, 4 by default. More can be added: omdml topics grow.",
+    help="Number of partitions. More can be added with omdml topics grow. [default: 4]",
 )
 @configured
 def create(configuration: config.Configuration, partitions: int | None) -> None:
-    """Create the configured topic, its events kept for ever; one that is there stays as it is.
+    """Create the configured topic, so that its events are kept for ever. An existing topic is not changed.
 
-    Ends with 1 if that one has fewer partitions than asked for.
+    The exit code is 1 if it exists and has fewer partitions than asked for.
     """
     from omdml.workers.configuration.wording import amount
     from omdml.workers.wiring.kafka_topic import create_log
@@ -41,19 +41,19 @@ def create(configuration: config.Configuration, partitions: int | None) -> None:
     if made:
         say(f"topic {name} created, {amount(count, 'partition')}")
         return
-    say(f"topic {name} is there already with {amount(count, 'partition')}, nothing was changed")
+    say(f"topic {name} exists already with {amount(count, 'partition')}, nothing was changed")
     if partitions and count < partitions:
         say(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
         sys.exit(1)
 
 
 @topics.command("grow")
-@click.option("--partitions", required=True, type=click.IntRange(min=1), help="How many there are to be.")
+@click.option("--partitions", required=True, type=click.IntRange(min=1), help="Number of partitions after growing.")
 @stored
 def grow(configuration: config.Configuration, partitions: int) -> None:
-    """Add partitions to the topic, as many as it then has a multiple of those that models live on.
+    """Add partitions to the topic. The new number must be a multiple of the partitions that models live on.
 
-    Workers may run: they go on with the old partitions, and models live on the new ones after omdml topics rehome.
+    Workers may run. They go on with the old partitions; models move to the new ones with omdml topics rehome.
     """
     from omdml.workers.wiring.kafka_topic import grow_log
 
@@ -69,8 +69,10 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
 @topics.command("status")
 @stored
 def status(configuration: config.Configuration) -> None:
-    """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong; ends with 1 if
-    something is."""
+    """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong.
+
+    The exit code is 1 if something is wrong.
+    """
     from omdml.workers.wiring.kafka_topic import survey_topic
 
     lines = survey_topic(configuration)
@@ -84,27 +86,27 @@ def status(configuration: config.Configuration) -> None:
 
 
 def none(offset: int | None) -> str:
-    """An offset, or that there is none."""
+    """An offset as text, or ``-`` if there is none."""
     return "-" if offset is None else str(offset)
 
 
 @topics.command("rewind")
-@click.option("--to", default="beginning", show_default=True, metavar="beginning|OFFSET", help="Where to begin.")
+@click.option("--to", default="beginning", show_default=True, metavar="beginning|OFFSET", help="Place to begin at.")
 @click.option(
     "--partitions",
     type=click.IntRange(min=1),
-    help="How many the topic began with, if it has grown since and the store does not know.",
+    help="Number of partitions that the topic began with, if it has grown and the store does not know.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
 def rewind(configuration: config.Configuration, to: str, partitions: int | None, yes: bool) -> None:
     """Learn every model again from the log. Stop the workers first.
 
-    The models are deleted from the store with their snapshots: nodes answer that they are not ready, until they are
-    learned again.
-    Dead letters are not looked at: what was sent again is in the log twice, and learned twice.
-    If partitions were added since the log began, models live on the first ones again: omdml topics rehome, once these
-    are learned.
+    The models and their snapshots are deleted from the store. Until they are learned again, nodes answer that they are
+    not ready. Dead letters are not considered: an event that was sent again is in the log twice, and is learned twice.
+
+    If partitions were added since the log began, models live on the first ones again. When these are learned, run omdml
+    topics rehome.
     """
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics
@@ -133,14 +135,14 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
 
 
 @topics.command("rehome")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many to use, if not all that there are.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions to use. [default: all]")
 @stored
 def rehome(configuration: config.Configuration, partitions: int | None) -> None:
     """Have models live on the partitions that were added to the topic, too.
 
-    The number of partitions must be a multiple of what it was. Stop the workers first, when they have learned what
-    there is. Events that a sender puts on a model's old partition afterwards are dead letters, to be sent again: all
-    senders should know of the new partitions now (five minutes with Kafka's defaults, ten seconds with omdml's own).
+    The number of partitions must be a multiple of what it was. First let the workers learn everything, then stop them.
+    All senders should know the new partitions by now (within five minutes with Kafka's defaults, ten seconds with
+    omdml's own). An event that is still sent to a model's old partition becomes a dead letter, to be sent again.
     """
     from omdml.workers.operate import topics
     from omdml.workers.wiring.feedback_log import require_stopped
@@ -153,4 +155,4 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
     if before == now:
         say(f"models live on all {now} partitions already")
     else:
-        say(f"models live on {now} partitions now, on {before} until now: start the workers again")
+        say(f"models now live on {now} partitions, before on {before}: start the workers again")

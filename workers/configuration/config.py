@@ -154,6 +154,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     addresses and the one in ``bind``. If there is none, a node with a token answers to any.
 
     ``ready`` says when ``/readyz`` answers 200: once ``all`` models that are configured by name can answer, or ``any``.
+
+    Galleries of models that patterns cover take ``memory_mb`` at most, but for one that is larger alone.
     """
 
     bind: str = "127.0.0.1:8080"
@@ -163,6 +165,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     ready: Literal["all", "any"] = "all"
+    memory_mb: float = 1000.0
 
     def __repr__(self) -> str:
         shown = msgspec.structs.replace(self, token="***") if self.token else self

@@ -1,7 +1,7 @@
 """Handwritten digits, described in five ways: the demo's items.
 
-scikit-learn ships 1,797 pictures of 8 x 8 pixels, 0 to 16, by 43 writers (UCI, Optical Recognition of Handwritten
-Digits). Every descriptor takes pictures (n, 8, 8) in [0, 1] and gives a matrix (n, d).
+scikit-learn comes with 1,797 pictures of 8 x 8 pixels, 0 to 16, by 43 writers (UCI, Optical Recognition of Handwritten
+Digits). Every descriptor takes pictures (n, 8, 8) in [0, 1] and returns a matrix (n, d).
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from omdml.streams.catalogues.building.build import build_catalogue
 
 Array = NDArray[Any]
 SIDE = 8
-# Pixels a side of each of these in the pictures that people see.
+# In the pictures that people see, each pixel becomes a square with this side.
 SCALE = 8
 ORIENTATIONS = 8
-# Pixels a side of the cells that gradients are summed over.
+# Side in pixels of the cells in which gradients are summed.
 CELL = 2
-# Rows, and columns, that patterns are counted in.
+# Ranges of rows, and of columns, in which patterns are counted.
 PATTERN_WINDOWS = ((0, 3), (2, 6), (5, 8))
-# Of an ink of 1. Smaller differences make no pattern.
+# Differences of ink up to this make no pattern. Full ink is 1.
 NOISE = 0.05
 # The neighbours of (1, 1), clockwise.
 AROUND = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
 
 
 class Digits(NamedTuple):
-    """The items: ids, what each shows, its descriptors (n, d) by modality; and sets of them, item ids by set id.
+    """The digits.
 
-    ``pictures`` (n, 8, 8) are those that were described, ink from 0 to 1.
+    ``labels`` says what each shows. ``features`` has a matrix (n, d) for each modality. ``pictures`` (n, 8, 8) holds
+    ink from 0 to 1. ``sets`` has the item ids of each set id.
     """
 
     ids: list[str]
@@ -61,7 +62,7 @@ class Digits(NamedTuple):
         build_catalogue(target, self.features, ids=self.ids, sets=self.sets, mapped=True)
 
     def write_pictures(self, folder: Path) -> None:
-        """Write a file ``ID.png`` of each digit, dark on white."""
+        """Write a file ``ID.png`` for each digit, dark on white."""
         folder.mkdir()
         larger = ndimage.zoom(self.pictures, (1, SCALE, SCALE), order=1, grid_mode=True, mode="nearest")
         for name, ink in zip(self.ids, larger, strict=True):
@@ -76,7 +77,7 @@ class Digits(NamedTuple):
 
 
 def load_digits() -> Digits:
-    """All 1,797, described; raises ConfigurationError if scikit-learn is not installed."""
+    """Load and describe all 1,797 digits; raises ConfigurationError if scikit-learn is not installed."""
     try:
         from sklearn import datasets
     except ImportError as error:
@@ -95,7 +96,7 @@ def png(grey: NDArray[np.uint8]) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     height, width = grey.shape
-    # Each row begins with the number of its filter: 0 is none.
+    # Each row begins with the number of its filter; 0 means no filter.
     rows = np.pad(grey, ((0, 0), (1, 0))).tobytes()
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -136,8 +137,8 @@ def projections(pictures: Array) -> Array:
 def patterns(pictures: Array) -> Array:
     """Local binary patterns (Ojala et al. 2002, rotation invariant and uniform): counts of 10 in 3 x 3 windows, 90.
 
-    A pixel's pattern says which of its 8 neighbours hold more ink than it does. Where these follow one another around
-    it, the pattern is their number (0 to 8), else it is 9.
+    A pixel's pattern says which of its 8 neighbours hold more ink than it does. If these follow one another around it,
+    the pattern is their number (0 to 8), otherwise it is 9.
     """
     padded = np.pad(pictures, ((0, 0), (1, 1), (1, 1)))
     neighbours = [padded[:, row : row + SIDE, column : column + SIDE] for row, column in AROUND]
@@ -152,7 +153,7 @@ def patterns(pictures: Array) -> Array:
 def fourier(pictures: Array) -> Array:
     """Magnitudes of the two-dimensional Fourier transform, ``|F(u, v)|`` for v = 0 to 4: 40.
 
-    The same wherever the digit stands (but for what wraps around); the other frequencies repeat these.
+    They stay the same if the digit moves, except for what wraps around. The other frequencies repeat these.
     """
     magnitudes: Array = np.abs(fft.rfft2(pictures)).reshape(len(pictures), -1)
     return magnitudes

@@ -1,4 +1,4 @@
-"""Watching a crowd at work on a node: how it stands, and what the answers are worth now."""
+"""Watches a crowd at work on a node, and measures how good the answers are."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from omdml.workers.demo.screen import Figures, Show
 from omdml.workers.demo.services.node_client import NodeClient
 
 LOOK_EVERY_S = 0.25
-# From the end of one measurement to the begin of the next: they cost the node time.
+# Seconds from the end of one measurement to the beginning of the next. Each costs the node time.
 MEASURE_EVERY_S = 3.0
-# A version that has not moved for so long is the last one.
+# If the version has not changed for so many seconds, it is the last one.
 STILL_S = 2.0
-# The same while everybody waits: what the worker does at once is done.
+# The same while everybody waits for a measurement. By then the worker has learned what was sent.
 SETTLED_S = 0.5
 
 
 class Measure(NamedTuple):
-    """What is measured of held-out queries, over and over."""
+    """A measure of the answers to held-out queries: its name, and the function that takes it."""
 
     name: str
     take: Callable[[HeldOut], float]
 
 
 class Learned(NamedTuple):
-    """What only the store tells about a model."""
+    """What only the store knows about a model."""
 
     mistake_rate: float | None = None
     weights: Mapping[str, float] = {}
 
 
 class Observer:
-    """Shows how it stands while a crowd is at work, and until the node knows everything that was said.
+    """Shows figures while a crowd is at work, until the node knows everything that was sent.
 
     Parameters
     ----------
     truths
-        One a task; what is measured is the mean over them.
+        What people know, one truth for each task. The measure is the mean over them.
     learned
-        Asked for at every look.
+        Called at every look; returns what the store knows.
     check
-        Called at every look; raises when something has gone wrong elsewhere.
+        Called at every look; raises if something has gone wrong elsewhere.
 
     Raises
     ------
     ClientError
-        From every method: the node does not answer.
+        Every method raises it if the node does not answer.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class Observer:
         self._looks: list[tuple[int, float]] = []
         self._measuring: Future[list[float]] | None = None
         self._measured_at = 0.0
-        # Comparisons that had been sent when the measurement that is shown, and the one under way, began.
+        # How many comparisons had been sent when the shown measurement began, and when the one under way began.
         self._measured, self._measuring_since = 0, 0
 
     def __enter__(self) -> Self:
-        """Measure what the answers are worth before anybody says anything."""
+        """Measure how good the answers are before any feedback."""
         try:
             self._measure_now(0)
         except BaseException:
@@ -100,7 +100,7 @@ class Observer:
         self._measuring_client.close()
 
     def watch(self, crowd: Crowd, show: Show) -> Figures:
-        """How it stands when everything that the crowd said is live, or no more of it goes live."""
+        """Show figures until everything that the crowd sent is live, or no more of it goes live; returns the last."""
         still_since, version = time.monotonic(), -1
         while crowd.at_work or time.monotonic() - still_since < STILL_S:
             figures = self._look(crowd)
@@ -120,7 +120,7 @@ class Observer:
         return figures
 
     def _measure_now(self, sent: int) -> None:
-        """Wait for it; what is being measured meanwhile would be older."""
+        """Measure, and wait for the result. A measurement that is under way is dropped, because it is older."""
         self._measuring = None
         self._now, self._measured_at = self._thread.submit(self._take).result(), time.monotonic()
         self._measured = sent

@@ -1,7 +1,7 @@
-"""Drawn products, the items of ``omdml demo --pictures``: what people see differs in shape, color, pattern and size.
+"""Drawn products, the items of ``omdml demo --pictures``. They differ in shape, color, pattern and size.
 
-A picture has one of each, drawn by Pillow; the words about it name shape and color, as a shop's table would. Nothing
-about a picture is told to the service but the picture itself, the words, and what people click.
+Pillow draws the pictures. The words about a product name its shape and color, as a shop's table would. The service gets
+only the pictures, the words, and what people click.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ COUNT = 1200
 SIDE = 128
 # Pictures are drawn this many times larger, so that edges are smooth.
 FINE = 2
-# Degrees of the color circle.
+# Hues in degrees of the color circle.
 COLORS = {"red": 2, "orange": 30, "yellow": 50, "green": 125, "teal": 178, "blue": 218, "purple": 275, "pink": 330}
 PATTERNS = ("plain", "stripes", "dots", "checks")
 SIZES = {"small": 0.62, "medium": 0.8, "large": 0.98}
 MATERIALS = ("cotton", "ceramic", "linen", "glass", "leather", "paper")
 
 Point = tuple[float, float]
-# Each shape is drawn from polygons, ellipses (two corners) and the holes that are cut out of them.
+# Each shape is drawn from polygons, ellipses (given by two corners) and elliptic holes that are cut out of them.
 POLYGON, ELLIPSE, CUT = "polygon", "ellipse", "cut"
 Part = tuple[str, Sequence[Point]]
 SHAPES: Mapping[str, Sequence[Part]] = {
@@ -75,7 +75,7 @@ class Product(NamedTuple):
 
 
 def draw_products(count: int = COUNT, seed: int = 0) -> list[Product]:
-    """Which products there are: every property is drawn for itself, so that none tells another."""
+    """Draw the properties of all products at random. Each is drawn independently, so none predicts another."""
     draw = np.random.default_rng(seed)
     kinds: Sequence[Sequence[str]] = (list(SHAPES), list(COLORS), PATTERNS, list(SIZES), MATERIALS)
     picked = [[kind[place] for place in draw.integers(len(kind), size=count)] for kind in kinds]
@@ -85,7 +85,7 @@ def draw_products(count: int = COUNT, seed: int = 0) -> list[Product]:
 
 
 class Products(NamedTuple):
-    """The items of the demo; people care about one property and about no other."""
+    """The products as items of the demo. People care about the property ``cared_for`` and about no other."""
 
     products: Sequence[Product]
     cared_for: str = "pattern"
@@ -103,13 +103,13 @@ class Products(NamedTuple):
 
     @property
     def labels(self) -> list[str]:
-        """What people care about, of each product."""
+        """The property of each product that people care about."""
         return [getattr(product, self.cared_for) for product in self.products]
 
     def with_sets(self, sets: Mapping[str, Sequence[str]]) -> Products:
         """See :class:`omdml.workers.demo.collection.Collection`."""
         if sets:
-            raise ConfigurationError("the products come in no sets: choose another learner, or leave out --pictures")
+            raise ConfigurationError("there are no sets of products: choose another learner, or leave out --pictures")
         return self
 
     def build(self, target: Path) -> None:
@@ -120,14 +120,14 @@ class Products(NamedTuple):
         build_catalogue(target, [table], sources=Sources(pictures, ["description"]), mapped=True)
 
     def write_table(self, path: Path) -> None:
-        """Write id and words of each product as CSV."""
+        """Write the id and the description of each product as CSV."""
         with path.open("w", newline="") as file:
             rows = csv.writer(file)
             rows.writerow(["id", "description"])
             rows.writerows((product.id, product.description) for product in self.products)
 
     def write_pictures(self, folder: Path) -> None:
-        """Write a file ``ID.png`` of each product, unless they are there."""
+        """Write a file ``ID.png`` for each product, unless the folder exists already."""
         if folder.exists():
             return
         folder.mkdir(parents=True)
@@ -136,14 +136,14 @@ class Products(NamedTuple):
             picture(product, draw).save(folder / f"{product.id}.png", compress_level=1)
 
     def write_attributes(self, path: Path) -> None:
-        """Write what people would filter by."""
+        """Write the properties of each product as attributes, for filters."""
         with path.open("wb") as file:
             for product in self.products:
                 file.write(msgspec.json.encode(product._asdict()) + b"\n")
 
 
 def picture(product: Product, draw: np.random.Generator) -> Any:
-    """A Pillow image of the product, a little different each time: place, tilt, shade and ground."""
+    """Draw the product as a Pillow image. Position, tilt, shade and background differ a little each time."""
     image, image_draw, filters = _pillow()
     side = SIDE * FINE
     hue = (COLORS[product.color] + draw.uniform(-7, 7)) / 360

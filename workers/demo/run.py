@@ -1,4 +1,4 @@
-"""The demo: real digits, real processes, people who search and mark, and what comes of it."""
+"""The demo: real items, real processes, simulated people who search and mark, and the figures that result."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from omdml.workers.demo.services.environment import Servers, Stage, own_folder
 from omdml.workers.demo.services.interruption import Interrupted, interruptible
 
 COMPARISONS = 10_000
-# Comparisons a second: it leaves two cores room to answer quickly.
+# Comparisons per second. At this rate two cores still answer quickly.
 RATE = 400.0
 WRONG = 0.05
 # Comparisons after which people wait, and the answers are measured.
 LOOKS = (20, 50, 100, 300, 1_000, 3_000)
+# Seconds in which a process that stopped answering is expected to end.
 DYING_S = 0.5
 MAP = Measure("mAP", HeldOut.mean_average_precision)
 
@@ -57,33 +58,33 @@ def run_demo(
     Parameters
     ----------
     learner
-        Its name; people say what it takes.
+        The name of the learner. People send the kind of events that it takes.
     comparisons
-        How many the people make.
+        How many comparisons the people make.
     rate
-        Comparisons a second; None: as fast as the node takes them.
+        Comparisons per second. None means as fast as the node takes them.
     wrong
-        Share of marks that say the opposite of the truth.
+        The share of marks that say the opposite of the truth.
     seed
-        Of the people, and of the choice of held-out queries.
+        Seed of the people's choices, and of the choice of held-out queries.
     kafka, redis
-        ``host:port`` of a broker and URL of a store to use, instead of a file and an embedded Valkey.
+        ``host:port`` of a broker, and URL of a store, to use instead of a file and an embedded Valkey.
     keep
-        An empty or a new folder for all that is written, to look at afterwards.
+        An empty or new folder for everything that is written, to look at afterwards.
     console
-        Nobody searches and marks but whoever opens the console, until Ctrl-C.
+        Simulate nobody. Whoever opens the console searches and marks, until Ctrl-C.
     pictures
-        Show drawn products, described by colors, edges, textures and words, instead of digits.
+        Show drawn products instead of digits. They are described by colors, edges, textures and words.
 
     Returns
     -------
     int
-        The exit code: 0, or 130 after Ctrl-C. Nothing is left running, or behind on the servers, either way.
+        The exit code: 0, or 130 after Ctrl-C. In both cases all processes have ended, and the servers are as before.
 
     Raises
     ------
     OmdmlError
-        Something could not be started, or ended.
+        A process or server could not be started, or ended early.
     """
     screen = Console()
     try:
@@ -114,16 +115,18 @@ def run_demo(
 
 
 def described(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collection, Subject]:
-    """Handwritten digits, and what people say of them."""
+    """Handwritten digits, and what people say about them."""
     say("describing handwritten digits")
     digits = load_digits()
     return digits, subject(learner, digits, seed)
 
 
 def drawn(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collection, Subject]:
-    """Drawn products, and what people say of them; raises ConfigurationError if a learner does not take that."""
+    """Drawn products, and what people say about them; raises ConfigurationError if the learner takes no triplets."""
     if "triplet" not in LEARNERS[learner].accepts:
-        raise ConfigurationError(f"--pictures shows learners of triplets, and {learner} is none: choose another one")
+        raise ConfigurationError(
+            f"--pictures needs a learner that takes triplets, {learner} takes none: choose another learner"
+        )
     say(f"drawing {COUNT:,} products")
     products = Products(draw_products(seed=seed), seed=seed)
     about = f"this has the {products.cared_for} of that one, whatever it is and whatever its color"
@@ -131,7 +134,7 @@ def drawn(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collecti
 
 
 def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figures:
-    """Let people loose on the stage, and show it; raises OmdmlError."""
+    """Let people search and mark, and show figures meanwhile; returns the last figures. Raises OmdmlError."""
     store = open_store(stage.store)
 
     def learned() -> Learned:
@@ -143,20 +146,20 @@ def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figur
         with observer, open_screen(console) as show, Crowd(task, *shown.truths, form=shown.form) as crowd:
             return observer.watch(crowd, show)
     except OmdmlError:
-        # A process that does not answer may have ended, and its last words say more.
+        # A process that does not answer may have ended. Its last lines say more than this error.
         stage.check(DYING_S)
         raise
 
 
 def learned_by(snapshot: Snapshot) -> Learned:
-    """What a snapshot tells of what was learned: no mistake rate before the first comparison, which would be 0."""
+    """What a snapshot says about learning. Before the first comparison there is no mistake rate (it would be 0)."""
     weights = getattr(snapshot.metric, "weights", {}) if hasattr(LEARNERS[snapshot.learner], "weights") else {}
     return Learned(snapshot.progress.get("recent_mistake_rate") if snapshot.version else None, weights)
 
 
 @contextmanager
 def log_into(path: Path) -> Iterator[None]:
-    """Keep what this process logs out of the table."""
+    """Write the log of this process to a file, so that it does not disturb the table on the screen."""
     before = structlog.get_config()
     with path.open("a") as file:
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(file))

@@ -1,4 +1,4 @@
-"""What the demo is about: the digits, and what people know of them who talk to a learner of one kind."""
+"""What the demo is about: for each kind of learner, what people know about the digits and how they say it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Subject(NamedTuple):
     Parameters
     ----------
     about
-        It all in a few words.
+        What people say, in a few words.
     truths
-        One a task.
+        What people know, one truth for each task.
     options
-        Of the model, as its configuration has them.
+        Options of the model, as in its configuration.
     sets
-        Of the catalogue: item ids by set id.
+        The sets of the catalogue: the item ids of each set id.
     """
 
     about: str
@@ -40,7 +40,7 @@ class Subject(NamedTuple):
 
 
 def subject(learner: str, digits: Digits, seed: int) -> Subject:
-    """What people say to a learner of this name; ``seed`` chooses the held-out items."""
+    """What people say to this learner; ``seed`` chooses the held-out items."""
     kinds = LEARNERS[learner].accepts
     of = dict(zip(digits.ids, digits.labels, strict=True))
     if "triplet" in kinds:

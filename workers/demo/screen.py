@@ -1,4 +1,4 @@
-"""What people see of a running demo: a live table on a terminal, a line now and then elsewhere."""
+"""Shows a running demo: as a live table on a terminal, otherwise as a line every few seconds."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from rich.table import Table
 from omdml.client import Freshness
 
 LINE_EVERY_S = 3.0
-# How many characters stand for the whole.
+# Characters of a full bar.
 BAR = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """How it stands.
+    """The state of the demo at one moment.
 
     Attributes
     ----------
+    sent, of
+        How many comparisons the node has taken, of how many.
     measure
-        The name of the measure that ``before`` and ``now`` hold, over the held-out queries.
+        The name of the measure. ``before`` and ``now`` are its values over the held-out queries.
     measured
-        Comparisons that had been sent when ``now`` was measured: measuring takes a while.
+        How many comparisons had been sent when ``now`` was measured. Measuring takes a while.
     version
-        Comparisons that the node's answers know.
+        How many comparisons the live version at the node has learned.
     mistake_rate
-        Of the last thousand comparisons, share that the metric had the wrong way round; None if not known.
+        The share of the last thousand comparisons that the metric got wrong; None if not known.
     weights
-        Of modalities, where known.
+        The weights of the modalities, if known.
     tasks
-        Before and now of each task, if there are several; ``before`` and ``now`` are their means.
+        The measure before and now for each task, if there are several; ``before`` and ``now`` are their means.
     looks
-        The measure after some numbers of comparisons.
+        Pairs of a number of comparisons and the measure after it.
     """
 
     sent: int
@@ -55,25 +57,25 @@ class Figures:
 
     @property
     def quality(self) -> str:
-        """The measure, from before any feedback to now; if more was sent since, after how many comparisons."""
+        """The measure before any feedback and now; and if more was sent since, after how many comparisons that was."""
         older = f" after {self.measured:,}" if self.measured != self.sent else ""
         return f"{self.measure} {change(self.before, self.now)}{older}"
 
     @property
     def click_to_live(self) -> str:
-        """Median and 99th percentile of the seconds from a click to the version that knows it."""
+        """Median and 99th percentile of the time from a click to the version that has learned it, as text."""
         if self.freshness is None:
             return "not yet"
         return f"p50 {self.freshness.p50_s * 1000:.0f} ms, p99 {self.freshness.p99_s * 1000:.0f} ms"
 
     @property
     def course(self) -> str:
-        """The measure at every look; empty if there was none."""
+        """The measure at every look, as text; empty if there was none."""
         return ", ".join(f"{value:.3f} after {count:,}" for count, value in self.looks)
 
     @property
     def last_line(self) -> str:
-        """What is to be remembered of all this."""
+        """The result of the demo in one line."""
         return f"{self.quality} after {self.sent:,} comparisons; click-to-live {self.click_to_live}"
 
 
@@ -81,13 +83,13 @@ Show = Callable[[Figures], None]
 
 
 def change(before: float, now: float) -> str:
-    """The value before and the value now."""
+    """Format a value before and now."""
     return f"{before:.3f} -> {now:.3f}"
 
 
 @contextmanager
 def open_screen(console: Console) -> Iterator[Show]:
-    """What to show figures with, as often as there are new ones."""
+    """Open a screen; yields the function to call with each new set of figures."""
     if not console.is_terminal:
         yield _lines(console)
         return
@@ -139,6 +141,6 @@ def table(figures: Figures) -> Table:
 
 
 def bar(share: float) -> str:
-    """A share of 1 as a bar."""
+    """A share from 0 to 1 as a bar of rich markup."""
     full = round(max(0.0, min(1.0, share)) * BAR)
     return f"[cyan]{'█' * full}[/][dim]{'░' * (BAR - full)}[/]"

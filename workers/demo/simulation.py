@@ -1,4 +1,4 @@
-"""The demo's people on any node: load, and a first look at what feedback does to a catalogue of one's own."""
+"""The demo's people on any node: as load, or to see what feedback does to a catalogue of your own."""
 
 from __future__ import annotations
 
@@ -40,26 +40,27 @@ def run_simulation(
     people: int = 8,
     token: str = "",
 ) -> int:
-    """Let people search at a node, mark what they see, and tell it; prints to standard output.
+    """Let people search at a node, mark what they see, and send the marks; prints to standard output.
 
     Parameters
     ----------
     node
-        Its URL.
+        The URL of the node.
     labels
-        CSV file with columns ``id`` and ``label``: who searches for an item finds those of the same label relevant; a
-        model of several tasks needs a column of each task's name. For a model of an attribute labels are numbers, and
-        more of it is relevant. Items that the file does not name are never marked.
+        A CSV file with columns ``id`` and ``label``. Items with the query's label are relevant. A model with several
+        tasks needs a column for each task, with its name. For a model that learns an order labels are numbers, and
+        items with a larger number are relevant. Items that are not in the file are never marked.
     model
-        May be left out if the node has one.
+        The name of the model; it may be left out if the node has only one.
     comparisons, rate, people
-        How many comparisons, how many of them a second (None: as fast as the node takes them), by how many at once.
+        How many comparisons to make, how many per second (None means as fast as the node takes them), and how many
+        people search at the same time.
     wrong
-        Share of marks that say the opposite of the truth.
+        The share of marks that say the opposite of the truth.
     seed
-        Of the people, and of the choice of held-out queries.
+        Seed of the people's choices, and of the choice of held-out queries.
     token
-        The node's, if it has one.
+        The token of the node, if it has one.
 
     Returns
     -------
@@ -69,9 +70,9 @@ def run_simulation(
     Raises
     ------
     ConfigurationError
-        The URL, the file or the model is none, or the model learns from judgements of sets.
+        The URL or the file is not valid, there is no such model, or the model learns from judgements of sets.
     ClientError
-        The node is out of reach, or refuses.
+        The node is out of reach, or refuses a request.
     """
     console = Console()
     served = find_model(node, model)
@@ -89,7 +90,10 @@ def run_simulation(
 
 
 def find_model(url: str, name: str | None) -> Live:
-    """A node's model of this name, or its only one; raises ConfigurationError if there are several, or none."""
+    """The node's model of this name, or its only one if ``name`` is None.
+
+    Raises ConfigurationError if no name is given and the node has several models, or none.
+    """
     client = NodeClient(url)
     try:
         models = client.models()
@@ -117,12 +121,12 @@ def subject_of(model: Live, labels: str | Path, seed: int) -> Subject:
     if "quadruplet" in kinds:
         return Subject("order", [Order(numbers(read_labels(labels)), seed)], ordered_pair)
     raise ConfigurationError(
-        f"model {model.model!r} learns from judgements of sets, but {labels} says nothing of sets: send some with feed"
+        f"model {model.model!r} learns from judgements of sets, but {labels} has no sets: send events with omdml feed"
     )
 
 
 def numbers(labels: Mapping[str, str]) -> dict[str, float]:
-    """Labels as amounts; raises ConfigurationError naming the first that is no finite number."""
+    """Labels as numbers; raises ConfigurationError, which names the first label that is not a finite number."""
     amounts = {}
     for item, label in labels.items():
         try:
@@ -135,7 +139,7 @@ def numbers(labels: Mapping[str, str]) -> dict[str, float]:
 
 
 def load(crowd: Crowd) -> str:
-    """What the crowd was to the node, and how long the node let it wait."""
+    """Describe the load in one line: searches, comparisons, rate, and how long the node took to answer."""
     pace = crowd.sent / crowd.seconds if crowd.seconds else 0.0
     return (
         f"{len(crowd.search_s):,} searches, {crowd.sent:,} comparisons, {pace:,.0f} a second; "

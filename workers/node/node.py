@@ -37,7 +37,7 @@ from omdml.workers.node.writing.inbox import Inbox
 from omdml.workers.node.writing.items import ItemWriter
 from omdml.workers.telemetry.registry import MODELS, ModelLabels
 
-BUDGET_BYTES = 1 << 30
+BUDGET_BYTES = 1_000_000_000
 
 
 class RetrievalNode:

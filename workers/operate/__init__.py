@@ -1,1 +1,1 @@
-"""What operators do to topics, models and dead letters, and to a log once more."""
+"""What operators do with topics, models, dead letters and logs."""

@@ -1,10 +1,10 @@
-"""``omdml doctor --audit``: the log, the checkpoints and the dead letters, added up.
+"""``omdml doctor --audit``: adds up the log, the checkpoints and the dead letters.
 
-Each event at home is learned, held out, or a dead letter; every other event is a dead letter. What is stored is read
-in an order that living workers do not disturb: marks, then checkpoints, then letters, then the log. Workers write the
-other way round, so whatever lies below a mark or below a model's position has its fate before it is looked at.
+Each event on its model's home partition must be learned, held out, or a dead letter. Every other event must be a dead
+letter. The audit reads marks first, then checkpoints, then letters, then the log. Workers write in the opposite order,
+so they may run: an event below a mark or below a model's position has its fate before the audit sees the event.
 
-Memory: some numbers a model and a partition, and eight bytes a dead letter.
+The memory needed is a few numbers for each model and partition, and eight bytes for each dead letter.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MOST_LETTERS = 10_000_000
 class ModelSum(msgspec.Struct):
     """Events of one model at its home.
 
-    ``events`` lie in the stretch that its checkpoint counts, ``before`` lie before it, and ``behind`` are not taken
-    yet: all three without a dead letter. ``letters`` lie in the stretch or after it, with one. ``events`` must have
-    been learned or held out. An event that was learned although it has a letter, because it was taken again, counts as
-    one without.
+    The checkpoint counts the events of a stretch of the log. Events without a dead letter are ``events`` if they are in
+    that stretch, ``before`` if they are before it, and ``behind`` if they are after it, which means not taken yet.
+    Events with a dead letter, in the stretch or after it, are ``letters``. All ``events`` must have been learned or
+    held out. An event that has a letter but was learned later, because it was taken again, counts as one without.
 
-    Of a model without a checkpoint ``events`` lie below the mark. One that is ``elsewhere`` counted events of another
-    log, and none of this one.
+    If the model has no checkpoint, ``events`` are those below the mark. ``elsewhere`` says that the model counted
+    events of another log, and none of this one. ``ill`` says why the checkpoint cannot be read.
     """
 
     name: str
@@ -55,10 +55,10 @@ class ModelSum(msgspec.Struct):
     elsewhere: bool = False
 
     def add(self, partition: Partition, offset: int, letter: bool, moved: bool, passed: bool) -> None:
-        """Count an event at home.
+        """Count an event on the home partition.
 
-        ``moved`` if that is the partition that the model lives on since a rehome; ``passed`` if it lies below the
-        mark.
+        ``moved`` says that the model lives on this partition since a rehome. ``passed`` says that the event is below
+        the mark.
         """
         tally = self.tally
         if tally is None:
@@ -84,7 +84,7 @@ class ModelSum(msgspec.Struct):
 
     @property
     def missing(self) -> int:
-        """Events that have no fate; below 0 if more were learned and held out than the log holds."""
+        """How many events have no fate; negative if more were learned and held out than the log holds."""
         if self.ill or self.elsewhere:
             return 0
         tally = self.tally or Tally()
@@ -92,15 +92,18 @@ class ModelSum(msgspec.Struct):
 
 
 class Strays(msgspec.Struct):
-    """Events of a partition that no model of the store learns there, and of models that the store does not hold if they
-    have a letter. Those without one below the mark have no fate."""
+    """Events of a partition that no model in the store learns there.
+
+    Events of models that are not in the store count here only if they have a letter. ``missing`` counts events without
+    a letter below the mark: they have no fate.
+    """
 
     letters: int = 0
     missing: int = 0
     first: int | None = None
 
     def add(self, offset: int, letter: bool, passed: bool) -> None:
-        """Count an event; ``passed`` if it lies below the mark."""
+        """Count an event; ``passed`` says that it is below the mark."""
         if letter:
             self.letters += 1
         elif passed:
@@ -109,7 +112,10 @@ class Strays(msgspec.Struct):
 
 
 class Letters:
-    """Where dead letters lie; each event counts once. They are not ``complete`` if there are too many to remember."""
+    """The positions of the events that became dead letters, each once.
+
+    ``complete`` is False if there are more than ``most``, which are too many to remember.
+    """
 
     def __init__(self, most: int = MOST_LETTERS) -> None:
         self._most, self._count, self.complete = most, 0, True
@@ -117,7 +123,7 @@ class Letters:
         self._offsets: dict[Partition, NDArray[np.int64]] = {}
 
     def read(self, records: Iterable[Record]) -> None:
-        """Count these dead letters in."""
+        """Add these dead letters."""
         for record in records:
             try:
                 position = _positions.decode(record.value)
@@ -131,7 +137,7 @@ class Letters:
             self._read.setdefault(position.partition, array("q")).append(position.offset)
 
     def about(self, partition: Partition, offsets: list[int]) -> list[bool]:
-        """Which of these events have a letter."""
+        """Whether each of the events at these offsets has a letter."""
         if partition in self._read:
             self._offsets[partition] = np.unique(np.frombuffer(self._read.pop(partition), np.int64))
         known = self._offsets.get(partition)
@@ -151,19 +157,19 @@ _positions = msgspec.json.Decoder(_Position)
 
 
 class Audit:
-    """The sums of every model and every partition, as the log is read.
+    """The sums of all models and partitions, which grow while the log is read.
 
     Parameters
     ----------
     marks
-        The offset of each partition below which everything is in checkpoints or letters.
+        For each partition, the offset below which everything is in checkpoints or letters.
     placement
-        Where models live, and lived.
+        The partitions that models live on now, and lived on before.
 
     Attributes
     ----------
     unknown
-        Events without a letter, by models that the store does not hold.
+        The number of events without a letter for each model that is not in the store.
     ends
         The offset after the last event of each partition.
     """
@@ -178,7 +184,7 @@ class Audit:
         self.ends: dict[Partition, int] = {}
 
     def read(self, records: list[Record]) -> None:
-        """Take in a part of the log."""
+        """Count a part of the log."""
         for partition, part in by_partition(records).items():
             mark, self.ends[partition] = self.marks.get(partition, 0), part[-1].offset + 1
             since = self.placement.since(partition.number)
@@ -197,7 +203,7 @@ class Audit:
 
 
 def sums(store: Store) -> Iterator[ModelSum]:
-    """Where every model in the store stands, from its newest checkpoint."""
+    """The counts of every model in the store, from its newest checkpoint."""
     for name in store.models():
         try:
             checkpoint = store.peek(name)
@@ -212,7 +218,7 @@ def sums(store: Store) -> Iterator[ModelSum]:
 
 
 def named(record: Record) -> str | None:
-    """The model whose event this is; None if it does not decode."""
+    """The model that this event is for; None if it cannot be decoded."""
     try:
         return decode(record.value, content_type(record.headers) if record.headers else JSON).model
     except FeedbackError:
@@ -220,14 +226,14 @@ def named(record: Record) -> str | None:
 
 
 class Report(NamedTuple):
-    """What does not add up, by model (the empty name: by no model), and what cannot be known, in sentences."""
+    """What does not add up, as a sentence for each model (the empty name for no model), and what cannot be known."""
 
     wrong: dict[str, str]
     limits: list[str]
 
 
 def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
-    """Judge the sums once the whole log is read; ``begins`` says from which offset on it holds each partition."""
+    """Judge the sums after the whole log was read. ``begins`` has the first offset that the log still holds."""
     wrong, cut = {}, []
     for model in audit.models.values():
         tally = model.tally
@@ -244,8 +250,8 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
             for partition, strays in audit.strays.items() if strays.missing]  # fmt: skip
     if lost and audit.letters.complete:
         wrong[""] = (
-            f"events that no model learns and that have no dead letter, below the mark: {'; '.join(lost)}. Look "
-            "whether letters were deleted; otherwise report it, with the log and the letters"
+            f"events below the mark that no model learns and that have no dead letter: {'; '.join(lost)}. Check "
+            "whether letters were deleted; if not, report it, with the log and the letters"
         )
     return Report(wrong, _limits(audit, cut))
 
@@ -259,23 +265,24 @@ def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bo
         if not missing or not letters_complete:
             return ""
         return (
-            f"the store lists it and holds no checkpoint of it, but {missing:,} of its events, at offsets {model.first}"
-            f" to {model.last}, lie below the mark and are no dead letters: what it learned of them is lost. {again}"
+            f"the store lists the model but has no checkpoint of it, and {missing:,} of its events, at offsets "
+            f"{model.first} to {model.last}, are below the mark and are not dead letters: what was learned from them "
+            f"is lost. {again}"
         )
     if end is not None and tally.until > end:
         return (
-            f"its checkpoint stands at offset {tally.until}, and the log ends at {end}: the log was cut or restored. "
+            f"its checkpoint is at offset {tally.until}, but the log ends at {end}: the log was cut or restored. "
             "To go on from the log's end: omdml worker --accept-gap"
         )
     if missing > 0 and letters_complete:
         return (
-            f"{missing:,} events of {model.events:,} at offsets {model.first} to {model.last} are neither learned nor "
+            f"{missing:,} of {model.events:,} events at offsets {model.first} to {model.last} are neither learned nor "
             f"held out nor dead letters. {again}"
         )
     if missing < 0 and not dropped:
         return (
-            f"{-missing:,} events more were learned and held out than the log holds at offsets {tally.since} to "
-            f"{tally.until - 1}: learned twice, or the log lost them. {again}"
+            f"{-missing:,} more events were learned and held out than the log holds at offsets {tally.since} to "
+            f"{tally.until - 1}: they were learned twice, or the log lost them. {again}"
         )
     return ""
 
@@ -288,19 +295,19 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
     lines = []
     if begun:
         lines.append(
-            f"{sum(begun.values()):,} events of {_listed(begun)} lie before the first one that was learned: unless the "
-            "model was deleted or rewound since, they were lost. To learn them: omdml replay --publish --replace, with "
-            "--model"
+            f"{sum(begun.values()):,} events of {_listed(begun)} are before the first one that was learned: unless the "
+            "model was deleted or rewound since, they were lost. To learn them: omdml replay --model NAME --publish "
+            "--replace"
         )
     if before:
         lines.append(
-            f"{sum(before.values()):,} events of {_listed(before)} lie before the place where counting began: "
+            f"{sum(before.values()):,} events of {_listed(before)} are before the place at which counting began: "
             "the model was reset, copied, rewound, rehomed, or saved by a release that did not count"
         )
     if elsewhere := [model.name for model in audit.models.values() if model.elsewhere]:
         lines.append(
-            f"{_listed(elsewhere)} learned from another log than this one, and took no event of this one: what was "
-            "learned there is not compared"
+            f"{_listed(elsewhere)} learned from another log and took no event of this one: what was learned there is "
+            "not checked"
         )
     if cut:
         lines.append(
@@ -308,11 +315,13 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
         )
     if audit.unknown:
         lines.append(
-            f"{sum(audit.unknown.values()):,} events are about {_listed(audit.unknown)}, which the store does "
-            "not hold: deleted since, if nobody lost it"
+            f"{sum(audit.unknown.values()):,} events are about {_listed(audit.unknown)}, which the store does not "
+            "have: deleted by an operator, or lost"
         )
     if not audit.letters.complete:
-        lines.append("the dead letters are not all there, or too many to remember: events without one may have had one")
+        lines.append(
+            "some dead letters were deleted, or there are too many to remember: an event without one may have had one"
+        )
     return lines
 
 

@@ -1,7 +1,7 @@
-"""The files that run and watch omdml: units, manifests, an image, rules, a board, and the pages that go with them.
+"""The files that run and monitor omdml: units, manifests, an image, rules, a board, and their pages.
 
-In the repository they are the folder ``deploy``. The build puts the same files into the package (``setup.py``, which
-imports this file before anything that omdml depends on is installed).
+In the repository they are in the folder ``deploy``. The build puts the same files into the package. It does so in
+``setup.py``, which imports this file before anything that omdml depends on is installed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 PACKAGED = Path(__file__).parent / "deployment_files"
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDERS = ("compose", "container", "grafana", "kubernetes", "prometheus", "systemd")
-# What makes the board and the image stays in the repository.
+# The files that make the board and the image stay in the repository.
 LEFT_OUT = (".py", ".pyc", ".ts", "panels.toml", "build.sh", "try.sh")
 
 
 def write(folder: Path) -> list[Path]:
-    """Write all of it into a folder, which is made if need be; returns their paths in it.
+    """Write all files into a folder, which is made if it does not exist; returns their paths inside it.
 
     Raises FileExistsError if there is something in the folder, or it is a file: nothing is written then.
     """
@@ -34,7 +34,7 @@ def write(folder: Path) -> list[Path]:
 
 
 def files() -> Iterator[tuple[Path, Path]]:
-    """Each file, and its path below the folder that it is written to."""
+    """Each file, and its path inside the folder that it is written to."""
     if PACKAGED.is_dir():
         yield from ((file, file.relative_to(PACKAGED)) for file in sorted(PACKAGED.rglob("*")) if file.is_file())
         return

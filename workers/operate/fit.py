@@ -1,4 +1,4 @@
-"""A start fitted on the first part of a log, and a model that begins in the store where a replay has ended."""
+"""Fits a start on the first part of a log, and publishes a model from where a replay has ended."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.batch import batch_learners, batch_start
-from omdml.errors import Fenced, StartError, StoreError
+from omdml.errors import CorruptError, Fenced, StartError, StoreError
 from omdml.learners import DCA, LEARNERS, OMDML, Learner
+from omdml.snapshot import Snapshot
 from omdml.streams.letters import DeadLetters
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Record
-from omdml.streams.protocols.store import Store, Written
+from omdml.streams.protocols.store import Store, Why, Written
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, sort_out
 from omdml.workers.events.lookup import Located
 from omdml.workers.operate.replay import ReplayedModel
 
-# Comparisons of the first part by default: a minute's work at 1,000 dimensions.
+# The default number of comparisons in the first part. Fitting takes about a minute at 1,000 dimensions.
 MOST = 5000
 
 Array = NDArray[Any]
 
 
 class Parts(NamedTuple):
-    """A log, cut in two between two events."""
+    """A log that is cut between two events. ``events`` is how many events of the model are in the first part."""
 
     first: list[Record]
     rest: Iterator[list[Record]]
-    # How many events of the model lie in the first part.
     events: int
 
 
 def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -> Parts:
-    """The first half of a log's comparisons, or the first ``most`` if that is less, and the rest.
+    """Cut a log after the first half of its comparisons, or after the first ``most`` if that is less.
 
-    Only what is needed to tell is held in memory. Raises StartError if there is no event before the cut, or the
-    learner has no batch form.
+    It reads, and keeps in memory, only as much as it needs to find the cut. Raises StartError if there is no event
+    before the cut, or if the learner has no batch form.
     """
     check_fittable(spec.learner)
     head: list[Record] = []
-    # Comparisons, by the number of the partition and the offset.
+    # The number of comparisons of each event, by partition number and offset.
     counts: dict[tuple[int, int], int] = {}
     for records in log:
         head += records
@@ -62,13 +62,13 @@ def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -
 
 
 def check_fittable(learner: type[Learner]) -> None:
-    """Raise StartError if a learner has no batch form, with what can be typed instead."""
+    """Raise StartError if a learner has no batch form; the message says what to pass instead."""
     if learner.name in batch_learners():
         return
     if learner is DCA:
         raise StartError(
-            "dca needs no start that is fitted on a log: its sums over the log are its batch solution, and a replay "
-            "makes them: leave --fit out"
+            "dca needs no start that is fitted on a log, because its sums over the log are its batch solution and a "
+            "replay computes them: leave --fit out"
         )
     others = [name for name in batch_learners() if learner.accepts <= LEARNERS[name].accepts]
     what = f"{learner.name} has no batch form to begin at"
@@ -79,14 +79,14 @@ def check_fittable(learner: type[Learner]) -> None:
 
 
 def joined(head: list[Record], log: Iterator[list[Record]]) -> Iterator[list[Record]]:
-    """What was read already, then the rest."""
+    """The records that were read already, then the rest."""
     if head:
         yield head
     yield from log
 
 
 def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], secret: bytes | None) -> ReplayedModel:
-    """A model whose learner begins at the optimum over these records; raises StartError."""
+    """A model whose learner begins at the optimum over these records; raises StartError if it cannot be fitted."""
     check_fittable(spec.learner)
     dims = dict(spec.catalogue.dims)
     plain = spec.learner(dims=dims, **spec.parameters)
@@ -98,7 +98,7 @@ def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], sec
 
 
 def gathered(batches: list[Located], modalities: list[str]) -> tuple[Array, Array, dict[str, Array]]:
-    """Comparisons of several tables as one: rows (T, w), margins (T,), and a table of what they touch."""
+    """Join the comparisons of several tables: rows (T, w), margins (T,), and a table of the items that they name."""
     rows, margins, tables, taken = [], [], [], 0
     for located in batches:
         touched, renumbered = np.unique(np.asarray(located.compared, np.int64), return_inverse=True)
@@ -114,59 +114,107 @@ def gathered(batches: list[Located], modalities: list[str]) -> tuple[Array, Arra
 
 
 def check_absent(store: Store, name: str) -> None:
-    """Refuse a model that the store has learned something of."""
+    """Raise StoreError if a version other than 0 of the model is in the store."""
     live = store.current(name)
     if live is not None and live.version:
         raise exists(name, live.version)
 
 
-def check_whole(model: ReplayedModel) -> None:
-    """Raise StoreError if events of a model came by other partitions than its home: they were not learned."""
-    elsewhere = sum(error.reason == "wrong_partition" for _, error, *_ in model.refused)
+def check_whole(model: ReplayedModel, store: Store) -> None:
+    """Raise StoreError if events of a model were on other partitions than its home, so they were not learned.
+
+    Those below a mark are dead letters already, which nobody decides about here.
+    """
+    strays = [record for record, error, *_ in model.refused if error.reason == "wrong_partition"]
+    marks = store.marks({record.partition for record in strays})
+    elsewhere = sum(record.offset >= marks.get(record.partition, 0) for record in strays)
     if elsewhere:
         raise StoreError(
-            f"{elsewhere:,} events of model {model.name!r} came by other partitions than its home: omdml doctor says "
+            f"{elsewhere:,} events of model {model.name!r} are on other partitions than its home: omdml doctor says "
             "what is wrong with their senders. Nothing was published; with --accept-gap they become dead letters"
         )
 
 
 def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: str, replace: bool = False) -> None:
-    """Begin a model in the store: workers go on from where this one has read.
+    """Begin a model in the store, so that workers go on from where this one has read.
 
-    With ``replace`` what the store has of the model is deleted first. Then:
-
-    1. claim    the model. Nothing is lost by a crash here or before.
+    1. claim    the model. A crash changes nothing but the owner.
     2. letters  of what was refused, acknowledged. After a crash some are sent again: readers tell them by position.
-    3. save     the first checkpoint. A crash after it: the worker that claims the model publishes it.
-    4. publish  the first snapshot.
+    3. mark     back to where this one has read, if a worker has read on. A crash: workers read some events again, and
+                skip them.
+    4. save     the checkpoint: the one step that counts. A crash before it leaves what was learned before. After it,
+                the worker that claims the model publishes it.
+    5. publish  the snapshot.
 
-    Raises StoreError if the model exists already or nothing was read of it, Fenced if a worker took it meanwhile,
-    PlacementChanged if models live elsewhere now.
+    With ``replace`` it is published before the checkpoint is saved, although a version may be pinned: no worker would
+    publish it afterwards if what was live had a higher version. After a crash in between, workers go on with what was
+    learned before. The last step is then to drop what the store keeps of the model's past. A crash leaves some of that:
+    call this again.
+
+    Raises StoreError if the model exists already or the log has no event of it, Fenced if a worker took it in the
+    meantime, PlacementChanged if models live elsewhere now.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
-    if store.placement(model.home.topic_id) not in (None, model.placement):
-        raise PlacementChanged(model.home.topic_id)
-    if replace:
-        store.delete(model.name)
-    claim = store.claim(model.name)
-    if claim.checkpoint is not None:
-        raise exists(model.name, claim.checkpoint.version)
+    require_placement(model.home.topic_id, model.placement, store)
+    # The trail is old, and nobody measures its freshness.
+    model.epoch, model.trail = claimed(model.name, store, replace), None
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
-    # The trail is old, and nobody measures its freshness.
-    model.epoch, model.trail = claim.epoch, None
-    saved = store.save(model.checkpoint(platform), model.epoch, placement=model.placement)
+    snapshot = model.snapshot()
+    mark = store.marks([model.home]).get(model.home)
+    if mark is not None and mark > model.next and not store.move_mark(model.home, mark, model.next):
+        raise busy(model.name)
+    if replace:
+        require_placement(model.home.topic_id, model.placement, store)
+        go_live(snapshot, model.epoch, store)
+    saved = store.save(model.checkpoint(platform), model.epoch, back=replace, placement=model.placement)
     if saved is Written.MOVED:
         raise PlacementChanged(model.home.topic_id)
-    if saved is Written.FENCED or store.publish(model.snapshot(), model.epoch) is Written.FENCED:
-        raise Fenced(f"model {model.name!r}: a worker took it meanwhile; stop the workers and try again")
+    finish = store.drop_earlier if replace else store.publish
+    if Written.FENCED in (saved, finish(snapshot, model.epoch)):
+        raise busy(model.name)
+
+
+def require_placement(topic_id: str, placement: Placement, store: Store) -> None:
+    """Raise PlacementChanged if models live elsewhere now."""
+    if store.placement(topic_id) not in (None, placement):
+        raise PlacementChanged(topic_id)
+
+
+def claimed(name: str, store: Store, replace: bool) -> str:
+    """The epoch of a model that is ours; with ``replace`` whatever the store has of it."""
+    try:
+        claim = store.claim(name)
+    except CorruptError:
+        if not replace:
+            raise
+        # No checkpoint can be read, so there is nothing to keep until the new one is saved.
+        store.delete(name)
+        claim = store.claim(name)
+    if claim.checkpoint is not None and not replace:
+        raise exists(name, claim.checkpoint.version)
+    return claim.epoch
+
+
+def go_live(snapshot: Snapshot, epoch: str, store: Store) -> None:
+    """Publish a snapshot, and end a pin that keeps it back."""
+    if store.publish(snapshot, epoch) is Written.FENCED:
+        raise busy(snapshot.model)
+    live = store.current(snapshot.model)
+    if live and live.pinned:
+        store.move(snapshot.model, None, pin=False, why=Why(reason="the model was learned again"))
+
+
+def busy(name: str) -> Fenced:
+    """The error for a model that a worker claimed meanwhile."""
+    return Fenced(f"model {name!r}: a worker took it meanwhile; stop the workers and try again")
 
 
 def exists(name: str, version: int) -> StoreError:
-    """The error for a model that has begun already."""
+    """The error for a model that is in the store already."""
     return StoreError(
         f"model {name!r} is in the store already, at version {version}: to begin it again, stop the workers and pass "
-        "--replace, which deletes its checkpoints, snapshots and history first"
+        "--replace: what is learned takes the place of its checkpoints, snapshots and history"
     )

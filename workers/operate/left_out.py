@@ -1,4 +1,4 @@
-"""Which events of a model are not to be learned again."""
+"""The events that a model does not learn when it learns its log again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from omdml.workers.model.tally import Tally
 
 
 class LeftOut(NamedTuple):
-    """Events of these ``users``; of the times ``since`` to ``until``, in seconds since the epoch, if both are given;
-    and all that come after the model has reached this ``version``.
+    """Events to leave out.
+
+    These are the events of ``users``, those from the time ``since`` on and before ``until`` (in seconds since the
+    epoch), and all that come after the model has reached ``version``. Without ``since``, the time begins with the first
+    event; without ``until`` it has no end. Without both, no event is left out because of its time.
     """
 
     users: frozenset[str] = frozenset()
@@ -27,9 +30,9 @@ class LeftOut(NamedTuple):
     version: int | None = None
 
     def split(self, batch: Batch, version: int) -> tuple[Batch, Batch, Batch]:
-        """The first events of a batch that a model of this version learns, and leaves out; and the rest.
+        """Split a batch for a model at this version: events to learn, events to leave out, and the rest.
 
-        The rest is to be asked about when these are learned: that says whether the version is reached.
+        Split the rest again after these are learned, because only then it is known whether the version is reached.
         """
         if self.version is None:
             first, rest = batch, Batch()
@@ -56,9 +59,9 @@ class LeftOut(NamedTuple):
         if self.version is None or reached == self.version:
             return
         if reached < self.version:
-            reason = f"the log leads to version {reached} and no further: what was learned before has left the log"
+            reason = f"the log only leads to version {reached}: earlier events were deleted from the log"
         else:
-            reason = f"no event of the log ends there, the first one beyond leads to {reached}"
+            reason = f"no event of the log ends at this version, the next one leads to {reached}"
         raise StoreError(f"model {name!r}: version {self.version}: {reason}. Nothing was changed: name another "
                          "version, or put a backup back (omdml restore)")  # fmt: skip
 
@@ -67,7 +70,7 @@ NOTHING = LeftOut()
 
 
 def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
-    """Raise StoreError if the log holds no longer, or not yet, what a model learned, or more than it learned from."""
+    """Raise StoreError if the log lacks events that the model learned, or holds events from before it began."""
     checkpoint = store.peek(name)
     if checkpoint is None:
         return
@@ -76,20 +79,23 @@ def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
     if not tally.anew:
         raise StoreError(
             f"model {name!r} did not begin with its first event: it was reset, copied, rewound or moved at offset "
-            f"{tally.since} of partition {home.number}. To learn the log again would restore what came before, too. "
-            "Nothing was changed; --accept-gap does it all the same"
+            f"{tally.since} of partition {home.number}. Learning the log again would bring back what came before that. "
+            "Nothing was changed; to do it anyway, pass --accept-gap"
         )
     begin, end = next(((extent.begin, extent.end) for extent in extents if extent.partition == home), (0, 0))
     if begin > tally.since or end < checkpoint.next:
         raise StoreError(
-            f"model {name!r} learned what lies at offsets {tally.since} to {checkpoint.next - 1} of partition "
-            f"{home.number}, and the log holds {begin} to {end - 1}: the rest would be lost. Nothing was changed; "
-            "--accept-gap goes on with what there is"
+            f"model {name!r} learned the offsets {tally.since} to {checkpoint.next - 1} of partition {home.number}, "
+            f"but the log only holds {begin} to {end - 1}: the rest would be lost. Nothing was changed; to learn only "
+            "what the log holds, pass --accept-gap"
         )
 
 
 def within(batch: Batch, comparisons: int) -> int:
-    """How many events surely stand for no more comparisons than these; one at least. Each names two items or more."""
+    """How many events of a batch surely make no more comparisons than these, at least one event.
+
+    An event makes fewer comparisons than it names items, so counting items is safe.
+    """
     named = 0
     for place, count in enumerate(batch.named):
         named += count

@@ -1,4 +1,4 @@
-"""Dead letters, explained: which of them can be sent again, now that what was wrong is fixed."""
+"""Dead letters: which of them can be sent again, now that the cause may be fixed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import content_type
 from omdml.workers.events.validation import check
 
-# So many letters, or a letter more than so many bytes of events, are sent again together.
+# Letters are sent again in portions of at most 500, which end after 4 MB of events.
 PORTION, PORTION_BYTES = 500, 4_000_000
 # The position of a model without a checkpoint.
 NOWHERE = ModelPosition(Partition("", 0), 0)
 
 
 class Verdict(NamedTuple):
-    """Whether an event would be learned now: it, or why not."""
+    """The event if it would be learned now, otherwise None and why not."""
 
     event: AnyFeedback | None
     why: str = ""
 
 
 def passed(letters: Collection[Letter], store: Store) -> set[Position]:
-    """Those whose events no worker can come by again: below the mark, or passed by the checkpoint of their model."""
+    """The letters whose events no worker reads again: they are below the mark, or below their model's position."""
     marks = store.marks({letter.partition for letter in letters})
     reached = store.positions(sorted({letter.model for letter in letters if letter.model}))
     return {
@@ -42,12 +42,15 @@ def passed(letters: Collection[Letter], store: Store) -> set[Position]:
 
 
 def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Verdict:
-    """Look at a letter with today's models and items; one that is not passed a worker may take again, and learn."""
-    # First: one that a router cut has its position in another topic, which no worker ever passes.
+    """Whether the event of a letter would be learned with today's models and items.
+
+    A letter that is not ``passed`` is refused, because a worker may still read its event again and learn it.
+    """
+    # This comes first: the position of a letter that a router cut is in another topic, which workers never pass.
     if letter.digest is not None:
-        return Verdict(None, "only its beginning was kept: it was too large, send the event itself again")
+        return Verdict(None, "the event was too large and only its beginning was kept: send the event itself again")
     if letter.position not in passed:
-        return Verdict(None, "its worker has not saved how far it has come: try again (omdml topics status)")
+        return Verdict(None, "the worker has not saved how far it has come: try again later (omdml topics status)")
     try:
         event = decode(letter.payload, content_type(letter.headers))
         check(event, specs.find(event.model))
@@ -59,7 +62,7 @@ def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Verd
 def chosen(
     letters: Iterable[Letter], reason: str | None, model: str | None, positions: Iterable[Position] = ()
 ) -> list[Letter]:
-    """Those of these letters that are asked for, by reason, by model, or by position."""
+    """The letters with this reason, of this model and at these positions, as far as these are given."""
     wanted = set(positions)
     return [
         letter
@@ -71,7 +74,7 @@ def chosen(
 
 
 class Resending(NamedTuple):
-    """What became of letters whose events were to be sent again: how many were, and why the others were not."""
+    """The result of sending letters again: how many were sent, and for each reason how many were left."""
 
     sent: int
     left: Counter[str]
@@ -80,7 +83,7 @@ class Resending(NamedTuple):
 def resend(letters: Iterable[Letter], specs: Specs, store: Store, sender: Sender | None) -> Resending:
     """Send the events of these letters again that would be learned now; without a ``sender`` only count them.
 
-    The sender must be open before the letters are read: from then on nobody else settles one of them.
+    Open the sender before you read the letters: from then on nobody else can settle one of them.
     """
     letters = list(letters)
     standing = passed(letters, store)
@@ -99,7 +102,7 @@ def resend(letters: Iterable[Letter], specs: Specs, store: Store, sender: Sender
 
 
 def portions(letters: Iterable[tuple[Letter, str]]) -> Iterator[list[tuple[Letter, str]]]:
-    """Letters in order, as many at a time as are sent together."""
+    """The letters in order, in portions that are sent together."""
     portion, size = list[tuple[Letter, str]](), 0
     for letter, model in letters:
         portion.append((letter, model))
@@ -112,20 +115,20 @@ def portions(letters: Iterable[tuple[Letter, str]]) -> Iterator[list[tuple[Lette
 
 
 def settle(letters: Sequence[Letter], sender: Sender) -> None:
-    """Mark these letters as settled, a portion at a time."""
+    """Mark these letters as dismissed, a portion at a time."""
     for first in range(0, len(letters), PORTION):
         sender.dismiss(letters[first : first + PORTION])
 
 
 def position(book: Book, text: str) -> Position:
-    """Where the letter lies that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError if that is not one."""
+    """The position of the letter that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError if it is not one."""
     positions = [place for place in book.letters if text in (f"{place[0]}/{place[1]}", f"{place[0].number}/{place[1]}")]
     if len(positions) == 1:
         return positions[0]
     if not positions:
         raise FeedbackError(f"there is no dead letter at {text}: see omdml letters list")
     which = ", ".join(f"{partition}/{offset}" for partition, offset in positions)
-    raise FeedbackError(f"{text} is a position in several logs of this name, say which: {which}")
+    raise FeedbackError(f"{text} is a position in several logs of this name: say which one: {which}")
 
 
 def since_then(book: Book, position: Position) -> str:
@@ -134,7 +137,7 @@ def since_then(book: Book, position: Position) -> str:
 
 
 def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
-    """The letters as their events were logged; a log in files notes no times, there offsets tell."""
+    """The letters in the order in which their events were logged. Events without a time are in order of offsets."""
     letters = list(letters)
     logs = list(dict.fromkeys(letter.partition.topic_id for letter in letters))
     return sorted(letters, key=lambda entry: (logs.index(entry.partition.topic_id), entry.at or 0.0, entry.position))

@@ -1,4 +1,4 @@
-"""Models in the store, begun again, copied, deleted, while workers and nodes go on."""
+"""Resets and copies models in the store while workers and nodes run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from omdml.workers.model.beginning import beginning
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
-# A worker that learns the model may claim it back between our claim and our save.
+# How often to try: a worker that learns the model may claim it back between our claim and our save.
 ATTEMPTS = 5
 
 
 def configured_spec(specs: Specs, name: str) -> Spec:
-    """What a model is learned with; raises ConfigurationError if nothing covers its name."""
+    """The specification of a model; raises ConfigurationError if no configured model covers its name."""
     spec = specs.find(name)
     if spec is None:
         near = suggestion(name, specs.configuration.models)
@@ -30,21 +30,22 @@ def configured_spec(specs: Specs, name: str) -> Spec:
 
 
 def require(store: Store, name: str) -> None:
-    """Raise StoreError, naming the nearest, if the store does not know a model."""
+    """Raise StoreError if the store does not have the model; the message suggests the nearest name."""
     if name not in store.models():
-        raise StoreError(f"model {name!r}: {store} knows none of that name{suggestion(name, store.models())}")
+        raise StoreError(f"model {name!r}: {store} has no model of this name{suggestion(name, store.models())}")
 
 
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
-    """Begin a model again, at its start and where its events are now; returns the offset it goes on from.
+    """Begin a model again from its start; it goes on with the next event. Returns the offset of that event.
 
-    1. claim    Its worker is fenced: it drops what it learned since its last save.
-    2. publish  Version 0. A crash before it changes nothing.
-    3. save     The start, at the position kept. A crash before it: what was learned is live again with the next event.
+    1. claim    Claim the model. Its worker is fenced, and drops what it learned since its last save.
+    2. publish  Publish version 0. A crash before it changes nothing.
+    3. save     Save the start, at the same position. After a crash before it, what was learned is live again with the
+                next event.
 
-    None, and the model deleted instead, if the newest checkpoint cannot be read: nor can its position. A worker that
-    waits for it begins it again. Raises StoreError if there is nothing to reset, Fenced if a worker keeps taking
-    it back.
+    If the newest checkpoint cannot be read, its position is not known either. Then the model is deleted, a worker that
+    waits for it begins it again, and None is returned. Raises StoreError if there is nothing to reset, Fenced if a
+    worker keeps taking the model back.
     """
     require(store, name)
     for _ in range(ATTEMPTS):
@@ -60,14 +61,26 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
             store.publish(model.snapshot(), model.epoch)
             return None
         if checkpoint is None:
-            raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
+            raise StoreError(f"model {name!r}: {store} has no checkpoint of it: it is at its start already")
         model = begun(spec, name, epoch, store)
-        model.home, model.next = Partition(*checkpoint.home), checkpoint.next
+        model.home, model.next = position_now(name, Partition(*checkpoint.home), checkpoint.next, store)
         if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
             continue
         store.note(name, epoch, "reset", f"was at version {checkpoint.version}")
         return model.next
     raise busy(name)
+
+
+def position_now(name: str, home: Partition, offset: int, store: Store) -> tuple[Partition, int]:
+    """Where a model goes on that was saved there: if it lives elsewhere now, where the worker of that partition begins.
+
+    What else it may have learned does not matter to one that forgets all of it.
+    """
+    placement = store.placement(home.topic_id)
+    number = placement.home(name) if placement else home.number
+    if placement is None or number == home.number:
+        return home, offset
+    return Partition(home.topic_id, number), placement.since(number)
 
 
 def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, placement: Placement, platform: str) -> int:
@@ -76,22 +89,22 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
     Parameters
     ----------
     spec
-        What the new model is learned with: the same learner, dimensions and shapes.
+        The specification of the new model, with the same learner, dimensions and shapes.
     topic_id, placement
-        Of the log, and where its models live.
+        The identity of the log, and the partitions that its models live on.
 
-    It goes on from the partition's mark: nobody takes again what lies below it.
+    The new model goes on from the mark of its partition, because nobody reads again what is below it.
 
-    Raises StoreError if the one does not exist or the other does, ConfigurationError if the settings do not fit,
+    Raises StoreError if the source does not exist or the target does, ConfigurationError if the settings do not fit,
     PlacementChanged if models live elsewhere now.
     """
     require(store, source)
     learned, there = store.peek(source), store.peek(target)
     if learned is None:
-        raise StoreError(f"model {source!r}: {store} holds no checkpoint of it: nothing was learned yet")
+        raise StoreError(f"model {source!r}: {store} has no checkpoint of it: nothing was learned yet")
     if there is not None:
         raise StoreError(
-            f"model {target!r} is in {store} already, at version {there.version}: omdml models delete {target}, first"
+            f"model {target!r} is in {store} already, at version {there.version}: first omdml models delete {target}"
         )
     claim = store.claim(target)
     model = owned(spec, target, resumed(spec, learned), claim.epoch)
@@ -107,25 +120,25 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
         store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
     except StoreLost as error:
         raise StoreError(
-            f"model {target!r} was deleted while it was begun: it is not there now; nothing else changed, copy it again"
+            f"model {target!r} was deleted while it was copied, so it does not exist: copy it again"
         ) from error
     return model.learner.version
 
 
 def begun(spec: Spec, name: str, epoch: str, store: Store) -> OwnedModel:
-    """A model at its start, which is what its parent serves if it has one."""
+    """A model at its start. If it has a parent, it starts with what the parent serves."""
     return owned(spec, name, deepcopy(beginning(spec, store).learner), epoch)
 
 
 def owned(spec: Spec, name: str, learner: Learner, epoch: str) -> OwnedModel:
-    """A model that begins with this learner, to be saved."""
+    """A model with this learner that can be saved."""
     guard = Guard(spec.guard, learner.metric)
     share = spec.max_share_a_user
     return OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, max_share_a_user=share)
 
 
 def resumed(spec: Spec, learned: Checkpoint) -> Learner:
-    """The learner of another model's checkpoint."""
+    """The learner in another model's checkpoint; raises ConfigurationError if it does not fit the specification."""
     try:
         return spec.resumed(learned)
     except ConfigurationError as error:
@@ -133,5 +146,5 @@ def resumed(spec: Spec, learned: Checkpoint) -> Learner:
 
 
 def busy(name: str) -> Fenced:
-    """The error for a model that a worker takes back again and again."""
+    """The error for a model that a worker took back at every attempt."""
     return Fenced(f"model {name!r}: a worker took it back {ATTEMPTS} times: stop the workers, and try again")

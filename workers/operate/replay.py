@@ -1,4 +1,7 @@
-"""Learn a log again, offline: what a configuration, or another learner, makes of it, test-then-learn."""
+"""Learns a log again beside the workers, to see what a configuration or another learner makes of it.
+
+Each comparison is first answered, then learned, so the mistakes are those on events that were not learned yet.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,15 @@ from omdml.workers.operate.left_out import NOTHING, LeftOut
 
 POLL_RECORDS = 1000
 POLL_S = 0.5
-# The numbers of events at which stretches end.
+# The numbers of comparisons at which the stretches of a curve end.
 STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2, 5))
 
 
 class Beginning:
-    """A listener that reads partitions of these numbers (all, if none are named) from the log's beginning, or from the
-    offset that ``since`` has for their number."""
+    """A listener that reads the partitions with these numbers, or all if ``numbers`` is None.
+
+    Each is read from its beginning, or from the offset in ``since`` for its number.
+    """
 
     def __init__(self, numbers: range | None, since: Mapping[int, int] | None = None) -> None:
         self._numbers, self._since = numbers, since or {}
@@ -58,9 +63,10 @@ class Beginning:
 
 
 def read_as_placed(open_source: Callable[[], Source], placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
-    """Every record of a log that a worker would read, each model's in the order in which a worker learns them.
+    """Every record of a log that a worker would read; those of each model in the order in which a worker learns them.
 
-    A model that moved lived on partitions of lower numbers before: those that were there first are read first.
+    A model that moved lived on a partition with a lower number before. So partitions are read in the order in which
+    they were added.
     """
     below = 0
     for step in placement.steps:
@@ -71,11 +77,10 @@ def read_as_placed(open_source: Callable[[], Source], placement: Placement, acce
 def read_whole(
     source: Source, accept_gap: bool = False, numbers: range | None = None, since: Mapping[int, int] | None = None
 ) -> Iterator[list[Record]]:
-    """Every record of a log, or of its partitions of these numbers, to where it ended when that was first told.
+    """Every record of a log, or of the partitions with these numbers, up to where the log ended at the first look.
 
-    ``since`` has the offset to begin at, by the number of the partition.
-
-    Closes the source. Raises GapError for what cannot be read, or goes on behind it if that is accepted.
+    ``since`` has the offset to begin at, by the number of the partition. At the end the source is closed. If a part of
+    the log is missing, raises GapError, or goes on after it if ``accept_gap``.
     """
     source.subscribe(Beginning(numbers, since))
     ends: dict[Partition, int] = {}
@@ -93,7 +98,7 @@ def read_whole(
             if records:
                 yield records
             else:
-                # The end moved back: what looked like a line was a torn one.
+                # The end may have moved back, because what looked like a line was a torn one.
                 ends = {place: min(end, progress[place][1]) for place, end in ends.items() if place in progress}
             if ends and all(place in progress and progress[place][0] >= end for place, end in ends.items()):
                 return
@@ -102,9 +107,9 @@ def read_whole(
 
 
 def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
-    """What a model is learned with; another learner than the configured one has its defaults.
+    """The specification of a model. With another learner than the configured one, it has that learner's defaults.
 
-    Raises ConfigurationError if no such model is configured, ParameterError if that learner has no defaults.
+    Raises ConfigurationError if no such model is configured, ParameterError if the learner has no defaults.
     """
     spec = specs.find(model)
     if spec is None:
@@ -117,10 +122,10 @@ def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
 
 
 def first_learner(spec: Spec, name: str, store: Store) -> Learner:
-    """What a model begins with: what its checkpoint says that it began with, else what it would begin with today.
+    """The learner that a model begins with: the one that its checkpoint records, or what it would begin with today.
 
-    A checkpoint of another generation of the catalogue says nothing of today's coordinates. Raises CorruptError for one
-    that cannot be read, StartError, and what the store raises.
+    A checkpoint of another generation of the catalogue is not used, because its coordinates are others. Raises
+    CorruptError if the checkpoint cannot be read, StartError, and what the store raises.
     """
     checkpoint = store.peek(name) if spec.parent else None
     if checkpoint is None or checkpoint.generation != spec.catalogue.generation:
@@ -133,7 +138,7 @@ def first_learner(spec: Spec, name: str, store: Store) -> Learner:
 
 
 class Stretch(NamedTuple):
-    """Sums since the beginning, at the end of a stretch."""
+    """The end of a stretch of a curve: comparisons, mistakes and seconds since the beginning."""
 
     comparisons: int
     mistakes: int
@@ -141,7 +146,7 @@ class Stretch(NamedTuple):
 
 
 class ReplayedModel(OwnedModel):
-    """A model on its way through a log, and its curve."""
+    """A model that learns a log, and the curve of its mistakes."""
 
     def __init__(
         self,
@@ -160,22 +165,22 @@ class ReplayedModel(OwnedModel):
         self.refused: list[Refusal] = []
         # The metric before the first event was learned.
         self.start: Metric | None = None
-        # Comparisons learned and the metric, after the records in which a stretch ended; None: nobody asks.
+        # The number of comparisons and the metric after each stretch; None if no page needs them.
         self.along: list[tuple[int, Metric]] | None = None
         self.left_out = left_out
-        # Events that were left out.
+        # The number of events that were left out.
         self.passed_over = 0
         self.seconds = 0.0
         self._began = 0.0
 
     def go_on_with(self, learner: Learner) -> None:
-        """Have this learner go on; candidates are compared with what it begins with."""
+        """Go on with this learner. The guard compares candidates with its first metric."""
         self.learner = learner
         self.guard = Guard(self.guard.config, learner.metric)
         self.progress.yardstick = self.guard.yardstick
 
     def learn(self, records: list[Record]) -> None:
-        """Learn what of these records is this model's, as a worker would."""
+        """Learn this model's events among the records, as a worker would."""
         if self.start is None:
             self.start = self.learner.metric
         self._began, stretches = time.perf_counter() - self.seconds, len(self.curve)
@@ -187,17 +192,17 @@ class ReplayedModel(OwnedModel):
             if refused:
                 self.refuse(refused)
             if batch.records[0].partition != self.home:
-                # These are events of its old home, before partitions were added: they say nothing about the new one.
+                # These events are from its old home, before partitions were added. The position on the new home stays.
                 self.next = before
         self.seconds = time.perf_counter() - self._began
         if self.along is not None and len(self.curve) > stretches:
             self.along.append((self.progress.mistakes.count, self.learner.metric))
 
     def _wanted(self, batch: Batch) -> Iterator[Batch]:
-        """The events to be learned, part by part; those that are left out are passed over."""
+        """The events to learn, in parts. Events that are left out are passed over."""
         if self.left_out != NOTHING:
             here, first = batch.records[0].partition, batch.records[0].offset
-            # The model begins there even if its first event is left out.
+            # The model begins at this event even if the event is left out.
             self.stretches.open(here, first)
             self.progress.tally.take(here, first, learned=0, held=0)
         while batch.records:
@@ -208,16 +213,16 @@ class ReplayedModel(OwnedModel):
                 self._pass_over(left_out)
 
     def _pass_over(self, batch: Batch) -> None:
-        """Go on behind these events: they count as taken."""
+        """Count these events as taken, and go on after them."""
         self.progress.tally.repeated += len(batch.records)
         self.passed_over += len(batch.records)
         self.next = max(self.next, batch.records[-1].offset + 1)
         self.stretches.end(self.next)
 
     def locate(self, records: list[Record]) -> list[Located]:
-        """Take this model's events among the records without learning them: they are to be fitted.
+        """Take this model's events among the records without learning them, because they will be fitted.
 
-        Those that are held out are left out.
+        Held-out events are not returned.
         """
         parts = []
         for batch, others in self._mine(records):
@@ -235,12 +240,14 @@ class ReplayedModel(OwnedModel):
         return parts
 
     def _mine(self, records: list[Record]) -> Iterator[tuple[Batch, list[Refusal]]]:
-        """This model's events, partition by partition, each with those beside it that cannot be learned; all that are
-        not to be learned are kept as refusals."""
+        """This model's events, partition by partition, with the refusals of those that cannot be read.
+
+        Everything that will not be learned is kept as a refusal.
+        """
         for partition, part in by_partition(records).items():
             batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
             batch, refused = batches.get(self.name, Batch()), others.get(self.name, [])
-            at_home = [refusal for refusal in refused if self._belongs(refusal.record)]
+            refused_at_home = [refusal for refusal in refused if self._belongs(refusal.record)]
             here = [self._belongs(record) for record in batch.records]
             if batch.records:
                 error = wrong_partition(self.name, partition, self.placement)
@@ -249,16 +256,16 @@ class ReplayedModel(OwnedModel):
                 ]
                 self.home = Partition(partition.topic_id, self.placement.home(self.name))
             if any(here):
-                yield batch.only(here), at_home
-            elif at_home:
-                self.refuse(at_home)
+                yield batch.only(here), refused_at_home
+            elif refused_at_home:
+                self.refuse(refused_at_home)
             self._bury(refused)
 
     def _belongs(self, record: Record) -> bool:
         return self.placement.belongs(self.name, record.partition.number, record.offset)
 
     def _bury(self, refused: list[Refusal]) -> None:
-        """Keep refusals; like a worker's dead letters they move ``next``."""
+        """Keep refusals. They move ``next``, as a worker's dead letters do."""
         self.refused += refused
         for record, *_ in refused:
             if self.home == record.partition:
@@ -275,8 +282,10 @@ class ReplayedModel(OwnedModel):
         self.curve.append(Stretch(comparisons, mistakes, time.perf_counter() - self._began))
 
     def orders(self) -> list[Order]:
-        """How many held-out events are ordered rightly by Euclidean distance, at the start, and now; empty if no
-        event is held out."""
+        """How many held-out events are ordered rightly: by Euclidean distance, by the first metric, and by the last.
+
+        The list is empty if no event is held out.
+        """
         if self.start is None:
             return []
         metrics = (plain_metric(self.start, self.catalogue), self.start, self.learner.metric)
@@ -284,9 +293,10 @@ class ReplayedModel(OwnedModel):
         return [order for order in shares if order]
 
     def orders_along(self) -> list[tuple[int, Order]]:
-        """Comparisons learned, and how many held-out events were ordered rightly then; empty if no event is held out.
+        """The number of comparisons learned, and how many held-out events the metric ordered rightly then.
 
-        Each metric is asked about the same events, those that are held out at the end.
+        Every metric is asked about the same events: those that are held out at the end. The list is empty if there are
+        none.
         """
         if self.start is None:
             return []
@@ -297,20 +307,20 @@ class ReplayedModel(OwnedModel):
         return [(count, order) for count, order in dict(shares).items() if order]
 
     def finish(self) -> None:
-        """The log has ended: so does the last stretch."""
+        """End the last stretch, because the log has ended."""
         if self.progress.mistakes.count > (self.curve[-1].comparisons if self.curve else 0):
             self.curve.append(Stretch(self.progress.mistakes.count, self.progress.mistakes.mistakes, self.seconds))
 
 
 def nothing_timed(stage: str) -> nullcontext[None]:
-    """Time is taken of the whole."""
+    """A timer that measures nothing: a replay is timed as a whole."""
     return nullcontext()
 
 
 def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table:
-    """Mistakes of each, before it learned a comparison, in stretches that grow; and what came of it on held-out events.
+    """A table of the mistakes of each model in stretches that grow, and of its order of the held-out events.
 
-    The first row is the plain distance, which learns nothing.
+    A mistake is counted before the comparison is learned. The first row is the plain distance, which learns nothing.
     """
     title = f"mistakes before learning{f', after a start fitted on the first {fitted:,} events' if fitted else ''}"
     columns = ("learner", "comparisons", "mistakes", "in this stretch", "seconds", "held-out events in order")
@@ -338,7 +348,7 @@ def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table
 
 
 def refusals(model: ReplayedModel) -> str:
-    """One line about the events that a learner did not take."""
+    """One line about the events that were refused, counted by reason; empty if none was."""
     reasons = Counter(error.reason for _, error, *_ in model.refused)
     counted = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
     return f"{model.learner.name}: refused {counted}" if counted else ""

@@ -1,4 +1,4 @@
-"""A replay as one HTML page: curves as SVG, figures as a table, nothing that is fetched and no script."""
+"""Shows a replay as one HTML page: curves as SVG, figures as a table. It loads nothing and has no script."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import NamedTuple
 from omdml.workers.configuration.process import visible
 from omdml.workers.operate.replay import ReplayedModel, Stretch, refusals
 
-# After Okabe and Ito: people of any colour vision tell them apart, on white and on black.
+# After Okabe and Ito: people with any colour vision can distinguish them, on white and on black.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8b7500", "#5b6b9a")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 340, 56, 140, 16, 44
-# Between two numbers under a chart, at least.
+# The least distance in pixels of two numbers under a chart.
 TICK = 60
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c5c5c; --line: #d9d9d9; --paper: #ffffff }
@@ -40,7 +40,7 @@ PAGE = """<!doctype html>
 
 
 class Curve(NamedTuple):
-    """Points (comparisons, share), and what they are called; a flat one is drawn dashed over the whole width."""
+    """Points (comparisons, share) with a name. A flat curve is a dashed line over the whole width."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -49,9 +49,9 @@ class Curve(NamedTuple):
 
 
 def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
-    """The page of a replay of the model ``name``, whose learners began at a start fitted on so many events."""
+    """The page of a replay of the model ``name``. ``fitted`` is the number of events that the start was fitted on."""
     first = f", from a start fitted on the first {fitted:,} events" if fitted else ""
-    body = [f'<p class="soft">The log was learned again from its beginning{first}, beside whatever runs.</p>']
+    body = [f'<p class="soft">The log was learned again from its beginning{first}.</p>']
     names = {id(model): escaped(model.learner.name) for model in models}
     colours = {id(model): COLOURS[number % len(COLOURS)] for number, model in enumerate(models)}
     along = [(model, model.orders_along()) for model in models]
@@ -75,7 +75,7 @@ def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
     if mistakes:
         body += [
             "<h2>Mistakes before learning</h2>",
-            "<p>Each comparison is answered before it is learned. A point: what share of a stretch was wrong.</p>",
+            "<p>Each comparison is answered, then learned. A point shows the share of wrong answers in a stretch.</p>",
             chart("Share of comparisons answered wrongly, by comparisons learned", mistakes),
         ]
     body.append(table(models))
@@ -94,7 +94,7 @@ def in_stretches(curve: Sequence[Stretch]) -> list[tuple[float, float]]:
 
 
 def chart(label: str, curves: Sequence[Curve]) -> str:
-    """Curves over comparisons, which stand in powers of ten; 0 stands at the left edge."""
+    """A chart of curves over the number of comparisons, on a logarithmic axis with 0 at the left edge."""
     shares = [share for curve in curves for _, share in curve.points]
     counts = sorted({count for curve in curves for count, _ in curve.points if count > 0}) or [1.0]
     low, high = math.floor(10 * min(shares)) / 10, math.ceil(10 * max(shares)) / 10
@@ -137,7 +137,7 @@ def chart(label: str, curves: Sequence[Curve]) -> str:
 
 
 def drawn(curve: Curve, x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
-    """A line, and a point with its figures for each of its ends."""
+    """A curve as SVG: a line, and a dot with a tooltip for each point."""
     if curve.flat:
         label_y = f"{y(curve.points[0][1]):.1f}"
         dashes = f'stroke="{curve.colour}" stroke-dasharray="6 4" stroke-width="1.5"'
@@ -154,7 +154,7 @@ def drawn(curve: Curve, x: Callable[[float], float], y: Callable[[float], float]
 
 
 def apart(heights: Sequence[float], room: float = 16.0) -> list[float]:
-    """The same heights, moved down as far as it takes that names do not stand over each other."""
+    """The same heights, moved down as far as needed so that names do not overlap."""
     placed: dict[int, float] = {}
     for number in sorted(range(len(heights)), key=lambda place: heights[place]):
         placed[number] = max([heights[number], *(height + room for height in placed.values())])
@@ -162,7 +162,7 @@ def apart(heights: Sequence[float], room: float = 16.0) -> list[float]:
 
 
 def table(models: Sequence[ReplayedModel]) -> str:
-    """The figures behind the curves, as the terminal shows them."""
+    """The figures behind the curves as an HTML table, as the terminal shows them."""
     rows = []
     for model in models:
         shares = in_stretches(model.curve)
@@ -175,5 +175,5 @@ def table(models: Sequence[ReplayedModel]) -> str:
 
 
 def escaped(text: str) -> str:
-    """What somebody else named, harmless in a page."""
+    """A name that somebody else chose, escaped for HTML and without control characters."""
     return escape(visible(text))

@@ -1,4 +1,4 @@
-"""What a topic and the store know of each other, and how to bring them together again while workers are stopped."""
+"""Compares a topic with the store, and rewinds or rehomes its models while workers are stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REHOME = "stop the senders and the workers, then omdml topics rehome"
 
 
 class Line(NamedTuple):
-    """One partition: its extent and mark, how many models live on it, who owns it, and what is wrong."""
+    """One partition: its extent and mark, how many models live on it, which worker owns it, and what is wrong."""
 
     extent: Extent
     mark: int | None
@@ -25,12 +25,12 @@ class Line(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Events that are in no checkpoint yet, as far as offsets tell."""
+        """How many events are in no checkpoint yet, counted by offsets."""
         return self.extent.end - (self.extent.begin if self.mark is None else self.mark)
 
 
 def survey(extents: Sequence[Extent], store: Store, workers: Sequence[Member]) -> list[Line]:
-    """One line for each partition: its offsets, watermark, models, owner, and what is wrong with it."""
+    """A line for each partition; see :class:`Line`."""
     owners = {number: str(worker) for worker in workers for number in worker.partitions}
     marks, positions = store.marks([extent.partition for extent in extents]), store.positions(store.models())
     placement = store.placement(extents[0].partition.topic_id)
@@ -45,7 +45,7 @@ def survey(extents: Sequence[Extent], store: Store, workers: Sequence[Member]) -
 
 
 def wrong(line: Line, placement: Placement | None, partitions: int, learning: bool) -> str:
-    """What keeps workers from going on with this partition, and what to do; empty if nothing does.
+    """What keeps workers from going on with this partition, and what to do; empty if nothing is wrong.
 
     Parameters
     ----------
@@ -54,16 +54,19 @@ def wrong(line: Line, placement: Placement | None, partitions: int, learning: bo
     """
     extent, mark = line.extent, line.mark
     if placement and extent.partition.number >= placement.count:
-        return f"added later, nobody reads it; {line.lag} events wait: {advice(placement.count, partitions)}"
+        return (
+            f"the partition was added later and nobody reads it; {line.lag} events wait: "
+            f"{advice(placement.count, partitions)}"
+        )
     if mark is None and extent.committed is not None:
-        return "read before, but the store knows nothing of it: restore the store, or omdml topics rewind"
+        return "it was read before, but the store has no mark of it: restore the store, or omdml topics rewind"
     start = min(offset for offset in (mark, extent.committed, extent.end) if offset is not None)
     if mark is not None and start < extent.begin:
         return f"offsets {start} to {extent.begin - 1} are gone from the log: omdml worker --accept-gap"
     if mark is not None and mark > extent.end:
-        return "the log ends before the mark, it was cut: omdml worker --accept-gap"
+        return "the log was cut, it ends before the mark: omdml worker --accept-gap"
     if line.lag > 0 and not learning:
-        return "nobody learns what comes: no worker is a member of the group, start one"
+        return "nobody learns new events, because no worker is a member of the group: start one"
     return ""
 
 
@@ -73,18 +76,23 @@ def advice(count: int, partitions: int) -> str:
         return REHOME
     target = -(-partitions // count) * count
     return (
-        f"{partitions} is no multiple of {count}, so events of many models become dead letters: {GROW} {target}, then "
-        f"{REHOME}; then omdml letters resend"
+        f"{partitions} is not a multiple of {count}, so events of many models become dead letters: {GROW} {target}, "
+        f"then {REHOME}; then omdml letters resend"
     )
 
 
 def check_growth(homes: int, now: int, partitions: int) -> None:
-    """Raise ConfigurationError unless a topic of ``now`` partitions may grow to so many, models living on ``homes``."""
+    """Raise ConfigurationError unless a topic may grow from ``now`` to this many partitions.
+
+    ``homes`` is the number of partitions that models live on.
+    """
     if partitions < now:
-        raise ConfigurationError(f"the topic has {now} partitions, and Kafka takes none away: expected more than {now}")
+        raise ConfigurationError(
+            f"the topic has {now} partitions, and Kafka cannot remove any: expected more than {now}, got {partitions}"
+        )
     if partitions % homes:
         raise ConfigurationError(
-            f"models live on {homes} partitions, and {partitions} is no multiple of that, so events of many models "
+            f"models live on {homes} partitions, and {partitions} is not a multiple of that, so events of many models "
             f"would become dead letters: expected {', '.join(str(homes * times) for times in (2, 3, 4))}, ..."
         )
 
@@ -97,25 +105,26 @@ def rewind(
     to: int | None,
     count: int | None = None,
 ) -> list[str]:
-    """Have every model learn again from ``to`` on, or from each partition's beginning.
+    """Have every model learn again from the offset ``to``, or from the beginning of each partition.
 
-    1. The placement goes back to the partitions that there were. A crash after it: call this again.
-    2. The marks go back. A crash after it: models skip what they have taken.
-    3. The models of this log are deleted, and those ``named`` that have no checkpoint. A crash between two: call this
-       again.
+    1. The placement goes back to the partitions of that time. After a crash, call this again.
+    2. The marks go back. After a crash, models skip what they have taken.
+    3. The models of this log are deleted, and those ``named`` that have no checkpoint. After a crash between two of
+       them, call this again.
 
     Parameters
     ----------
     count
-        How many partitions the topic began with; as the store remembers it, unless it is given.
+        How many partitions the topic began with. If it is None, the store says so.
 
-    Answers the names of the models that were deleted. Raises ConfigurationError if a partition does not hold that
-    offset, StoreError if a worker moves a mark.
+    Returns the names of the deleted models. Raises ConfigurationError if a partition does not have that offset,
+    StoreError if a worker moves a mark.
     """
     for extent in extents:
         if to is not None and not extent.begin <= to <= extent.end:
             raise ConfigurationError(
-                f"partition {extent.partition.number} has offsets {extent.begin} up to {extent.end}, not {to}"
+                f"partition {extent.partition.number} has offsets {extent.begin} to {extent.end}, but not {to}: name "
+                "an offset in this range, or beginning"
             )
     topic_id = extents[0].partition.topic_id
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}
@@ -131,7 +140,7 @@ def rewind(
     for partition, start in starts.items():
         if not store.move_mark(partition, marks.get(partition), start):
             raise StoreError(
-                f"partition {partition}: a worker moved its mark meanwhile: stop the workers, and try again"
+                f"partition {partition}: a worker moved its mark in the meantime: stop the workers, and try again"
             )
     models = store.models()
     positions = store.positions(models)
@@ -143,31 +152,34 @@ def rewind(
 
 
 def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) -> tuple[int, int]:
-    """Have models live on the partitions that were added, too; answers on how many they lived, and live now.
+    """Have models live on the added partitions, too; returns how many they lived on before, and live on now.
 
-    1. What the old partitions hold must be learned, saved and committed: a model that moves starts at the new one.
-    2. The new partitions get marks at their beginnings. A crash after it: nobody reads them yet.
-    3. The placement takes the new count, from the old partitions' ends on. This moves all models at once. From then on
-       the store refuses what a worker learned under the earlier one, be it paused and unaware.
-    4. What such a worker saved before that, but after step 1 looked, has the placement go back. A crash before it: a
+    1. Check that everything on the old partitions is learned, saved and committed, because a model that moves begins on
+       its new partition.
+    2. Set the marks of the new partitions to their beginnings. After a crash nobody reads them yet.
+    3. Change the placement to the new count, from the ends of the old partitions on. This moves all models at once.
+       From then on the store refuses what a worker learned under the old placement, even if that worker was paused and
+       does not know.
+    4. If such a worker saved a model between steps 1 and 3, change the placement back. After a crash before this, a
        model that went too far waits at its new home, and says why (workers/learning/partition/arrival.py).
 
     Parameters
     ----------
     count
-        How many partitions models are to live on: all that there are, unless it is given.
+        How many partitions models will live on; all of the topic if it is None.
 
     Raises
     ------
     ConfigurationError
-        No worker recorded where models live, the new count is no multiple of the old one, or not all is learned.
+        No worker has recorded where models live, the new count is not a multiple of the old one, or not everything is
+        learned.
     StoreError
-        Another process changed the placement, or a worker saved a model meanwhile.
+        Another process changed the placement, or a worker saved a model in the meantime.
     """
     topic_id, count = extents[0].partition.topic_id, count or len(extents)
     placement = store.placement(topic_id)
     if placement is None:
-        raise ConfigurationError("no worker has read this topic yet: start one, it takes all partitions that there are")
+        raise ConfigurationError("no worker has read this topic yet: start one, it uses all partitions")
     if not placement.count <= count <= len(extents):
         raise ConfigurationError(
             f"models live on {placement.count} partitions and the topic has {len(extents)}, got {count}: expected a "
@@ -181,8 +193,8 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     old, new = extents[: placement.count], extents[placement.count : count]
     if missing := [line for extent in old if (line := _missing(extent, marks.get(extent.partition)))]:
         raise ConfigurationError(
-            f"{'; '.join(missing)}: stop the senders, nodes that take feedback and routers too, start a worker, wait "
-            "until nothing is missing (omdml topics status), stop it, and call this again"
+            f"{'; '.join(missing)}: stop the senders, including routers and nodes that take feedback; start a worker, "
+            "wait until nothing is missing (omdml topics status), stop it, and run this command again"
         )
     for extent in new:
         store.move_mark(extent.partition, None, extent.begin)
@@ -192,14 +204,15 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     if ahead := _stayed_too_long(store, topic_id, after):
         _place(store, topic_id, after, placement)
         raise StoreError(
-            f"{', '.join(ahead)}: a worker saved meanwhile, so nothing was changed: it still runs, or it was paused. "
-            "Start a worker, wait until nothing is missing (omdml topics status), stop all of them, and call this again"
+            f"{', '.join(ahead)}: a worker saved a model in the meantime, so nothing was changed. It still runs, or "
+            "was paused. Start a worker, wait until nothing is missing (omdml topics status), stop all workers, and "
+            "run this command again"
         )
     return placement.count, count
 
 
 def _stayed_too_long(store: Store, topic_id: str, placement: Placement) -> list[str]:
-    """Models that learned more of their old home than was theirs there, each with how far."""
+    """Models that learned events on their old home which belong to the new one, each with how far it learned."""
     positions = store.positions(store.models())
     left_at = {name: placement.left(name, home.number) for name, (home, _) in positions.items()
             if home.topic_id == topic_id and placement.home(name) != home.number}  # fmt: skip
@@ -211,7 +224,7 @@ def _stayed_too_long(store: Store, topic_id: str, placement: Placement) -> list[
 
 
 def _missing(extent: Extent, mark: int | None) -> str:
-    """What of a partition is not learned, saved and committed; empty if everything is."""
+    """What is not learned, saved and committed on a partition, as a clause; empty if everything is."""
     if extent.end == extent.begin and mark is None:
         return ""
     if mark is None or mark < extent.end:
@@ -224,4 +237,4 @@ def _missing(extent: Extent, mark: int | None) -> str:
 
 def _place(store: Store, topic_id: str, before: Placement | None, after: Placement) -> None:
     if not store.place(topic_id, before, after):
-        raise StoreError(f"log {topic_id}: another process changed where models live meanwhile: try again")
+        raise StoreError(f"log {topic_id}: another process changed where models live in the meantime: try again")

@@ -58,7 +58,7 @@ class KindOf(Protocol):
     """From a model's name to its catalogue, None if no configuration covers the name; raises CatalogueError."""
 
     def __call__(self, model: str, /) -> Kind | None:
-        """Look it up."""
+        """Look up the kind of catalogue of a model."""
 
 
 def catalogue_kinds(configuration: Configuration) -> KindOf:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from omdml.errors import GapError
 from omdml.streams.files.newest import newest_records as newest_in_files
 from omdml.streams.files.resending import FileSender
 from omdml.streams.files.source import SEGMENT_BYTES, FileSink
@@ -26,6 +30,8 @@ MEGABYTE = 1_000_000
 LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE
 # Segments of dead letters: an eighth of them is deleted at a time.
 KEPT_SEGMENTS = 8
+READ_AGAIN = 5
+Read = TypeVar("Read")
 
 
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
@@ -63,16 +69,30 @@ def read_letters(log: FileLog | KafkaLog) -> Book:
     """Everything among the dead letters; raises SourceError."""
     from omdml.workers.operate.replay import read_whole
 
-    letters = open_letters_to_read(log)
-    return read_book(record for records in (read_whole(letters) if letters else ()) for record in records)
+    def read() -> Book:
+        letters = open_letters_to_read(log)
+        return read_book(record for records in (read_whole(letters) if letters else ()) for record in records)
+
+    return unless_thinned(read)
 
 
 def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
     """The newest lines among the dead letters, in bounded time; raises SourceError."""
     part = look_s / LOOK_S
     if isinstance(log, FileLog):
-        return newest_in_files(log.letters, int(part * LETTERS_BYTES))
+        return unless_thinned(lambda: newest_in_files(log.letters, int(part * LETTERS_BYTES)))
     return newest_in_topic(connection(log), letters_topic(log), log.group, int(part * LETTERS), look_s)
+
+
+def unless_thinned(read: Callable[[], Read]) -> Read:
+    """What this reads; it is read again if a worker deleted the oldest letters meanwhile (``log.letters_keep_mb``).
+
+    Raises GapError if files are missing again and again: then somebody else removes them.
+    """
+    for _ in range(READ_AGAIN):
+        with suppress(GapError):
+            return read()
+    return read()
 
 
 def open_sender(log: FileLog | KafkaLog) -> Sender:

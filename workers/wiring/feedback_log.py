@@ -11,7 +11,7 @@ from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import open_log
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.kafka.extents import extents
 from omdml.streams.kafka.newest import first_records
 from omdml.streams.kafka.newest import newest_records as newest_in_topic
@@ -53,7 +53,7 @@ def log_names(log: FileLog | KafkaLog) -> dict[str, str | None]:
 def open_bystander(log: FileLog | KafkaLog) -> Source:
     """The feedback log, to read beside its group without being seen by it; raises SourceError."""
     if isinstance(log, FileLog):
-        return FileBystander(log.path)
+        return UngroupedFileSource(log.path)
     source = KafkaSource(
         connection(log), topic=log.topic, group=f"{log.group}.replay.{uuid.uuid4().hex}", partitioner=log.partitioner
     )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from omdml.workers.node.attributes.table import Attributes
     from omdml.workers.node.pictures import Pictures
 
+MEGABYTE = 1_000_000
+
 
 def serve_node(configuration: Configuration, office: Callable[..., bytes] | None = None) -> None:
     """Run a node with its HTTP server until a signal; ``office`` does what operators ask for beside searches."""
@@ -45,6 +47,7 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
         configuration.models,
         open_sink(configuration.log),
         registry,
+        budget_bytes=int(configuration.node.memory_mb * MEGABYTE),
         check=current.check,
         models_in_metrics=configuration.metrics.models,
         ready=configuration.node.ready,

@@ -1,1 +1,1 @@
-"""Fetches Kafka, Redis, Valkey and Java into the cache folder, without installing anything."""
+"""Fetches Kafka, Redis, Java and other programs into the cache folder, without installing anything."""

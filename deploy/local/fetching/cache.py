@@ -1,4 +1,4 @@
-"""The cache folder: each piece is fetched once, whole, by one process."""
+"""The cache folder. Each piece is fetched only once, by one process, and appears only when it is complete."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ from deploy.local.terminal import say
 
 
 def folder() -> Path:
-    """The cache folder: ``$OMDML_CACHE``, else ``$XDG_CACHE_HOME/omdml``, else ``~/.cache/omdml``."""
+    """The cache folder: ``$OMDML_CACHE``, otherwise ``$XDG_CACHE_HOME/omdml``, otherwise ``~/.cache/omdml``."""
     chosen = os.environ.get("OMDML_CACHE")
     if chosen:
         return Path(chosen).expanduser().resolve()
@@ -23,12 +23,13 @@ def folder() -> Path:
 
 
 def once(name: str, build: Callable[[Path], None]) -> Path:
-    """Return the cached folder `name`, built by `build` if it is not there yet.
+    """Return the cached folder `name`. If it does not exist yet, `build` makes it.
 
-    1. Wait for the lock of `name`; it is the kernel's, so a killed holder frees it.
-    2. Build into a temporary folder beside the target. A crash here leaves only that folder, which the
-       next holder of the lock removes.
-    3. Rename it to its name. What has the name is therefore whole, and nobody needs the lock to use it.
+    1. Wait for the lock of `name`. The kernel holds it, so it is free again if its holder is killed.
+    2. Build into a temporary folder beside the target. A crash leaves only that folder, which the next
+       holder of the lock removes.
+    3. Rename the temporary folder to `name`. So a folder with this name is always complete, and can be used
+       without the lock.
     """
     target = folder() / name
     if target.is_dir():
@@ -59,7 +60,7 @@ def _locked(name: str) -> Iterator[None]:
         lock = (place / f"{name}.lock").open("w")
     except OSError as error:
         raise ServiceError(
-            f"cannot write there ({error.strerror})",
+            f"cannot write to it ({error.strerror})",
             where=f"cache folder {place}",
             do="set OMDML_CACHE to a folder that you can write to",
         ) from error

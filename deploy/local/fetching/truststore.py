@@ -1,7 +1,7 @@
-"""A Java trust store that holds the machine's own certificate authorities.
+"""Writes a Java trust store with the machine's own certificate authorities.
 
-A Java out of a wheel brings a list of authorities of its own. Behind a company's proxy that list is not enough, while
-the machine's is.
+A Java from a Python package has its own list of authorities. Behind a company's proxy that list is not enough, but the
+machine's is.
 """
 
 import hashlib
@@ -11,14 +11,14 @@ import ssl
 import struct
 from pathlib import Path
 
-# Java's customary one. It protects nothing: the file holds public certificates only.
+# The usual password in Java. It protects nothing, because the file has only public certificates.
 PASSWORD = "changeit"
 MAGIC, FORMAT, TRUSTED = 0xFEEDFEED, 2, 2
 BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 def machine_bundle() -> Path | None:
-    """The file in which this machine keeps the authorities it trusts, if it has one."""
+    """The file with the authorities that this machine trusts; None if there is none."""
     named = [os.environ.get("SSL_CERT_FILE"), ssl.get_default_verify_paths().cafile]
     usual = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]
     return next((Path(name) for name in [*named, *usual] if name and Path(name).is_file()), None)

@@ -1,7 +1,7 @@
-"""Columns of an input table that are no vectors: each becomes an attribute of the items.
+"""Columns of an input table that are not vectors become attributes of the items.
 
-A cell of CSV has no type, so the cells of a column decide together: a column whose cells are all numbers holds numbers.
-A date stays the text that it is; whoever filters compares it as a date.
+A cell of CSV has no type, so all cells of a column decide together: if all are numbers, the column holds numbers. A
+date stays text here; filters compare it as a date.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from omdml.errors import CatalogueError
 from omdml.streams.catalogues.changes.change import MAX_ATTRIBUTES, RESERVED, Change, Value, checked
 from omdml.streams.catalogues.tables.table import Table, require_columns
 
-# A number as JSON writes it. The article number 007 is a text, and stays one.
+# A number as JSON writes it. An article number such as 007 stays a text.
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
-# From there on a float64 does not hold every whole number.
+# Above this a float64 cannot hold every whole number.
 EXACT = 2**53
 FLAGS = {"true": True, "false": False}
 
@@ -79,7 +79,7 @@ def attributes_in(
     """
     sources = [table for table in tables if _has_others(table)]
     if wanted and not sources:
-        raise CatalogueError("attributes are columns of CSV and Parquet, and no input is one: leave them out")
+        raise CatalogueError("attributes are columns of CSV or Parquet, but no input is CSV or Parquet: leave them out")
     if wanted is not None:
         require_columns(" and ".join(table.name for table in sources), wanted, [n for s in sources for n in s.others])
     columns = [(table, _chosen(table, wanted, described)) for table in sources]
@@ -89,12 +89,12 @@ def attributes_in(
 
 
 def _chosen(table: TableWithAttributes, wanted: Sequence[str] | None, described: Sequence[str]) -> list[str]:
-    """The columns of a table that become attributes. Those that nobody asked for are left out if they cannot."""
+    """The columns of a table that become attributes. A column that cannot be one is left out if nobody asked for it."""
     if wanted is not None:
         return [name for name in table.others if name in wanted]
     left_out = [name for name in table.others if name in RESERVED]
     if left_out:
-        log.info("columns_left_out", table=table.name, columns=left_out, reason="filters use these words")
+        log.info("columns_left_out", table=table.name, columns=left_out, reason="these names have a meaning in filters")
     return [name for name in table.others if name not in RESERVED and name not in described]
 
 
@@ -106,19 +106,19 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name in RESERVED:
             raise CatalogueError(
-                f"column {name!r}: an attribute cannot be called this, filters use the word: rename it"
+                f"column {name!r}: an attribute cannot have this name, because it has a meaning in filters: rename it"
             )
         if names.count(name) > 1:
             raise CatalogueError(f"column {name!r} is in two inputs: leave it out of one of them")
     if len(names) > MAX_ATTRIBUTES:
         raise CatalogueError(
-            f"{len(names)} columns that are no vectors, at most {MAX_ATTRIBUTES} can be attributes: choose some "
+            f"{len(names)} columns are not vectors, but at most {MAX_ATTRIBUTES} can be attributes: choose some "
             "(--attributes price,brand) or none (--attributes none)"
         )
 
 
 class CellKind:
-    """What the cells of a CSV column have in common: numbers, true and false, lists of texts; otherwise texts."""
+    """Finds out what all cells of a CSV column are: numbers, true or false, or lists of texts; otherwise texts."""
 
     def __init__(self) -> None:
         self._possible: list[Callable[[str], Value]] = [number_in, flag_in, list_in]
@@ -136,7 +136,7 @@ class CellKind:
 
 
 def number_in(cell: str) -> float | int | None:
-    """The number that a cell is; None if it is none, or one that float64 does not hold exactly."""
+    """The number in a cell; None if it is not a number, or a whole number that float64 cannot hold exactly."""
     match = NUMBER.fullmatch(cell)
     if match is None:
         return None
@@ -147,12 +147,12 @@ def number_in(cell: str) -> float | int | None:
 
 
 def flag_in(cell: str) -> bool | None:
-    """Whether a cell says true or false."""
+    """True or False if a cell says so, in any case of letters; otherwise None."""
     return FLAGS.get(cell.lower())
 
 
 def list_in(cell: str) -> list[str] | None:
-    """The texts of a JSON list."""
+    """The texts of a JSON list; None if the cell holds no such list."""
     if not cell.startswith("["):
         return None
     try:
@@ -162,9 +162,9 @@ def list_in(cell: str) -> list[str] | None:
 
 
 def plain(value: Any) -> Value:
-    """A value of a Parquet column: dates and times as ISO 8601, decimals as numbers."""
+    """A value of a Parquet column as an attribute: dates and times become ISO 8601, decimals become numbers."""
     if value is None or isinstance(value, bool | int | float | str):
-        # Parquet's own way to say that there is no number.
+        # Parquet writes NaN if there is no number.
         return None if value != value else value
     if hasattr(value, "isoformat"):
         return str(value.isoformat())

@@ -1,4 +1,7 @@
-"""Items from CSV: a header, one item a line, UTF-8, commas. Read by Python's csv module: slow, but plain and exact."""
+"""Items from CSV in UTF-8: a header, then a line for each item, with commas.
+
+It is read by Python's csv module, which is slow but exact.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from omdml.streams.bounded_files import LINE_CHARACTERS, text_lines
 from omdml.streams.catalogues.tables.attributes import CellKind, Row
 from omdml.streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
 
-# How much text is in memory at a time: about 60 bytes a cell.
+# The most cells in memory at a time. Each takes about 60 bytes.
 CHUNK_CELLS = 500_000
 
 
@@ -30,10 +33,10 @@ class CsvTable:
     id_column
         The column of the ids.
     columns
-        Modality to columns; by default columns are grouped by prefix (``color.0, color.1`` or ``color_0, color_1``).
-        ``others`` are the columns of no modality.
+        The columns of each modality. By default columns are grouped by prefix (``color.0, color.1`` or ``color_0,
+        color_1``). The attribute ``others`` lists the columns of no modality.
     with_vectors
-        Whether a file without any modality is refused with NoVectors.
+        Whether to raise NoVectors if the file has no modality.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class CsvTable:
                 if line:
                     yield line
         except (csv.Error, UnicodeDecodeError) as error:
-            raise CatalogueError(f"{self.path}: no CSV in UTF-8 ({error})") from error
+            raise CatalogueError(f"{self.path}: not CSV in UTF-8 ({error})") from error
 
     def _numbers(self, lines: Sequence[Sequence[str]], places: Sequence[int]) -> NDArray[np.float64]:
         try:
@@ -109,4 +112,4 @@ class CsvTable:
                         f"{self.path}: item {line[self.id_at]!r}, column {self.header[place]!r} is {line[place]!r}, "
                         f"expected a number"
                     ) from error
-        raise CatalogueError(f"{self.path}: changed while it was read: try again")
+        raise CatalogueError(f"{self.path}: the file changed while it was read: try again")

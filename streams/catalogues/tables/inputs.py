@@ -29,14 +29,15 @@ def open_tables(
     columns: Columns | None,
     described: bool = False,
 ) -> list[Table]:
-    """One table an input; the arguments are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`.
+    """Open a table for each input.
 
-    If items are ``described`` by other means too, tables without vectors are passed over.
+    The arguments are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. If pictures or texts are
+    ``described`` as well, tables without vectors are passed over.
 
     Raises
     ------
     CatalogueError
-        No input, a file that is missing or of no known kind, ``ids`` or ``columns`` that no input takes.
+        There is no input, a file is missing or of an unknown kind, or no input can use ``ids`` or ``columns``.
     """
     if not inputs and not described:
         raise CatalogueError(f"nothing to build from: name at least one input ({SUFFIXES})")
@@ -48,7 +49,7 @@ def open_tables(
         opened = (_open_if(described, str(path), listed, id_column, columns) for path in inputs)
         tables = [table for table in opened if table is not None]
     if listed is not None and not any(isinstance(table, ArrayTable | NpzTable) for table in tables):
-        raise CatalogueError(f"ids are given, but every input has a column of its own ({id_column!r}): leave them out")
+        raise CatalogueError(f"ids are given, but every input has a column of ids ({id_column!r}): leave them out")
     if columns and not any(isinstance(table, CsvTable | ParquetTable) for table in tables):
         raise CatalogueError("columns are given, but no input is CSV or Parquet: leave them out")
     return tables
@@ -72,7 +73,7 @@ def tables_with_attributes(inputs: Iterable[str | Path], id_column: str) -> list
 def _open_if(
     described: bool, text: str, ids: Sequence[str] | None, id_column: str, columns: Columns | None
 ) -> Table | None:
-    """The table; None if it has no vectors and need not have any."""
+    """Open a table; None if it has no vectors, and ``described`` says that it need not have any."""
     try:
         return _open(text, ids, id_column, columns)
     except NoVectors:
@@ -99,7 +100,7 @@ def _open(text: str, ids: Sequence[str] | None, id_column: str, columns: Columns
 
 
 def _open_npy(text: str, ids: Sequence[str] | None) -> ArrayTable:
-    """``color=path/to.npy``, or ``color.npy``, whose name is the modality's."""
+    """Open ``color=path/to.npy``, or ``color.npy``, whose name is the modality's."""
     modality, equals, path = text.partition("=")
     if not equals or not re.match(MODALITY_NAME, modality):
         modality, path = Path(text).stem, text
@@ -112,4 +113,4 @@ def _read_id_lines(path: Path) -> list[str]:
     try:
         return read_regular(path, ID_BYTES).decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise CatalogueError(f"{path}: no list of ids, one a line, in UTF-8 ({error})") from error
+        raise CatalogueError(f"{path}: cannot be read as ids in UTF-8, one on each line ({error})") from error

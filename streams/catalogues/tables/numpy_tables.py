@@ -19,7 +19,7 @@ from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.tables.table import Chunk, require_modality, rows_at_once
 
 PREFIX = "X_"
-# The most bytes of a header of a .npy file. It is numpy's own limit, at which numpy looks too late.
+# The most bytes of a header of a .npy file. It is numpy's own limit, which numpy checks only after reading all of it.
 HEADER_BYTES = 10_000
 # The most bytes of all ids together.
 ID_BYTES = 1 << 30
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class ArrayTable:
-    """Arrays (n, d) a modality, memory-mapped ones too; without ``ids`` the row numbers are the ids."""
+    """An array (n, d) for each modality, which may be memory-mapped. Without ``ids`` the row numbers are the ids."""
 
     def __init__(self, name: str, arrays: Mapping[str, NDArray[Any]], ids: Sequence[str] | None = None) -> None:
         self.name = name
@@ -48,9 +48,10 @@ class ArrayTable:
 
 
 class NpzTable:
-    """An archive with an array a modality, named like it or ``X_<modality>``, and maybe one named ``ids``.
+    """An archive with an array for each modality, named like it or ``X_<modality>``, and perhaps one named ``ids``.
 
-    Labels (``y``, ``y_...``) are left out, and if there is an ``X_`` every other array is: one log line names them.
+    Labels (``y``, ``y_...``) are left out. If there is an array ``X_...``, all others are left out too. One log line
+    names what was left out.
     """
 
     def __init__(self, path: Path, ids: Sequence[str] | None = None) -> None:
@@ -114,7 +115,7 @@ def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[s
     counts = {name: shape[0] for name, shape in shapes.items()} | ({} if ids is None else {"ids": len(ids)})
     if len(set(counts.values())) > 1:
         counted = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise CatalogueError(f"{table}: not one vector an item in each array; rows: {counted}")
+        raise CatalogueError(f"{table}: the arrays have different numbers of rows ({counted}), expected a row an item")
     return next(iter(counts.values()), 0)
 
 
@@ -131,7 +132,7 @@ def _text(table: str, ids: NDArray[Any]) -> list[str]:
 
 
 def _whole(table: str, archive: zipfile.ZipFile, member: str, limit: int) -> NDArray[Any]:
-    """An array of at most so many bytes, read at once."""
+    """Read a whole array; raises CatalogueError if it has more than ``limit`` bytes."""
     shape, fortran, dtype = _header(table, archive, member)
     size = math.prod(shape) * dtype.itemsize
     if size > limit:
@@ -147,7 +148,7 @@ def _whole(table: str, archive: zipfile.ZipFile, member: str, limit: int) -> NDA
 
 
 def _header(table: str, archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """What an array claims to be, held against the bytes that the archive says there are."""
+    """Shape, order and type of an array; raises CatalogueError if they do not fit the size of its bytes."""
     info = archive.getinfo(member + ".npy")
     with archive.open(info) as file:
         check_header(table, member, file)
@@ -160,7 +161,7 @@ def _header(table: str, archive: zipfile.ZipFile, member: str) -> tuple[tuple[in
 
 
 def check_header(table: str, member: str, file: IO[bytes]) -> None:
-    """Raise CatalogueError if the header of a ``.npy`` file says that it is endless: numpy would read it all."""
+    """Raise CatalogueError if the header of a ``.npy`` file says that it is very long: numpy would read it all."""
     start = file.read(12)
     size = int.from_bytes(start[8 : 10 if start[6:7] == b"\x01" else 12], "little")
     if size > HEADER_BYTES:

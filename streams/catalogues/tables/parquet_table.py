@@ -1,4 +1,4 @@
-"""Items from Parquet: columns of lists of numbers are modalities, scalar columns are grouped by prefix as in CSV."""
+"""Items from Parquet: each column of lists of numbers is a modality, and scalar columns are grouped by prefix."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from omdml.streams.catalogues.tables.table import (
 )
 
 NUMBER_BYTES = 8
-EXPANDED_BYTES = 256 << 20  # that a row group of any file may become in memory; more only if the file itself is large:
-EXPANSION = 20  # so many times its size
+# A row group may become so many bytes in memory, or EXPANSION times the size of the file if that is more.
+EXPANDED_BYTES = 256 << 20
+EXPANSION = 20
 
 
 class ParquetTable:
@@ -39,10 +40,10 @@ class ParquetTable:
     id_column
         The column of the ids: text or whole numbers.
     columns
-        Modality to columns, lists or scalars, which are put side by side. ``others`` are the columns of no modality
-        whose type an attribute can have.
+        The columns of each modality, lists or scalars, which are put side by side. The attribute ``others`` lists the
+        columns of no modality whose type an attribute can have.
     with_vectors
-        Whether a file without any modality is refused with NoVectors.
+        Whether to raise NoVectors if the file has no modality.
     """
 
     def __init__(
@@ -69,21 +70,24 @@ class ParquetTable:
             self.widest = self._check_sizes(file.metadata, os.fstat(data.fileno()).st_size)
 
     def _check_sizes(self, metadata: Any, size: int) -> dict[str, int]:
-        """Refuse a file that says it becomes far more than it is; returns the numbers of an item in each column."""
+        """How many numbers an item has in each column, at most.
+
+        Raises CatalogueError if the file would become far larger in memory than it is on the disk.
+        """
         limit, widest = max(EXPANDED_BYTES, EXPANSION * size), dict.fromkeys([*self._wanted, *self.others], 1)
         for number in range(metadata.num_row_groups):
             group, claimed = metadata.row_group(number), 0
             for index in range(group.num_columns):
                 column = group.column(index)
                 path = column.path_in_schema
-                name = next((one for one in widest if path == one or path.startswith(f"{one}.")), "")
+                name = next((known for known in widest if path == known or path.startswith(f"{known}.")), "")
                 if name in widest:
                     claimed += max(column.total_uncompressed_size, NUMBER_BYTES * column.num_values)
                     widest[name] = max(widest[name], column.num_values // max(1, group.num_rows))
             if claimed > limit:
                 raise CatalogueError(
-                    f"{self.path}: row group {number} of a file of {size:,} bytes becomes {claimed:,} bytes, expected "
-                    f"at most {limit:,}: write it again, with smaller row groups"
+                    f"{self.path}: row group {number} would take {claimed:,} bytes of memory, the file has {size:,}, "
+                    f"expected at most {limit:,}: write the file again with smaller row groups"
                 )
         return widest
 
@@ -95,7 +99,7 @@ class ParquetTable:
         """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         dims = {modality: sum(self.widest[name] for name in names) for modality, names in self.columns.items()}
         rows = rows_at_once(self.name, rows, dims)
-        # ids stay in their dictionary until their lengths are known: one long id may stand in every row
+        # Ids stay in their dictionary until their lengths are known, because one long id may be in every row.
         how = {"read_dictionary": [self.id_column]}
         with opened(self.path) as data, _pyarrow_parquet(self.path).ParquetFile(data, **how) as file:
             for batch in file.iter_batches(batch_size=rows, columns=self._wanted):
@@ -145,7 +149,7 @@ class ParquetTable:
                 )
 
     def _block(self, ids: list[str], name: str, column: Any) -> NDArray[Any]:
-        """A column as (n, d): a scalar's d is 1."""
+        """A column as (n, d); d is 1 for scalars."""
         if not _is_list(column.type):
             return np.asarray(column.to_numpy(zero_copy_only=False))[:, None]
         lengths = _list_lengths(column)

@@ -1,4 +1,4 @@
-"""What a catalogue is built from: tables of items, read a few rows at a time and as often as need be."""
+"""What a catalogue is built from: tables of items, which are read a few rows at a time, and several times."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
 
-# Beside the ids, raw and scaled copies of these rows are all the memory that building takes.
+# Rows that are read at a time. Building needs memory for the ids, and for raw and scaled copies of these rows.
 CHUNK_ROWS = 4096
-
-# The most bytes of raw numbers of one modality.
+# The most bytes of raw numbers of one modality in memory.
 CHUNK_BYTES = 64 << 20
 # The longest id that an event may name, see omdml.feedback.Id.
 ID_LENGTH = 512
 # The most numbers of an item in one modality.
 MAX_DIM = 1_000_000
-# What numpy (which parses Python), zipfile, zlib and pyarrow raise if bytes are not theirs.
+# What numpy (which parses Python), zipfile, zlib and pyarrow raise if they cannot read a file.
 UNREADABLE = (
     OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError, NotImplementedError,
     RuntimeError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 
-# For each modality the columns that its numbers stand in, in this order.
+# For each modality the columns of its numbers, in this order.
 Columns = Mapping[str, Sequence[str]]
 _NUMBERED = re.compile(r"(?P<modality>.+)[._](?P<number>\d+)")
 
 
 class NoVectors(CatalogueError):
-    """A table without a column of numbers that are a vector's."""
+    """Raised if a table has no column of vectors."""
 
 
 class Chunk(NamedTuple):
-    """Some items: their ids, and raw vectors (n, d) a modality, of any type of number."""
+    """Some items: their ids, and raw vectors (n, d) of each modality, of any type of number."""
 
     ids: Sequence[str]
     vectors: Mapping[str, NDArray[Any]]
 
 
 class Table(Protocol):
-    """A source of items. ``name`` is what errors call it; ``count`` is None if only reading tells.
+    """A source of items.
 
-    ``numbered``: it holds no ids, and row numbers stand for them.
+    ``name`` is what errors call it. ``count`` is the number of items, None if it is known only after reading.
+    ``numbered`` says that the table has no ids, and that row numbers are used instead.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Table(Protocol):
 
 
 def chunks_of(table: Table) -> Iterator[Chunk]:
-    """All items of a table; what goes wrong in the file is a CatalogueError."""
+    """All items of a table; raises CatalogueError if the file cannot be read."""
     try:
         yield from table.chunks(CHUNK_ROWS)
     except UNREADABLE as error:
@@ -67,7 +67,7 @@ def chunks_of(table: Table) -> Iterator[Chunk]:
 
 
 def rows_at_once(table: str, rows: int, dims: Mapping[str, int]) -> int:
-    """How many rows to read at a time; CatalogueError if one row would be too many numbers."""
+    """How many rows to read at a time, at most ``rows``; raises CatalogueError if a row has too many numbers."""
     for name, dim in dims.items():
         if dim > MAX_DIM:
             raise CatalogueError(
@@ -79,7 +79,7 @@ def rows_at_once(table: str, rows: int, dims: Mapping[str, int]) -> int:
 def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
     """Columns grouped by prefix: ``color.0, color.1`` or ``color_0, color_1``; counted from 0 or 1, without gaps.
 
-    Names that end in no number are left out. Raises CatalogueError if a number is missing or there twice.
+    Names that do not end in a number are left out. Raises CatalogueError if a number is missing or occurs twice.
 
     Examples
     --------
@@ -97,22 +97,22 @@ def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
         first = 0 if 0 in group else 1
         if missing := sorted(set(range(first, first + len(group))) - group.keys()):
             raise CatalogueError(
-                f"{table}: modality {modality!r} has {len(group)} columns, but none of number {missing[0]}"
+                f"{table}: modality {modality!r} has {len(group)} columns, but none with number {missing[0]}"
             )
     return {modality: [group[number] for number in sorted(group)] for modality, group in groups.items()}
 
 
-def require_modality(table: str, found: Iterable[str], expected: str, there: Iterable[str]) -> None:
-    """Raise NoVectors if a table holds none; ``there`` is what it holds."""
-    if not list(found):
-        raise NoVectors(f"{table}: no modality: expected {expected}; it has {_shown(list(there)) or 'nothing'}")
+def require_modality(table: str, modalities: Iterable[str], expected: str, columns: Iterable[str]) -> None:
+    """Raise NoVectors if a table with these columns has no modality; ``expected`` says what one looks like."""
+    if not list(modalities):
+        raise NoVectors(f"{table}: no modality: expected {expected}; it has {_shown(list(columns)) or 'nothing'}")
 
 
-def require_columns(table: str, wanted: Iterable[str], there: Sequence[str]) -> None:
-    """Raise CatalogueError if a column is missing, or there twice."""
+def require_columns(table: str, wanted: Iterable[str], columns: Sequence[str]) -> None:
+    """Raise CatalogueError if a wanted column is missing, or occurs twice."""
     for name in wanted:
-        if there.count(name) != 1:
-            problem = f"{there.count(name)} columns named {name!r}, expected one; it has {_shown(there)}"
+        if columns.count(name) != 1:
+            problem = f"{columns.count(name)} columns named {name!r}, expected one; it has {_shown(columns)}"
             raise CatalogueError(f"{table}: {problem}")
 
 

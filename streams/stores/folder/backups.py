@@ -6,6 +6,7 @@ The file is a tar archive of the folder. At its end ``backup.json`` holds a chec
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import io
 import os
@@ -13,6 +14,7 @@ import secrets
 import shutil
 import tarfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,10 +22,11 @@ import msgspec
 from omdml.errors import CorruptError, StoreError
 from omdml.formats import FOLDER_STORE
 from omdml.streams.bounded_files import STATE_BYTES, opened, read_regular
-from omdml.streams.disk import ASIDE, sync
+from omdml.streams.disk import ASIDE, sync, take_lock
 from omdml.streams.stores.folder.store import DirectoryStore, reaching
 
 SEAL = "backup.json"
+UNPACKED = f"{ASIDE}restore."
 NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
 PARTS = (*NUMBERS, "placements", "models", MARKS)
 # Over a model whose files are dropped while they are read.
@@ -44,7 +47,8 @@ class Seal(msgspec.Struct, frozen=True):
 def back_up(store: DirectoryStore, target: Path) -> None:
     """Write everything in the store into one file, over one of this name; only its owner may read it.
 
-    A crash leaves a file whose name begins with a dot. A store that cannot be read leaves the file that was there.
+    A crash leaves a file whose name begins with a dot, until the next backup of this name. A store that cannot be read
+    leaves the file that was there.
     Raises StoreError if something else than a regular file has this name: a device or a pipe would be gone then.
     """
     if target.exists() and not target.is_file():
@@ -53,6 +57,7 @@ def back_up(store: DirectoryStore, target: Path) -> None:
         raise StoreError(f"store {store}: nothing is there to back up: check store.url; the first worker makes a store")
     with reaching(store):
         store.secret()
+        drop_unfinished(target)
         unfinished = target.with_name(f"{ASIDE}{target.name}.{secrets.token_hex(8)}")
         try:
             write_archive(unfinished, contents(store))
@@ -83,9 +88,9 @@ def exchange(folder: Path, file: Path) -> None:
     1. Unpack the backup beside them, and check it. A crash leaves the store as it was.
     2. Take the marks away. A crash from here on leaves a store without marks, at which workers stop.
     3. Exchange everything else.
-    4. Put the backup's marks there, and forget the files that were exchanged.
+    4. Put the backup's marks there, and delete the files that were exchanged, also those that a crash left.
     """
-    unpacked = folder / f"{ASIDE}restore.{secrets.token_hex(8)}"
+    unpacked = folder / f"{UNPACKED}{secrets.token_hex(8)}"
     try:
         unpack(file, unpacked)
     except BaseException:
@@ -101,7 +106,8 @@ def exchange(folder: Path, file: Path) -> None:
             os.replace(folder / part, old / part)
         os.replace(unpacked / part, folder / part)
     sync(folder)
-    shutil.rmtree(unpacked, ignore_errors=True)
+    for exchanged in folder.glob(f"{UNPACKED}*"):
+        shutil.rmtree(exchanged, ignore_errors=True)
 
 
 def contents(store: DirectoryStore) -> Iterator[File]:
@@ -160,10 +166,19 @@ def file_at(path: Path, folder: Path) -> File:
     return (f"{name}/", b"") if path.is_dir() else (name, read_regular(path, STATE_BYTES))
 
 
+def drop_unfinished(target: Path) -> None:
+    """Delete what backups to this file left that were killed. One that is still at work holds the lock of its own."""
+    for path in target.parent.glob(f"{ASIDE}{glob.escape(target.name)}.{'[0-9a-f]' * 16}"):
+        with suppress(FileNotFoundError), opened(path) as file:
+            if take_lock(file.fileno()):
+                path.unlink()
+
+
 def write_archive(path: Path, files: Iterator[File]) -> None:
     """Write files and their seal, and wait for the disk."""
     digest = hashlib.sha256()
     with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        take_lock(file.fileno())
         with tarfile.open(fileobj=file, mode="w") as archive:
             for name, data in files:
                 add(archive, name, data)

@@ -73,6 +73,11 @@ class CheckpointFolder:
                     return checkpoint
         return None
 
+    def fell_back(self) -> bool:
+        """Whether the newest checkpoint is damaged, or one was saved after it."""
+        files = self._files()
+        return bool(files) and (files[-1].damaged or self._lacks_newest(files))
+
     def claim(self) -> Claim:
         """Become the owner, and read the newest checkpoint that can be read."""
         epoch = self._become_owner()
@@ -111,6 +116,24 @@ class CheckpointFolder:
                 self._drop_old()
         return outcome
 
+    def drop_earlier(self) -> None:
+        """Drop all but the newest sound checkpoint, and the folders of earlier owners.
+
+        1. It becomes the first of its epoch: one of a higher number that is alone looks as if a newer one was removed.
+           A crash leaves it the newest, because its epoch is.
+        2. Drop the others. A crash leaves some of them.
+        """
+        files = self._files()
+        newest = next((file for file in reversed(files) if not file.damaged), None)
+        if newest is None:
+            return
+        for file in files:
+            if file.epoch == newest.epoch and file != newest:
+                file.path.unlink(missing_ok=True)
+        self._note_last(1)
+        newest.path.replace(newest.path.with_name(file_name(1, newest.saved)))
+        self._drop_epochs_before(newest.epoch)
+
     def _become_owner(self) -> str:
         self.path.mkdir(parents=True, exist_ok=True)
         while True:
@@ -123,8 +146,7 @@ class CheckpointFolder:
 
     def _resume(self, epoch: str) -> Claim:
         files = self._files()
-        # An older one was put in the place of the newest. Or one of two was removed, perhaps the newer one.
-        fell_back = bool(files) and (files[-1].number < self._read_last() or len(files) == 1 < files[0].number)
+        fell_back = self._lacks_newest(files)
         for file in reversed(files):
             if not file.damaged:
                 checkpoint = read_checkpoint(self.model, read_state(file.path), str(file.path))
@@ -138,6 +160,11 @@ class CheckpointFolder:
         if (self.path / EVER).exists():
             raise none_left(self.model, str(self.path))
         return Claim(epoch, None)
+
+    def _lacks_newest(self, files: list[CheckpointFile]) -> bool:
+        """Whether an older checkpoint was put in the place of the newest, or one of two was removed, perhaps the newer
+        one."""
+        return bool(files) and (files[-1].number < self._read_last() or len(files) == 1 < files[0].number)
 
     def _note_last(self, number: int) -> None:
         with opened(self._last, "wb", buffering=0) as file:
@@ -157,9 +184,12 @@ class CheckpointFolder:
         for oldest in [file for file in files if not file.damaged][-KEPT:-1]:
             for file in files[: files.index(oldest)]:
                 file.path.unlink(missing_ok=True)
-            for epoch in self._epochs():
-                if epoch < oldest.epoch:
-                    shutil.rmtree(self.path / epoch, ignore_errors=True)
+            self._drop_epochs_before(oldest.epoch)
+
+    def _drop_epochs_before(self, first: str) -> None:
+        for epoch in self._epochs():
+            if epoch < first:
+                shutil.rmtree(self.path / epoch, ignore_errors=True)
 
     def _epochs(self) -> list[str]:
         try:

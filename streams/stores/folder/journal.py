@@ -112,6 +112,12 @@ class DirectoryJournal:
             if path.name not in named and time.time() - path.stat().st_mtime > NAMELESS_S:
                 path.unlink(missing_ok=True)
 
+    def keep_only(self, key: SnapshotKey) -> None:
+        """Drop the files of every other snapshot, and those that crashes left half written."""
+        for path in [*self._snapshots.iterdir(), *self.entries_path.glob(f"{ASIDE}*")]:
+            if path.name != snapshot_name(key):
+                path.unlink(missing_ok=True)
+
     def _path(self, number: int) -> Path:
         return self.entries_path / f"{number:012d}.json"
 

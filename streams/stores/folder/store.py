@@ -120,6 +120,11 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             return self._checkpoints(model).peek()
 
+    def fell_back(self, model: str) -> bool:
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
+        with self._reaching():
+            return self._checkpoints(model).fell_back()
+
     def save(
         self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
     ) -> Written:
@@ -247,6 +252,15 @@ class DirectoryStore(JournaledSnapshots):
         """Add a remark about the live snapshot to the history."""
         with self._reaching():
             return super().note(model, epoch, what, reason)
+
+    def drop_earlier(self, snapshot: Snapshot, epoch: str) -> Written:
+        """Keep only the newest checkpoint, and this snapshot with its entry."""
+        with self._reaching():
+            return super().drop_earlier(snapshot, epoch)
+
+    def drop_earlier_checkpoints(self, model: str) -> None:
+        """Drop all checkpoints but the newest."""
+        self._checkpoints(model).drop_earlier()
 
     def watch(self, models: Iterable[str]) -> Watch:
         """A look at the journals every few milliseconds."""

@@ -30,6 +30,7 @@ class RedisDatabase:
         self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
         self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
         self._note, self._delete = map(register, (scripts.NOTE, scripts.DELETE))
+        self._drop_earlier = register(scripts.DROP_EARLIER)
         self._compare_and_set = register(scripts.COMPARE_AND_SET)
 
     def __str__(self) -> str:

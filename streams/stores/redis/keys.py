@@ -68,8 +68,13 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def replaced(self) -> bool:
-        """Whether another checkpoint than the one saved last is in its place. Earlier releases noted just 1."""
-        return self.saved not in (None, b"1", self.digest)
+        """Whether another checkpoint than the one saved last is in its place."""
+        return replaced(self.saved, self.digest)
+
+
+def replaced(saved: bytes | None, digest: bytes | None) -> bool:
+    """Whether the checkpoint of this digest is another one than the one saved last. Earlier releases noted just 1."""
+    return saved not in (None, b"1", digest)
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:

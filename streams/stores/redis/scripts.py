@@ -156,6 +156,33 @@ redis.call('SREM', names, model)
 redis.call('PUBLISH', channel, 0)
 """
 
+DROP_EARLIER = """
+-- Keep of a model only the newest checkpoint and this snapshot, with its entry in the history: the rest is dropped if
+-- 'owner' owns the model and the snapshot is live. Snapshots' keys are not among KEYS, but in the same slot.
+local epoch, current, previous, history = unpack(KEYS)
+local owner, version, digest, snapshots = unpack(ARGV)
+local actual = redis.call('GET', epoch)
+if not actual then return 'lost' end
+local live = redis.call('HMGET', current, 'version', 'digest')
+if actual ~= owner or live[1] ~= version or live[2] ~= digest then return 'fenced' end
+local entries, last = redis.call('XRANGE', history, '-', '+'), 0
+local names = {}
+for number, entry in ipairs(entries) do
+  local fields = {}
+  for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+  names[number] = fields.version .. ':' .. fields.digest
+  if names[number] == version .. ':' .. digest and (fields.what == 'published' or fields.what == 'held') then
+    last = number
+  end
+end
+for number, entry in ipairs(entries) do
+  if names[number] ~= version .. ':' .. digest then redis.call('UNLINK', snapshots .. names[number]) end
+  if number < last then redis.call('XDEL', history, entry[1]) end
+end
+redis.call('UNLINK', previous)
+return 'stored'
+"""
+
 DROP = """
 -- Drop a snapshot and its entries in the history, unless it has become live again in the meantime.
 local current, history, blob = unpack(KEYS)

@@ -45,7 +45,7 @@ from omdml.streams.stores.many import the_only
 from omdml.streams.stores.redis import scripts
 from omdml.streams.stores.redis.client import reaching
 from omdml.streams.stores.redis.database import run
-from omdml.streams.stores.redis.keys import ClaimAnswer, read_entry, read_pointer, read_position
+from omdml.streams.stores.redis.keys import ClaimAnswer, read_entry, read_pointer, read_position, replaced
 from omdml.streams.stores.redis.marks import RedisMarks
 from omdml.streams.stores.redis.watch import RedisWatch
 from omdml.streams.stores.retention import RETENTION, SPARE, RetentionOf
@@ -170,6 +170,14 @@ class RedisStore(RedisMarks):
             checkpoints = pipeline.execute()
         sound = (read_checkpoint(model, data, self._where, quiet=True) for data in checkpoints if data)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
+
+    def fell_back(self, model: str) -> bool:
+        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
+        keys = self._keys.model(model)
+        with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.hmget(keys.checkpoint, "digest", "damaged").hget(keys.newest, "saved").exists(keys.previous)
+            (digest, damaged), saved, previous = pipeline.execute()
+        return bool(damaged or (digest and replaced(saved, digest)) or (previous and not digest))
 
     def save(
         self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
@@ -297,6 +305,14 @@ class RedisStore(RedisMarks):
         with reaching(self._where, model):
             outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason])
         return the_only([self._written(outcome, model)])
+
+    def drop_earlier(self, snapshot: Snapshot, epoch: str) -> Written:
+        """Keep only the newest checkpoint, and this snapshot with its entry."""
+        keys = self._keys.model(snapshot.model)
+        with reaching(self._where, snapshot.model):
+            names = [keys.epoch, keys.current, keys.previous, keys.history]
+            outcome = self._drop_earlier(names, [epoch, snapshot.version, snapshot.digest, keys.snapshots])
+        return the_only([self._written(outcome, snapshot.model)])
 
     def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""

@@ -75,7 +75,7 @@ def feedback_bombs(folder: Path) -> Measured:
     replayed = omdml(folder / "bombs", "replay", "--model", "shop")
     letters = omdml(folder / "bombs", "letters", "list", "--last", "5")
     more = max(run.megabytes, replayed.megabytes) - plain.megabytes
-    held = not any(one.failed_badly for one in (plain, run, replayed, letters)) and more < MORE_MB
+    held = not any(entry.failed_badly for entry in (plain, run, replayed, letters)) and more < MORE_MB
     told = f"{more:.0f} MB more than {plain.megabytes:.0f}; {count} bombs; worker ended with {run.code} after "
     return Measured(f"{told}{run.seconds:.0f} s, replay after {replayed.seconds:.0f} s", held)
 
@@ -109,9 +109,9 @@ def built(bomb: test_bombs.Bomb, told: str) -> Callable[[Path], Measured]:
     """``omdml catalogue build`` from a file that claims to be huge, under a limit of memory."""
 
     def attack(folder: Path) -> Measured:
-        code, said = test_bombs.build(bomb(folder), folder / "items")
+        code, output = test_bombs.build(bomb(folder), folder / "items")
         return Measured(
-            f"exit code {code}: {said.strip()[-120:]}", code == 2 and told in said and "Traceback" not in said
+            f"exit code {code}: {output.strip()[-120:]}", code == 2 and told in output and "Traceback" not in output
         )
 
     return attack

@@ -58,7 +58,7 @@ class Node:
 
     @property
     def memory_mb(self) -> float:
-        """Memory that it holds now."""
+        """Resident memory of the process in MB."""
         pages = int(Path(f"/proc/{self.process._child.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGESIZE") / MEGABYTE
 
@@ -80,7 +80,7 @@ class Node:
 
 @contextlib.contextmanager
 def node(folder: Path) -> Iterator[Node]:
-    """A node to attack."""
+    """A real node that is attacked."""
     attacked = Node(folder)
     try:
         yield attacked

@@ -42,10 +42,10 @@ def main(arguments: list[str]) -> int:
             bar = progress.add_task(fault.told, total=times)
             servers = all_servers.of(fault)
             with tempfile.TemporaryDirectory() as folder:
-                found = tried(partial(trial, fault, times, asked.seed, servers, Path(folder)), progress, bar)
-            table.add_row(fault.told, *found)
-            sound &= found[3:5] == ["0", "0"]
-            console.print(f"{name}: {', '.join(found)}; took {time.monotonic() - began:.0f} s", markup=False)
+                result = tried(partial(trial, fault, times, asked.seed, servers, Path(folder)), progress, bar)
+            table.add_row(fault.told, *result)
+            sound &= result[3:5] == ["0", "0"]
+            console.print(f"{name}: {', '.join(result)}; took {time.monotonic() - began:.0f} s", markup=False)
     console.print(table)
     console.save("chaos")
     return int(not sound)
@@ -67,7 +67,7 @@ class AllServers(ExitStack):
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    """What is asked for."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(prog="tests.fault.chaos", description="What faults cost a service under load.")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)}; all without it")
     parser.add_argument("--times", type=int, help="how often each is injected, within a quarter of an hour")
@@ -82,11 +82,11 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 def tried(run, progress: Progress, bar) -> list[str]:
     """The cells of a trial's row; of one that failed, why."""
     try:
-        found: Trial = run(lambda: progress.advance(bar))
+        result: Trial = run(lambda: progress.advance(bar))
     except AssertionError as error:
         return ["failed", str(error)]
-    counts = [f"{count:,}" for count in (found.times, *found.verdict)]
-    return [*counts, f"{found.learning_s:.1f} s", f"{found.serving_s:.2f} s"]
+    counts = [f"{count:,}" for count in (result.times, *result.verdict)]
+    return [*counts, f"{result.learning_s:.1f} s", f"{result.serving_s:.2f} s"]
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ def ahead(service: Service, chance: Random) -> None:
     service.wait(lambda: counted(service) >= before + 100, "events from the future to be counted")
     service.load.ahead_s = 0.0
     for model in MODELS:
-        kept = service.store.peek(model)
-        assert kept is None or kept.event_time is None or kept.event_time <= time.time(), kept
+        checkpoint = service.store.peek(model)
+        assert checkpoint is None or checkpoint.event_time is None or checkpoint.event_time <= time.time(), checkpoint
 
 
 def counted(service: Service) -> float:
@@ -47,7 +47,7 @@ def counted(service: Service) -> float:
 
 
 def scraped(port: int) -> str:
-    """What a worker tells Prometheus."""
+    """Read the metrics of a worker."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return answer.read().decode()
 

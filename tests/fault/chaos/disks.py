@@ -27,8 +27,8 @@ def small_disk(folder: Path) -> Iterator[Path]:
     command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
     try:
-        said = holder.stdout.readline().decode()
-        assert said == "mounted\n", f"no disk of its own for this process: {said!r}; allow user namespaces, or be root"
+        text = holder.stdout.readline().decode()
+        assert text == "mounted\n", f"no disk of its own for this process: {text!r}; allow user namespaces, or be root"
         yield Path(f"/proc/{holder.pid}/root{folder / ROOM}")
     finally:
         holder.kill()

@@ -81,7 +81,7 @@ class Load(threading.Thread):
         assert self._resting.wait(REST_S), f"senders were not done within {REST_S} s"
 
     def go_on(self) -> None:
-        """Send again."""
+        """Go on sending after a pause."""
         self._going.set()
 
     def end(self) -> int:
@@ -97,8 +97,8 @@ class Load(threading.Thread):
         senders, turn = (self._senders, turn) if careless else (self.careless, turns)
         sender, model, number = senders[turn % len(senders)], self._models[which], str(self.sent).encode()
         query, relevant, irrelevant = next(self._triplets[which])
-        at = time.time() + self.ahead_s
-        event = encode(Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant, at=at))
+        moment = time.time() + self.ahead_s
+        event = encode(Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant, at=moment))
         key = model if sender.keyed else None
         until_taken(lambda: sender.sink.send(event, key=key, headers=[("number", number)]))
         self.sent += 1

@@ -24,7 +24,7 @@ class Proxy:
         self._start(self._accept)
 
     def cut(self) -> None:
-        """Let nothing through."""
+        """Let nothing through; connections stay open."""
         self._joined.clear()
 
     def join(self) -> None:

@@ -127,7 +127,7 @@ class Servers:
         self.close()
 
     def close(self) -> None:
-        """End all of them."""
+        """End all servers."""
         for server in (self.kafka, self.valkey, self.always, self.saving, self.forgetful, self.replicated):
             server.close()
 

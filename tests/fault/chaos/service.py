@@ -106,7 +106,10 @@ class Service:
         options = KafkaOptions(servers=servers.kafka.servers)
         partitioners = ["murmur2"] * SENDERS + ["crc32"]
         self.routers: list[Process] = []
-        self.sinks = [KafkaSink(options, topic=self.topic, delivery_s=120, partitioner=one) for one in partitioners]
+        self.sinks = [
+            KafkaSink(options, topic=self.topic, delivery_s=120, partitioner=partitioner)
+            for partitioner in partitioners
+        ]
 
     @staticmethod
     def name(number: int) -> str:
@@ -166,7 +169,7 @@ class Service:
             return records.checkpoints_in_redis(client, self.topic)
 
     def letters(self) -> list[bytes]:
-        """All dead letters."""
+        """Read all dead letters."""
         return [letter.value for letter in records.read_topic(self.servers.kafka.servers, f"{self.topic}.letters")]
 
     def live(self) -> dict[str, int]:
@@ -191,13 +194,13 @@ class Service:
         wait_for(lambda: self.serving.versions == versions, f"the node to serve {versions}", LIMIT_S, self.node)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Return when the condition holds; fail with the workers' last words where it does not, or one ended."""
+        """Return when the condition holds; fail with the workers' last lines if it does not, or if one ended."""
         try:
             wait_for(lambda: self._ended() or condition(), what, LIMIT_S)
             assert not self._ended(), f"{self._ended()} ended before {what}"
         except AssertionError as error:
-            said = "\n".join(f"{worker.output.name}: {worker.said[-1500:]}" for worker in self.workers)
-            raise AssertionError(f"{error}\n{said}") from None
+            text = "\n".join(f"{worker.output.name}: {worker.said[-1500:]}" for worker in self.workers)
+            raise AssertionError(f"{error}\n{text}") from None
 
     def _ended(self) -> list[str]:
         workers = [worker for number, worker in enumerate(self.workers) if number not in self.away]

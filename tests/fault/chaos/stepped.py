@@ -40,8 +40,8 @@ def step(folder: Path, offset_s: int) -> None:
 def ahead_s(folder: Path) -> float:
     """How far a process of this folder believes to be ahead."""
     command = [sys.executable, "-c", "import time; print(time.time())"]
-    said = subprocess.run(command, env=environment(folder), capture_output=True, check=True, timeout=LIMIT_S)
-    return float(said.stdout) - time.time()
+    result = subprocess.run(command, env=environment(folder), capture_output=True, check=True, timeout=LIMIT_S)
+    return float(result.stdout) - time.time()
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -29,14 +29,14 @@ def judge(service: Service) -> Verdict:
     end as it should; if the node does not come to serve what was learned last.
     """
     sent = service.load.end()
-    oracle, found = settled(service, [str(number).encode() for number in range(sent)])
+    oracle, results = settled(service, [str(number).encode() for number in range(sent)])
     for worker in service.workers:
         assert (code := worker.stop()) == 0, f"{worker.output.name} ended with {code}: {worker.said[-2000:]}"
     service.serves(service.live())
-    lost, doubled = (sum(one.events for one in found if one.what == what) for what in ("lost", "doubled"))
-    for one in found:
-        print(one.text)
-    assert not (others := [one.text for one in found if one.what not in ("lost", "doubled")]), others
+    lost, doubled = (sum(entry.events for entry in results if entry.what == what) for what in ("lost", "doubled"))
+    for result in results:
+        print(result.text)
+    assert not (others := [entry.text for entry in results if entry.what not in ("lost", "doubled")]), others
     assert not oracle.unread, f"{len(oracle.unread)} events lie in partitions that nobody reads"
     for model in oracle.taken:
         learned = learned_bytes(oracle.learned(model), service.items, RANK, service.learner[model])
@@ -50,9 +50,9 @@ def settled(service: Service, numbers: list[bytes]) -> tuple[Oracle, list[Findin
     deadline = time.monotonic() + LIMIT_S
     while True:
         oracle = service.oracle()
-        found = oracle.findings(service.checkpoints(), service.letters(), numbers)
-        if not found or time.monotonic() > deadline:
-            return oracle, found
+        result = oracle.findings(service.checkpoints(), service.letters(), numbers)
+        if not result or time.monotonic() > deadline:
+            return oracle, result
         service.wait(lambda: True, "events to be taken")
         # Each look reads the whole log, beside the workers that it waits for.
         time.sleep(LOOK_EVERY_S)

@@ -47,7 +47,7 @@ class Watch(threading.Thread):
                 self._note(model, self._look(model))
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._enough.set()
         self.join()
         for model in self.versions:

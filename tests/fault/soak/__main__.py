@@ -52,7 +52,7 @@ def main() -> int:
     length_s = float(os.environ.get("SOAK_S", "1800"))
     with tempfile.TemporaryDirectory() as folder, Servers() as servers:
         samples, verdict, injected, took_s = soaked(servers, Path(folder), length_s)
-    found = [
+    results = [
         f"{name}: {sentence}"
         for name, some in samples.items()
         if lived_throughout(some)
@@ -60,13 +60,13 @@ def main() -> int:
         if (sentence := growth(some, measure))
     ]
     title = f"Soak of {took_s / 60:.1f} minutes: {len(Soaked.models)} models, {Soaked.rate} events/s, mixed faults"
-    flat = found or ["Memory, files and threads of what lived throughout are flat."]
+    flat = results or ["Memory, files and threads of what lived throughout are flat."]
     report = "\n".join([title, "", table(samples), "", summary(verdict, injected), "", *flat])
     BUILD.mkdir(exist_ok=True)
     (BUILD / "soak.md").write_text(report + "\n")
     (BUILD / "soak.svg").write_text(drawn(samples, title))
     print(report)
-    return int(bool(found or verdict.lost or verdict.doubled))
+    return int(bool(results or verdict.lost or verdict.doubled))
 
 
 def soaked(
@@ -106,10 +106,10 @@ def table(samples: Mapping[str, Sequence[Sample]]) -> str:
     ]
     lines.append("|---|" + "---|" * (len(MEASURES) + 1))
     for name, some in samples.items():
-        told = [" ".join(f"{number:.0f}" for number in quarters(some, measure.field)) for measure in MEASURES]
-        started = len({one.pid for one in some})
-        told.append(f"{rise(some, MEASURES[0]):+.0f}" if started == 1 else "-")
-        lines.append(f"| {name}{f', started {started} times' if started > 1 else ''} | {' | '.join(told)} |")
+        cells = [" ".join(f"{number:.0f}" for number in quarters(some, measure.field)) for measure in MEASURES]
+        started = len({entry.pid for entry in some})
+        cells.append(f"{rise(some, MEASURES[0]):+.0f}" if started == 1 else "-")
+        lines.append(f"| {name}{f', started {started} times' if started > 1 else ''} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

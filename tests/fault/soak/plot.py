@@ -13,7 +13,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 
 
 def drawn(samples: Mapping[str, Sequence[Sample]], title: str) -> str:
-    """The picture; lines are broken where a process was started again."""
+    """The picture; a line is broken at each restart of its process."""
     height = TOP + len(MEASURES) * (PANEL + GAP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}">',
@@ -21,7 +21,7 @@ def drawn(samples: Mapping[str, Sequence[Sample]], title: str) -> str:
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="{LEFT}" y="18">{escape(title)}</text>',
     ]
-    end = max(one.at for some in samples.values() for one in some)
+    end = max(entry.at for some in samples.values() for entry in some)
     for number, measure in enumerate(MEASURES):
         top = TOP + number * (PANEL + GAP) + 15
         most = max(getattr(one, measure.field) for some in samples.values() for one in some) * 1.1

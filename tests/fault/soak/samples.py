@@ -80,7 +80,7 @@ class Sampler(threading.Thread):
         self.samples.setdefault(name, []).append(seen)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop taking samples."""
         self._enough.set()
         self.join()
 
@@ -105,9 +105,9 @@ def rise(samples: Sequence[Sample], measure: Measure) -> float:
     The first half is not looked at: models come into memory, and caches fill.
     """
     late = [one for one in samples if one.at >= samples[-1].at / 2]
-    if len({one.at for one in late}) < 2:
+    if len({entry.at for entry in late}) < 2:
         return 0.0
-    slope = linear_regression([one.at for one in late], [getattr(one, measure.field) for one in late]).slope
+    slope = linear_regression([entry.at for entry in late], [getattr(one, measure.field) for one in late]).slope
     return slope * (3600 if measure.hourly else late[-1].at - late[0].at)
 
 

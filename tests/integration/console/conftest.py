@@ -23,8 +23,8 @@ def demo(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def browser():
-    with chromium() as found:
-        yield found
+    with chromium() as result:
+        yield result
 
 
 @pytest.fixture

@@ -23,18 +23,18 @@ def test_a_bar_tells_what_each_distance_is_made_of(tmp_path, browser, scheme):
         opened = Visit(context, f"{server.url}/console/")
         page = opened.page
         search(page, "i5")
-        told = httpx.get(f"{server.url}/search", params={"id": "i5", "k": 20, "explain": "true"}).json()["items"]
+        items = httpx.get(f"{server.url}/search", params={"id": "i5", "k": 20, "explain": "true"}).json()["items"]
         bars = page.locator(".results .parts")
         expect(bars).to_have_count(20)
-        for bar, item in zip(bars.all(), told, strict=True):
+        for bar, item in zip(bars.all(), items, strict=True):
             shares = [f"{name} {100 * part / item['distance']:.0f} %" for name, part in item["parts"].items()]
             assert bar.get_attribute("aria-label") == "Distance: " + ", ".join(shares)
             widths = [share.bounding_box()["width"] for share in bar.locator(".share").all()]
             assert widths[0] / sum(widths) == pytest.approx(item["parts"]["noise"] / item["distance"], abs=0.02)
         expect(page.locator(".legend")).to_have_text("A bar shows what makes the distance:noiseshape")
         opened.shot(str(SCREENSHOTS / f"parts-{scheme}.png"))
-        found = Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        result = Axe().run(page)
+        assert result.violations_count == 0, result.generate_report()
         assert opened.wrong == []
         context.close()
 
@@ -51,8 +51,8 @@ def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
         page.wait_for_timeout(700)
         opened.shot(str(SCREENSHOTS / f"{name.lower().replace('/', '').replace(' ', '-')}-{size}-{scheme}.png"))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-        found = Axe().run(page)
-        assert found.violations_count == 0, f"{name}: {found.generate_report()}"
+        result = Axe().run(page)
+        assert result.violations_count == 0, f"{name}: {result.generate_report()}"
 
 
 @deep
@@ -70,8 +70,8 @@ def test_long_use_grows_neither_the_page_nor_the_node(demo, visit):
 
     def sizes():
         protocol.send("HeapProfiler.collectGarbage")
-        found = {one["name"]: one["value"] for one in protocol.send("Performance.getMetrics")["metrics"]}
-        return found["JSHeapUsedSize"] / 2**20, found["Nodes"], found["JSEventListeners"]
+        results = {metric["name"]: metric["value"] for metric in protocol.send("Performance.getMetrics")["metrics"]}
+        return results["JSHeapUsedSize"] / 2**20, results["Nodes"], results["JSEventListeners"]
 
     for _ in range(10):
         round_trip()

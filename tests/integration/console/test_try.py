@@ -25,15 +25,15 @@ def test_ten_marks_are_learned_and_the_order_on_the_screen_changes(demo, visit):
     expect(page.locator("#live")).to_have_text(f"version {live(demo):,} is live")
     after = cards(page)
     assert after != before
-    told = httpx.get(f"{demo.url}/search", params={"id": "digit-0004", "k": 20}).json()
-    assert after == [item["id"] for item in told["items"]]
+    answer = httpx.get(f"{demo.url}/search", params={"id": "digit-0004", "k": 20}).json()
+    assert after == [item["id"] for item in answer["items"]]
 
 
 def test_the_demos_digits_can_be_filtered_by_what_they_are(demo):
     asked = {"id": "digit-0004", "k": 5, "filter": {"digit": "7", "ink": {"lt": 0.4}}, "fields": ["digit", "ink"]}
-    found = httpx.post(f"{demo.url}/search", json=asked).raise_for_status().json()["items"]
-    assert [item["attributes"]["digit"] for item in found] == ["7"] * 5
-    assert all(item["attributes"]["ink"] < 0.4 for item in found)
+    items = httpx.post(f"{demo.url}/search", json=asked).raise_for_status().json()["items"]
+    assert [item["attributes"]["digit"] for item in items] == ["7"] * 5
+    assert all(item["attributes"]["ink"] < 0.4 for item in items)
 
 
 def test_both_kinds_are_needed_and_marks_can_be_taken_back(demo, visit):

@@ -114,8 +114,8 @@ def test_searches_use_the_index_through_the_view(shop, database):
         nearest = f"ORDER BY embedding <-> (SELECT embedding FROM {NAME} WHERE id = 'i5') LIMIT 5"
         plan = reader.execute(f"EXPLAIN SELECT id FROM {NAME} {nearest}").fetchall()
         assert f"Index Scan using {NAME}_a_hnsw" in str(plan)
-        found = reader.execute(f"SELECT id FROM {NAME} WHERE id <> 'i5' {nearest}").fetchall()
-    assert [row[0] for row in found] == shop.expected(20, "i5", 5)[0]
+        results = reader.execute(f"SELECT id FROM {NAME} WHERE id <> 'i5' {nearest}").fetchall()
+    assert [row[0] for row in results] == shop.expected(20, "i5", 5)[0]
 
 
 def test_a_database_that_goes_in_the_middle_is_waited_for(installed, database, postgres, tmp_path):
@@ -129,14 +129,14 @@ def test_a_database_that_goes_in_the_middle_is_waited_for(installed, database, p
     assert database.read().version == 0
 
 
-def test_a_database_that_is_away_is_told_in_a_sentence(shop):
+def test_a_database_that_is_away_is_reported_in_a_sentence(shop):
     away = Postgres(f"postgresql://me:secret@127.0.0.1:{free_port()}/shop")
     with Sync(shop, away.open()) as sync, pytest.raises(IndexAway, match="is PostgreSQL up") as raised:
         sync.step()
     assert "secret" not in str(raised.value)
 
 
-def test_a_wrong_password_is_told_and_not_waited_for(shop, postgres):
+def test_a_wrong_password_is_reported_and_not_waited_for(shop, postgres):
     wrong = Postgres(postgres.url.replace(postgres.password, "wrong-one"))
     with Sync(shop, wrong.open()) as sync, pytest.raises(IndexRefused, match="password authentication failed"):
         sync.syncer.follow(threading.Event())
@@ -151,12 +151,12 @@ def plain_user(database, postgres):
     return Postgres(f"postgresql://plain:plain@{postgres.address}/postgres")
 
 
-def test_a_missing_extension_is_told_with_what_to_do(shop, plain_user):
+def test_a_missing_extension_is_reported_with_what_to_do(shop, plain_user):
     with Sync(shop, plain_user.open()) as sync, pytest.raises(IndexRefused, match=r"superuser run: CREATE EXTENSION"):
         sync.step()
 
 
-def test_a_missing_permission_is_told_with_what_to_grant(shop, database, plain_user):
+def test_a_missing_permission_is_reported_with_what_to_grant(shop, database, plain_user):
     database.execute("CREATE EXTENSION vector")
     with Sync(shop, plain_user.open()) as sync, pytest.raises(IndexRefused, match="GRANT USAGE, CREATE ON SCHEMA"):
         sync.step()
@@ -178,7 +178,7 @@ def test_rights_on_the_view_survive_a_wider_one(shop, database, plain_user, tmp_
     assert plain_user.read().version == version
 
 
-def test_a_role_without_a_schema_is_told_with_what_to_grant(shop, database, plain_user):
+def test_a_role_without_a_schema_is_reported_with_what_to_grant(shop, database, plain_user):
     database.execute("REVOKE USAGE ON SCHEMA public FROM plain")
     with Sync(shop, plain_user.open()) as sync, pytest.raises(IndexRefused, match="may use no schema"):
         sync.step()

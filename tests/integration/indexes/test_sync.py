@@ -40,9 +40,9 @@ class Thinned:
         return getattr(self._catalogue, name)
 
     def rows(self, ids):
-        found = self._catalogue.rows(ids)
-        found[[name in self._gone for name in ids]] = -1
-        return found
+        result = self._catalogue.rows(ids)
+        result[[name in self._gone for name in ids]] = -1
+        return result
 
 
 def test_readers_have_the_distances_of_the_live_version(shop, database):

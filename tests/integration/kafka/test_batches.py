@@ -75,7 +75,7 @@ def test_a_damaged_batch_stops_its_partition_alone_until_its_end_is_sought(
     assert isinstance(error.partition, Partition)
     reader.source.seek(error.partition, 20)
     reader.read_to_the_end()
-    assert [one.offset for one in reader.records if one.partition.number == 0] == [*range(10), *range(20, 30)]
+    assert [record.offset for record in reader.records if record.partition.number == 0] == [*range(10), *range(20, 30)]
 
 
 def test_a_batch_that_was_damaged_on_the_way_is_fetched_once_more(

@@ -70,9 +70,9 @@ def by(partitioner):
 def test_a_producer_with_librdkafkas_default_is_told_to_set_crc32(installed, send):
     topic, findings = installed
     send(topic, str.encode, by("crc32"))
-    found = findings()["senders"]
-    assert found.level is Level.ERROR
-    assert 'Set log.partitioner = "crc32" (nothing was learned yet)' in found.text
+    senders = findings()["senders"]
+    assert senders.level is Level.ERROR
+    assert 'Set log.partitioner = "crc32" (nothing was learned yet)' in senders.text
     assert findings(partitioner="crc32")["senders"].level is Level.OK
 
 
@@ -81,10 +81,10 @@ def test_kafkas_own_keyed_producer_is_well_and_one_without_keys_is_not(installed
     send(topic, str.encode)
     assert findings()["senders"].level is Level.OK
     send(topic, lambda model: None)
-    found = findings()["senders"]
-    assert found.level is Level.ERROR
-    assert "20 of the newest 40 events, of 20 models, have no key" in found.text
-    assert "omdml route --from TOPIC" in found.text
+    senders = findings()["senders"]
+    assert senders.level is Level.ERROR
+    assert "20 of the newest 40 events, of 20 models, have no key" in senders.text
+    assert "omdml route --from TOPIC" in senders.text
 
 
 def test_only_the_newest_records_of_a_topic_are_read(kafka, new_topic):
@@ -115,11 +115,14 @@ def test_the_first_record_at_an_offset_is_read_of_each_partition_that_has_one(ka
         producer.send(topic, b"%d" % number, partition=number % 2)
     producer.close()
     offsets = {Partition("any", 0): 2, Partition("any", 1): 0, Partition("any", 2): 0}
-    found = first_records(KafkaOptions(servers=kafka.servers), topic, "omdml", offsets, 2.0)
-    assert {at.number: (record.offset, record.value) for at, record in found.items()} == {0: (2, b"4"), 1: (0, b"1")}
+    results = first_records(KafkaOptions(servers=kafka.servers), topic, "omdml", offsets, 2.0)
+    assert {place.number: (record.offset, record.value) for place, record in results.items()} == {
+        0: (2, b"4"),
+        1: (0, b"1"),
+    }
 
 
-def test_a_worker_that_is_there_and_learns_nothing_is_told(kafka, installed):
+def test_a_worker_that_is_there_and_learns_nothing_is_reported(kafka, installed):
     # Given a member of the group that owns every partition, and an event that nobody has learned for ten minutes
     topic, findings = installed
     producer = KafkaProducer(bootstrap_servers=kafka.servers)
@@ -129,13 +132,13 @@ def test_a_worker_that_is_there_and_learns_nothing_is_told(kafka, installed):
     try:
         wait_for(lambda: member.poll(timeout_ms=100) or member.assignment(), "its partitions")
         wait_for(lambda: "rebalance" not in findings()["partitions"].text, "an owner of each partition")
-        found = findings()["partitions"]
+        partitions = findings()["partitions"]
     finally:
         member.close()
-    assert found.level is Level.WARNING
-    assert found.text.startswith("partition 1 of kafka-python")
-    assert ": 1 event not learned or not saved, the first since" in found.text
-    assert "(10 min)" in found.text
+    assert partitions.level is Level.WARNING
+    assert partitions.text.startswith("partition 1 of kafka-python")
+    assert ": 1 event not learned or not saved, the first since" in partitions.text
+    assert "(10 min)" in partitions.text
 
 
 def test_added_partitions_are_told_until_rehome_and_a_worker_that_is_gone_as_well(kafka, installed, send, tmp_path):
@@ -148,10 +151,10 @@ def test_added_partitions_are_told_until_rehome_and_a_worker_that_is_gone_as_wel
     admin.create_partitions({topic: NewPartitions(8)})
     admin.close()
     wait_for(lambda: len(extents(options, topic, "omdml")) == 8, "eight partitions")
-    found = findings()["partitions"]
-    assert found.level is Level.WARNING
-    assert "partitions 4, 5, 6, 7 came after models were placed on 4" in found.text
-    assert "stop the senders and the workers, then omdml topics rehome" in found.text
+    partitions = findings()["partitions"]
+    assert partitions.level is Level.WARNING
+    assert "partitions 4, 5, 6, 7 came after models were placed on 4" in partitions.text
+    assert "stop the senders and the workers, then omdml topics rehome" in partitions.text
     send(topic, str.encode, by("murmur2"))
     assert "no worker is a member of the group" in findings()["partitions"].text
 

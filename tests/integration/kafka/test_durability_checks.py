@@ -18,7 +18,7 @@ def texts(found):
     return " ".join(remark.text for remark in found)
 
 
-def test_a_topic_of_one_copy_with_every_unsafe_setting_is_told_of_each(kafka, new_topic):
+def test_a_topic_of_one_copy_with_every_unsafe_setting_is_reported_each(kafka, new_topic):
     unsafe = {
         "unclean.leader.election.enable": "true",
         "retention.ms": "3600000",
@@ -49,7 +49,7 @@ def test_every_topic_that_the_log_works_with_is_looked_at(kafka, new_topic):
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])
-def test_a_server_without_append_only_file_is_told_of_it(policy):
+def test_a_server_without_append_only_file_is_reported_it(policy):
     with ValkeyServer(durable=False, arguments=("--maxmemory-policy", policy)) as server:
         text = texts(of_store(server.url, safety_of(server.url)))
     assert "appendonly is no, and it has no save points" in text
@@ -61,6 +61,6 @@ def test_a_durable_server_is_safe_also_for_a_user_who_may_not_ask(valkey_server)
     with redis.Redis.from_url(valkey_server.url) as client:
         client.acl_setuser("worker", enabled=True, passwords=["+secret"], categories=["-@all"], commands=["+info"])
         url = valkey_server.url.replace("redis://", "redis://worker:secret@")
-        told = of_store(url, safety_of(url))
+        findings = of_store(url, safety_of(url))
         client.acl_deluser("worker")
-    assert "this user may not ask" in told
+    assert "this user may not ask" in findings

@@ -64,7 +64,7 @@ def test_a_position_that_retention_passed_stops_only_its_partition(
     assert reader.source.begin(error.partition) == 50
     reader.source.seek(error.partition, 50)
     reader.read_to_the_end()
-    assert [one.offset for one in reader.records if one.partition.number == 0] == list(range(50, 100))
+    assert [record.offset for record in reader.records if record.partition.number == 0] == list(range(50, 100))
 
 
 def test_a_position_past_the_end_of_the_log_is_a_gap(
@@ -75,7 +75,7 @@ def test_a_position_past_the_end_of_the_log_is_a_gap(
     assert gap(open_reader(topic, 1000)).available == (0, 3)
 
 
-def test_gaps_in_several_partitions_are_told_one_after_the_other(
+def test_gaps_in_several_partitions_are_reported_one_after_the_other(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(partitions=2)
@@ -171,7 +171,7 @@ def transaction(kafka: KafkaServer, topic: str) -> KafkaProducer:
     return producer
 
 
-def test_a_cut_that_was_accepted_and_is_told_of_late_once_more_is_none(
+def test_a_cut_that_was_accepted_and_is_reported_late_once_more_is_none(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic()
@@ -206,7 +206,7 @@ def test_what_may_belong_to_a_topic_made_anew_is_not_answered_while_nobody_can_t
 
 
 @pytest.mark.parametrize("doing", ["reads", "stands still"])
-def test_a_topic_created_anew_is_a_gap_however_many_events_it_has(
+def test_a_topic_created_again_is_a_gap_however_many_events_it_has(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, doing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic()

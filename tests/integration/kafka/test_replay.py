@@ -24,7 +24,7 @@ def test_a_topic_is_read_whole_and_its_group_notices_nothing(
     records = [record for part in read_whole(open_bystander(log)) for record in part]
     # I expect every record, and the member undisturbed; what stays is an empty group, which the broker forgets in time
     for partition in range(2):
-        assert [one.value for one in records if one.partition.number == partition] == numbered(1500)
+        assert [record.value for record in records if record.partition.number == partition] == numbered(1500)
     write(kafka, topic, [b"new"], 0)
     member.read_until(lambda: len(member.records) >= 3001)
     assert member.told == told

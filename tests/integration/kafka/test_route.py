@@ -219,10 +219,10 @@ def test_routers_that_kafka_forgot_route_nothing_again_before_an_operator_decide
     route.wait(router)
     assert router.stop() == 0, router.said
     route.forget()
-    said = refused(route.router())
-    assert "keeps no offsets of group" in said
+    output = refused(route.router())
+    assert "keeps no offsets of group" in output
     for way in ("--begin beginning", "--begin end", f"--group {route.group} --topic {route.origin} --reset-offsets"):
-        assert way in said
+        assert way in output
     route.check()
     # If it is told to go on at the end, I expect that of itself the next one knows where it is.
     router = route.router(options=("--begin", "end"))

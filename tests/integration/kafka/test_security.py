@@ -87,10 +87,10 @@ def run(folder, *arguments):
 
 def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_listed(place, secured, command):
     (place.folder / "events.jsonl").write_bytes(b"\n".join(events(30)) + b"\n")
-    code, said = command("feed", "events.jsonl", *place("node"))
-    assert (code, "refused 0" in said) == (0, True), said
-    code, said = command("topics", "create", *place("creator"))
-    assert (code, "is there already with 1 partition, nothing was changed" in said) == (0, True), said
+    code, output = command("feed", "events.jsonl", *place("node"))
+    assert (code, "refused 0" in output) == (0, True), output
+    code, output = command("topics", "create", *place("creator"))
+    assert (code, "exists already with 1 partition, nothing was changed" in output) == (0, True), output
     node = Process(place.folder, "node", *place("node"), name="node")
     worker = Process(place.folder, "worker", *place("worker"), name="worker")
     try:
@@ -112,9 +112,9 @@ def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_li
         node.close()
         worker.close()
     operator = place("operator")
-    for told in OPERATORS:
-        code, said = command(*told.split(), *operator)
-        assert code == 0, said
+    for message in OPERATORS:
+        code, output = command(*message.split(), *operator)
+        assert code == 0, output
 
 
 def test_a_router_works_with_the_rights_that_are_listed(place, secured, command):
@@ -157,7 +157,7 @@ def test_a_router_works_with_the_rights_that_are_listed(place, secured, command)
         pytest.param(lambda options: create_topic(options, "another"), id="create"),
     ],
 )
-def test_who_is_not_let_in_is_told_at_once_what_to_correct(secured, tmp_path, opened, changes, says):
+def test_who_is_not_let_in_is_reported_at_once_what_to_correct(secured, tmp_path, opened, changes, says):
     changes = dict(changes)
     if changes.get("ssl_cafile") == "other":
         changes["ssl_cafile"] = str(Authority(tmp_path, "other").certificate)
@@ -196,18 +196,18 @@ def test_a_broker_that_asks_for_certificates_lets_in_only_who_shows_one_it_trust
 def test_a_worker_whose_group_is_not_its_own_ends_and_says_so(place):
     path = place.folder / place("worker")[1]
     path.write_text(path.read_text().replace("[log]", '[log]\ngroup = "theirs"'))
-    code, said = run(place.folder, "worker", "-c", path.name)
-    assert code == 3, said
-    assert "GroupAuthorizationFailedError; give worker the rights (ACLs)" in said.splitlines()[-1]
+    code, output = run(place.folder, "worker", "-c", path.name)
+    assert code == 3, output
+    assert "GroupAuthorizationFailedError; give worker the rights (ACLs)" in output.splitlines()[-1]
 
 
 def test_a_wrong_password_ends_every_command_with_one_sentence(place):
     for user, command in (("node", "node"), ("worker", "worker"), ("creator", "topics create"), ("node", "doctor")):
         arguments = place(user)
         (place.folder / f"{user}.password").write_text("guessed-in-vain")
-        code, said = run(place.folder, *command.split(), *arguments)
-        assert code == (1 if command == "doctor" else 3), said
-        assert "guessed-in-vain" not in said
+        code, output = run(place.folder, *command.split(), *arguments)
+        assert code == (1 if command == "doctor" else 3), output
+        assert "guessed-in-vain" not in output
         if command != "doctor":
-            assert said.splitlines()[-1].startswith("omdml: Kafka at 127.0.0.1"), said
-            assert "correct log.sasl_plain_username, log.sasl_plain_password" in said
+            assert output.splitlines()[-1].startswith("omdml: Kafka at 127.0.0.1"), output
+            assert "correct log.sasl_plain_username, log.sasl_plain_password" in output

@@ -115,8 +115,10 @@ def test_a_letter_that_its_topic_would_not_take_is_cut(kafka: KafkaServer, new_t
     letters.add(Record(Partition("t", 0), 7, rubbish), FeedbackError("no event"))
     letters.flush()
     letters.close()
-    (kept,) = read_letters(Record(Partition("t", 0), record.offset, record.value) for record in read(kafka, small))
-    assert (kept.offset, kept.digest) == (7, sha256(rubbish).hexdigest())
+    (read_letter,) = read_letters(
+        Record(Partition("t", 0), record.offset, record.value) for record in read(kafka, small)
+    )
+    assert (read_letter.offset, read_letter.digest) == (7, sha256(rubbish).hexdigest())
 
 
 def test_an_event_that_no_request_can_hold_is_refused(new_topic: NewTopic, open_sink: Open) -> None:
@@ -202,15 +204,15 @@ def test_a_topic_that_was_deleted_is_named_once_a_new_producer_is_needed(
     sink.send(b"before", "shop")
     sink.flush()
     kafka.delete_topic(topic)
-    told = []
+    outcomes = []
 
     def named() -> bool:
         try:
             sink.send(b"after", "shop")
             sink.flush()
         except SourceError as error:
-            told.append(str(error))
-        return bool(told) and f"has no topic {topic!r}" in told[-1]
+            outcomes.append(str(error))
+        return bool(outcomes) and f"has no topic {topic!r}" in outcomes[-1]
 
     until(named)
-    assert f"has no topic {topic!r}" in told[-1]
+    assert f"has no topic {topic!r}" in outcomes[-1]

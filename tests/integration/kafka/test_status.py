@@ -33,42 +33,42 @@ def service(kafka, valkey_server, new_topic, tmp_path):
 
 def seen(folder):
     """The exit code, and what programs get."""
-    told = CliRunner().invoke(main, ["status", "--json", "-c", str(folder / "omdml.toml")])
-    return told.exit_code, json.loads(told.stdout)
+    result = CliRunner().invoke(main, ["status", "--json", "-c", str(folder / "omdml.toml")])
+    return result.exit_code, json.loads(result.stdout)
 
 
 def test_partitions_their_lag_and_owners_are_those_of_the_group_and_the_store(service, valkey_server):
-    code, found = seen(service)
-    assert code == 0, found["problems"]
-    assert (found["log"]["workers"], found["log"]["lag"]) == ([], 24)
-    assert {one["owner"] for one in found["log"]["partitions"]} == {""}
-    assert found["errors"] == 1
+    code, results = seen(service)
+    assert code == 0, results["problems"]
+    assert (results["log"]["workers"], results["log"]["lag"]) == ([], 24)
+    assert {partition["owner"] for partition in results["log"]["partitions"]} == {""}
+    assert results["errors"] == 1
     worker = Process(service, "worker")
     try:
         wait_for(lambda: seen(service)[1]["log"]["lag"] == 0, "everything learned and saved", 60.0, worker)
-        code, found = seen(service)
+        code, results = seen(service)
     finally:
         worker.close()
-    assert (code, found["problems"], found["models"]["count"]) == (0, {}, 8)
-    assert [name.split(" at ")[0] for name in found["log"]["workers"]] == ["first"]
-    partitions = found["log"]["partitions"]
-    assert {one["owner"] for one in partitions} == set(found["log"]["workers"])
-    assert sum(one["models"] for one in partitions) == 8
-    assert found["store"]["kind"].startswith("Valkey ")
-    assert found["store"]["used_bytes"] > 0
+    assert (code, results["problems"], results["models"]["count"]) == (0, {}, 8)
+    assert [name.split(" at ")[0] for name in results["log"]["workers"]] == ["first"]
+    partitions = results["log"]["partitions"]
+    assert {partition["owner"] for partition in partitions} == set(results["log"]["workers"])
+    assert sum(partition["models"] for partition in partitions) == 8
+    assert results["store"]["kind"].startswith("Valkey ")
+    assert results["store"]["used_bytes"] > 0
 
 
 def test_without_its_store_the_group_tells_how_far_partitions_are_read(service, valkey_server):
     valkey_server.stop()
-    code, found = seen(service)
-    assert (code, found["log"]["lag"], found["models"], found["store"]) == (1, 24, None, None)
-    assert "is it up, and reachable from here?" in found["problems"]["store"]
+    code, results = seen(service)
+    assert (code, results["log"]["lag"], results["models"], results["store"]) == (1, 24, None, None)
+    assert "is it up, and reachable from here?" in results["problems"]["store"]
 
 
 def test_without_its_log_the_store_is_shown(service, kafka, tmp_path):
     file = service / "omdml.toml"
     file.write_text(file.read_text().replace(kafka.servers, "127.0.0.1:1"))
-    code, found = seen(service)
-    assert (code, found["log"], found["letters"]) == (1, None, None)
-    assert found["store"]["kind"].startswith("Valkey ")
-    assert "127.0.0.1:1" in found["problems"]["log"]
+    code, results = seen(service)
+    assert (code, results["log"], results["letters"]) == (1, None, None)
+    assert results["store"]["kind"].startswith("Valkey ")
+    assert "127.0.0.1:1" in results["problems"]["log"]

@@ -24,7 +24,7 @@ def test_a_topic_is_created_fit_for_feedback_and_left_as_it_is_the_second_time(k
 
     assert first.output == f"topic {name} created, 3 partitions\n"
     assert (first.exit_code, second.exit_code) == (0, 1)
-    assert f"topic {name} is there already with 3 partitions, nothing was changed" in second.output
+    assert f"topic {name} exists already with 3 partitions, nothing was changed" in second.output
     assert "omdml topics grow --partitions 5" in second.output
     assert run("--partitions", "3", **log).exit_code == 0
     options = KafkaOptions(servers=kafka.servers)
@@ -40,7 +40,7 @@ def test_a_topic_grows_to_multiples_of_what_it_was_and_to_nothing_else(kafka: Ka
     name = new_topic(4)
     log = {"OMDML_LOG__KIND": "kafka", "OMDML_LOG__SERVERS": kafka.servers, "OMDML_LOG__TOPIC": name}
     log["OMDML_STORE__URL"] = f"dir:{tmp_path}/state"
-    for count, why in ((6, "6 is no multiple of that"), (2, "Kafka takes none away")):
+    for count, why in ((6, "6 is not a multiple of that"), (2, "Kafka cannot remove any")):
         refused = run("--partitions", str(count), command="grow", **log)
         assert (refused.exit_code, why in " ".join(refused.output.split())) == (2, True), refused.output
     grown = run("--partitions", "8", command="grow", **log)

@@ -41,10 +41,10 @@ class Place:
         )
 
     def send(self, first, last):
-        """These events of every model."""
+        """Send these events for every model."""
         sink = KafkaSink(KafkaOptions(servers=self.kafka.servers), topic=self.topic)
-        for name, said in SAID.items():
-            for event in said[first:last]:
+        for name, output in SAID.items():
+            for event in output[first:last]:
                 sink.send(event, key=name)
         sink.close()
 
@@ -63,8 +63,8 @@ class Place:
 
     def learned(self, version):
         """Whether every model is saved at this version."""
-        found = [self.store.peek(name) for name in NAMES]
-        return all(one is not None and one.version == version for one in found)
+        results = [self.store.peek(name) for name in NAMES]
+        return all(entry is not None and entry.version == version for entry in results)
 
     def states(self):
         return {name: self.store.peek(name).state for name in NAMES}
@@ -124,7 +124,9 @@ def test_a_log_that_was_cut_and_written_on_stops_every_worker_until_one_accepts_
         place.send(first, first + 5)
     worker = place.worker()
     log = load(str(place.path), {}, {}).log
-    wait_for(lambda: all(one.committed == one.end for one in look_at_topic(log)), "all to be committed", 60, worker)
+    wait_for(
+        lambda: all(entry.committed == entry.end for entry in look_at_topic(log)), "all to be committed", 60, worker
+    )
     assert place.learned(10)
     kept = 5 * sum(by_murmur2(name.encode(), 2) == 0 for name in NAMES)
     cut(place.kafka, place.topic, kept)
@@ -145,18 +147,18 @@ def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(pla
     place.send(0, 10)
 
     def told():
-        found = {one.check: one for one in examine(load(str(place.path), {}, {}))}["partitions"]
+        partitions = {entry.check: entry for entry in examine(load(str(place.path), {}, {}))}["partitions"]
         status = place.omdml("status")
-        assert status.exit_code == (not found.well), status.output
-        return " ".join(status.output.split()), found.text
+        assert status.exit_code == (not partitions.well), status.output
+        return " ".join(status.output.split()), partitions.text
 
     status, text = told()
-    assert "nobody learns what comes" in status
+    assert "nobody learns new events" in status
     assert "no worker is a member of the group, start one; 80 events wait there" in text
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
-    for said in told():
-        assert "omdml-" in said
+    for output in told():
+        assert "omdml-" in output
     assert f"event=worker_started metrics= topic={place.topic} group={place.topic}" in worker.said
     assert worker.stop() == 0
 
@@ -186,9 +188,9 @@ def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(plac
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
     before = place.states()
-    told = " ".join(place.omdml("rewind", "--yes").output.split())
-    assert "8 models deleted" in told
-    assert "models live on the first 2 of 4 partitions again" in told
+    text = " ".join(place.omdml("rewind", "--yes").output.split())
+    assert "8 models deleted" in text
+    assert "models live on the first 2 of 4 partitions again" in text
     learn_what_is_old(place)
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
@@ -203,18 +205,18 @@ def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(plac
 
     worker = place.worker()
     wait_for(lambda: "partitions_not_read" in worker.said, "the line that says what to do", 60, worker)
-    told = place.omdml("status")
-    assert told.exit_code == 1
-    assert "added later, nobody reads it" in " ".join(told.output.split())
+    result = place.omdml("status")
+    assert result.exit_code == 1
+    assert "was added later and nobody reads it" in " ".join(result.output.split())
     refused = place.omdml("rehome")
     assert refused.exit_code != 0
     assert "stop the workers first" in refused.output
     assert worker.stop() == 0
     learn_what_is_old(place)
-    assert place.omdml("rehome").output == "models live on 6 partitions now, on 2 until now: start the workers again\n"
+    assert place.omdml("rehome").output == "models now live on 6 partitions, before on 2: start the workers again\n"
     learn(place, 20)
     status = place.omdml("status")
-    assert "nobody learns what comes" not in status.output
+    assert "nobody learns new events" not in status.output
     assert place.omdml("rehome").output == "models live on all 6 partitions already\n"
 
 
@@ -236,12 +238,12 @@ def test_a_rehome_says_what_is_not_learned_yet_and_loses_no_new_model(place):
     learn(place, 20)
 
 
-def test_a_number_of_partitions_that_is_no_multiple_is_said_before_a_rehome(place):
+def test_a_number_of_partitions_that_is_no_multiple_is_reported_before_a_rehome(place):
     place.send(0, 10)
     learn(place, 10)
     place.grow(3)
-    told = " ".join(place.omdml("status").output.split())
-    assert "3 is no multiple of 2" in told
+    text = " ".join(place.omdml("status").output.split())
+    assert "3 is not a multiple of 2" in text
     refused = place.omdml("rehome")
     assert "omdml topics grow --partitions 4" in " ".join(refused.output.split())
 
@@ -255,6 +257,6 @@ def test_keyless_events_become_letters_and_are_learned_once_they_are_sent_again(
     learn(place, 15)
     # When they are sent again, twice, I expect each to be learned once.
     for sent in (40, 0):
-        told = place.omdml("resend", group="letters").output
-        assert told.startswith(f"sent {sent}, left 0"), told
+        output = place.omdml("resend", group="letters").output
+        assert output.startswith(f"sent {sent}, left 0"), output
     learn(place, 20)

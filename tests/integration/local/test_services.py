@@ -135,7 +135,7 @@ def test_a_server_that_cannot_start_says_where_and_why_and_leaves_nothing() -> N
 
 
 def test_a_server_on_a_taken_port_is_refused(any_redis: RedisServer) -> None:
-    with pytest.raises(ServiceError, match="another process listens on its port"):
+    with pytest.raises(ServiceError, match="another process listens on this port"):
         ValkeyServer(port=any_redis.port).start()
 
 
@@ -160,8 +160,8 @@ def test_a_killed_parent_leaves_no_server() -> None:
         [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
-    said = parent.stdout.readline().split()
-    child, folder = int(said[0]), Path(said[1])
+    parts = parent.stdout.readline().split()
+    child, folder = int(parts[0]), Path(parts[1])
     assert alive(child)
     assert folder.is_dir()
 

@@ -111,7 +111,7 @@ def test_another_generation_takes_the_place_in_redis_only_where_asked_to(items: 
 
 
 @pytest.mark.parametrize(
-    ("target", "options", "told"),
+    ("target", "options", "expected"),
     [
         ("s3://bucket/shop", [], "a catalogue is made in a folder, or in Redis"),
         ("redis://127.0.0.1:1#shop", [], "is the server up"),
@@ -121,9 +121,9 @@ def test_another_generation_takes_the_place_in_redis_only_where_asked_to(items: 
     ],
 )
 def test_a_target_that_cannot_be_is_refused_and_nothing_is_made(
-    items: Path, target: str, options: list[str], told: str
+    items: Path, target: str, options: list[str], expected: str
 ) -> None:
     refused = run(target, items, *options)
     assert refused.exit_code
-    assert told in f"{refused.exception} {refused.output}"
+    assert expected in f"{refused.exception} {refused.output}"
     assert list(Path().iterdir()) == [items]

@@ -129,20 +129,20 @@ def test_an_older_generation_stays_readable(shop: MappedCatalogue, redis_url: st
 
 
 @pytest.mark.parametrize(
-    ("blob", "told"),
+    ("blob", "expected"),
     [
         (None, "modality 'color' is missing"),
         (b"1234567", "modality 'color' has 7 bytes"),
         (np.array([1, np.nan, 3], np.float32).tobytes(), "modality 'color' holds nan in column 1"),
     ],
 )
-def test_a_damaged_item_is_named(shop: MappedCatalogue, redis_url: str, blob: bytes | None, told: str) -> None:
+def test_a_damaged_item_is_named(shop: MappedCatalogue, redis_url: str, blob: bytes | None, expected: str) -> None:
     upload_catalogue(shop, redis_url, "shop")
     client = redis.Redis.from_url(redis_url)
     key = f"omdml:item:shop:{shop.generation}:{IDS[7]}"
     client.hdel(key, "color") if blob is None else client.hset(key, "color", blob)
 
-    with pytest.raises(CatalogueError, match=f"item 'sku 7: größe', {told}.* expected 3 finite float32"):
+    with pytest.raises(CatalogueError, match=f"item 'sku 7: größe', {expected}.* expected 3 finite float32"):
         RedisCatalogue(redis_url, "shop")
 
 
@@ -194,7 +194,7 @@ def test_coordinates_that_a_client_leaves_out_are_made_by_whoever_reads(
     assert _is_equal(opened.in_coordinates("mapped"), RedisCatalogue(redis_url, "shop").in_coordinates("mapped"))
 
 
-def test_a_map_that_is_gone_or_another_s_is_told(mapped_shop: MappedCatalogue, redis_url: str) -> None:
+def test_a_map_that_is_gone_or_another_s_is_reported(mapped_shop: MappedCatalogue, redis_url: str) -> None:
     upload_catalogue(mapped_shop, redis_url, "shop")
     client, key = redis.Redis.from_url(redis_url), f"omdml:catalogue:shop:{mapped_shop.generation}:map"
     client.append(key, b"more")
@@ -211,7 +211,7 @@ def test_a_url_without_a_usable_name_says_how_to_write_one(redis_url: str, tail:
         open_catalogue(redis_url + tail)
 
 
-def test_a_server_out_of_reach_is_told_without_the_password(valkey_server: Server, shop: MappedCatalogue) -> None:
+def test_a_server_out_of_reach_is_reported_without_the_password(valkey_server: Server, shop: MappedCatalogue) -> None:
     address = valkey_server.address
     valkey_server.stop()
 
@@ -220,7 +220,7 @@ def test_a_server_out_of_reach_is_told_without_the_password(valkey_server: Serve
     assert "secret" not in str(caught.value)
 
 
-def test_a_server_without_memory_left_is_told(shop: MappedCatalogue) -> None:
+def test_a_server_without_memory_left_is_reported(shop: MappedCatalogue) -> None:
     with (
         ValkeyServer(arguments=("--maxmemory", "1mb")) as server,
         pytest.raises(CatalogueError, match=r"maxmemory|OOM"),

@@ -68,7 +68,7 @@ def test_a_view_of_the_rows_stays_while_more_come(target):
     assert catalogue.features["shape"].shape[0] == ITEMS + 200
 
 
-def test_damage_in_the_list_of_changes_is_told(target, redis_url):
+def test_damage_in_the_list_of_changes_is_reported(target, redis_url):
     catalogue = RedisCatalogue(target)
     client = redis.Redis.from_url(redis_url)
     client.rpush(CHANGES.format(catalogue.generation), b"120 nonsense")

@@ -121,7 +121,7 @@ def test_a_nodes_user_can_write_nothing(tmp_path, url, write):
     assert shop.store.current("shop") == before
 
 
-def test_a_right_that_a_script_misses_is_told_like_any_other(guarded, url):
+def test_a_right_that_a_script_misses_is_reported_like_any_other(guarded, url):
     store = RedisStore(url("worker"))
     epoch = store.claim("shop").epoch
     with redis.Redis.from_url(address(guarded, "admin")) as client:
@@ -153,7 +153,7 @@ def test_a_worker_that_is_not_let_in_ends_and_says_what_to_correct(tmp_path, url
         worker.run()
 
 
-def test_a_wrong_password_is_told_at_once_and_not_shown(guarded):
+def test_a_wrong_password_is_reported_at_once_and_not_shown(guarded):
     store = RedisStore(f"redis://worker:guessed-in-vain@{guarded.address}")
     with pytest.raises(StoreRefused, match=r"correct user and password in store\.url") as caught:
         store.models()
@@ -196,7 +196,7 @@ def test_a_store_and_a_catalogue_behind_tls(tls, tmp_path):
         ("127.0.0.1", "ssl_ca_certs=nowhere.pem", "ssl_ca_certs=nowhere.pem: no such file"),
     ],
 )
-def test_a_certificate_that_does_not_fit_is_told_at_once_with_what_to_do(tls, tmp_path, host, options, says):
+def test_a_certificate_that_does_not_fit_is_reported_at_once_with_what_to_do(tls, tmp_path, host, options, says):
     port, authority, client = tls
     other = Authority(tmp_path, "other").certificate
     asked = options.format(ca=authority.certificate, other=other, client=client)

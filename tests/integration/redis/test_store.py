@@ -52,7 +52,6 @@ EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[redis.Redis]:
-    """A client of another program."""
     with redis.Redis.from_url(redis_url) as client:
         yield client
 
@@ -210,7 +209,7 @@ def test_if_the_key_of_the_newest_checkpoint_is_gone_the_older_one_is_used(
     assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
 
 
-def test_a_model_without_keys_of_checkpoints_begins_anew_only_if_deleted(
+def test_a_model_without_keys_of_checkpoints_begins_again_only_if_deleted(
     store: RedisStore, client: redis.Redis
 ) -> None:
     store.save(checkpoint(1), published(store, 1))
@@ -255,13 +254,13 @@ def test_the_doctor_warns_of_a_server_that_evicts(
     redis_url: str, settings: Callable[[str, str], None], tmp_path: Path, policy: str, well: bool
 ) -> None:
     settings("maxmemory-policy", policy)
-    found = load(None, {}, {"store": {"url": redis_url}, "log": {"path": f"{tmp_path}/log"}})
-    finding = next(one for one in examine(found) if one.check == "store")
+    loaded = load(None, {}, {"store": {"url": redis_url}, "log": {"path": f"{tmp_path}/log"}})
+    finding = next(entry for entry in examine(loaded) if entry.check == "store")
     assert finding.well is well
     assert well or "maxmemory-policy allkeys-lru" in finding.text
 
 
-def test_a_store_that_was_emptied_is_told_from_the_one_before(store: RedisStore, any_redis: RedisServer) -> None:
+def test_a_store_that_was_emptied_differs_from_the_one_before(store: RedisStore, any_redis: RedisServer) -> None:
     epoch = published(store, 4)
     before = live(store)
     any_redis.flush()
@@ -352,7 +351,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(any_redis: RedisServer)
         store.current("shop")
 
 
-def test_a_wrong_password_is_told_without_it(redis_url: str, settings: Callable[[str, str], None]) -> None:
+def test_a_wrong_password_is_reported_without_it(redis_url: str, settings: Callable[[str, str], None]) -> None:
     settings("requirepass", "right")
     with pytest.raises(StoreError, match="password") as caught:
         RedisStore(redis_url.replace("redis://", "redis://:wr0ng@")).models()

@@ -14,7 +14,6 @@ from tests.support.store_samples import published, snapshot
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[redis.Redis]:
-    """A client of another program."""
     with redis.Redis.from_url(redis_url) as client:
         yield client
 

@@ -24,7 +24,7 @@ LAST_LINE = re.compile(
 
 
 class Demo(Process):
-    """``omdml demo``."""
+    """A running ``omdml demo``, with what it printed so far."""
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -43,12 +43,12 @@ class Demo(Process):
 
 def processes():
     """Parent and state of every process."""
-    found = {}
+    results = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            found[int(path.parent.name)] = (int(parent), state)
-    return found
+            results[int(path.parent.name)] = (int(parent), state)
+    return results
 
 
 def command(pid):
@@ -81,9 +81,9 @@ def demo(tmp_path, monkeypatch):
 
 def last_words(process):
     """First mAP, last mAP and comparisons of its last line."""
-    said = LAST_LINE.fullmatch(process.said.splitlines()[-1])
-    assert said, process.said
-    first, last, comparisons, p50, p99 = said.groups()
+    match = LAST_LINE.fullmatch(process.said.splitlines()[-1])
+    assert match, process.said
+    first, last, comparisons, p50, p99 = match.groups()
     assert 0 < int(p50) <= int(p99)
     return float(first), float(last), int(comparisons.replace(",", ""))
 

@@ -63,7 +63,7 @@ class Place:
     def nearest(self, **query):
         """Version, and ids and distances of the five nearest."""
         answer = self.asked("POST", "/search", k=5, **query)
-        return answer["version"], {one["id"]: one["distance"] for one in answer["items"]}
+        return answer["version"], {item["id"]: item["distance"] for item in answer["items"]}
 
     def learned(self, version):
         """Wait until so many comparisons are live."""
@@ -78,7 +78,6 @@ class Place:
         return {ids[other]: pytest.approx(distances[other], rel=1e-3) for other in order}
 
     def close(self):
-        """End the processes."""
         for process in (self.worker, self.node):
             process.close()
 

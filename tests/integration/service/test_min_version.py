@@ -99,7 +99,7 @@ def test_a_node_that_was_paused_answers_with_the_version_once_it_goes_on(shop, n
 def test_the_document_tells_of_it():
     document = openapi()
     methods = document["paths"]["/search"]
-    (parameter,) = (one for one in methods["get"]["parameters"] if one["name"] == "min_version")
+    (parameter,) = (parameter for parameter in methods["get"]["parameters"] if parameter["name"] == "min_version")
     assert "waits two seconds" in parameter["schema"]["description"]
     assert not parameter["required"]
     assert "min_version" in document["components"]["schemas"]["Search"]["properties"]

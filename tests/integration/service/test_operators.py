@@ -61,7 +61,6 @@ class Place:
         return printed.output
 
     def close(self):
-        """End the processes."""
         for process in (self.worker, self.node):
             process.close()
         self.sink.close()
@@ -128,7 +127,7 @@ def test_a_model_is_reset_under_a_living_worker_and_goes_on_with_what_comes_then
     assert [line["what"] for line in place.store.history("shop")][-2:] == ["reset", "published"]
 
 
-def test_a_model_deleted_under_a_living_worker_begins_anew(place):
+def test_a_model_deleted_under_a_living_worker_begins_again(place):
     place.send(*events(20, model="user-1"), model="user-1")
     wait_for(lambda: place.served("user-1") == 20, "20 events to be live", 30, place.worker)
     wait_for(lambda: (found := place.store.peek("user-1")) and found.version == 20, "a checkpoint", 30, place.worker)
@@ -195,9 +194,9 @@ def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
             return node.get("/letters", params=asked).raise_for_status().json()
 
         wait_for(lambda: listed()["total"] == 2, "two letters", 60, place.worker)
-        told = listed(reason="unknown_item")
-        (letter,) = told["letters"]
-        assert (told["open"], letter["model"], letter["since_then"], json.loads(letter["event"])) == (
+        letters = listed(reason="unknown_item")
+        (letter,) = letters["letters"]
+        assert (letters["open"], letter["model"], letter["since_then"], json.loads(letter["event"])) == (
             1,
             "shop",
             "",
@@ -226,8 +225,10 @@ def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
         assert listed(open="true")["total"] == 0
         seen = node.get("/status").raise_for_status().json()
         assert (seen["status"]["models"]["count"], seen["status"]["letters"]["open"]) == (1, 0)
-        assert all(one["owner"] in seen["status"]["log"]["workers"] for one in seen["status"]["log"]["partitions"])
-        assert {"log", "store", "checkpoints", "letters"} <= {one["check"] for one in seen["findings"]}
+        assert all(
+            partition["owner"] in seen["status"]["log"]["workers"] for partition in seen["status"]["log"]["partitions"]
+        )
+        assert {"log", "store", "checkpoints", "letters"} <= {finding["check"] for finding in seen["findings"]}
 
 
 def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(place, monkeypatch):
@@ -268,7 +269,7 @@ def test_an_older_version_stays_live_until_the_model_is_unpinned(place):
     place.omdml("unpin", "shop")
     wait_for(lambda: place.served() == 25, "the newest version to be live", 30, place.node)
     assert "was not pinned, version 25 is live" in place.omdml("unpin", "shop")
-    told = place.omdml("history", "shop")
-    assert all(word in told for word in ("rolled back", "held", "unpinned"))
+    result = place.omdml("history", "shop")
+    assert all(word in result for word in ("rolled back", "held", "unpinned"))
     assert "25 comparisons learned" in place.omdml("inspect", "shop")
     assert "nearest items are the same" in place.omdml("diff", "shop", "10")

@@ -57,11 +57,11 @@ class Place:
 
     def twin(self):
         """The person's model from the parent that its checkpoint names, learned without any worker."""
-        kept = open_store(self.url).peek(PERSON)
+        checkpoint = open_store(self.url).peek(PERSON)
         spec = Specs(load(str(self.file), {}, {}), {"items": self.items}).of(PERSON)
         twin = spec.fresh()
-        twin.begin_from(*Learner.from_bytes(kept.state).parent)
-        return twin, kept, spec.catalogue.features
+        twin.begin_from(*Learner.from_bytes(checkpoint.state).parent)
+        return twin, checkpoint, spec.catalogue.features
 
     def close(self):
         self.sink.close()

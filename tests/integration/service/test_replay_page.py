@@ -12,8 +12,8 @@ from tests.support.worlds import events
 
 @pytest.fixture(scope="module")
 def browser():
-    with chromium() as found:
-        yield found
+    with chromium() as result:
+        yield result
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -28,7 +28,7 @@ def test_the_page_of_a_replay_is_whole_and_accessible(browser, tmp_path, scheme,
     assert visit.page.locator("svg").count() == 2
     assert visit.page.locator("svg circle").count() > 10
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    found = Axe().run(visit.page)
-    assert found.violations_count == 0, found.generate_report()
+    result = Axe().run(visit.page)
+    assert result.violations_count == 0, result.generate_report()
     assert (visit.wrong, visit.hosts) == ([], {""})
     context.close()

@@ -30,7 +30,7 @@ class Receiver:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
                 for part in ExportTraceServiceRequest.FromString(body).resource_spans:
-                    named = {one.key: one.value.string_value for one in part.resource.attributes}
+                    named = {attribute.key: attribute.value.string_value for attribute in part.resource.attributes}
                     for scope in part.scope_spans:
                         for span in scope.spans:
                             if span.trace_id.hex() == TRACE:

@@ -44,7 +44,7 @@ class Place:
         )
 
     def send(self, first, last):
-        """These events."""
+        """Send these events."""
         sink = KafkaSink(self.options, topic=self.topic)
         for event in SAID[first:last]:
             sink.send(event, key="shop")
@@ -97,8 +97,8 @@ class Place:
 
     @property
     def version(self):
-        kept = self.store.peek("shop")
-        return -1 if kept is None else kept.version
+        checkpoint = self.store.peek("shop")
+        return -1 if checkpoint is None else checkpoint.version
 
     def mark(self, number):
         """The mark of a partition."""
@@ -126,33 +126,33 @@ def test_retention_past_the_commit_stops_the_worker_until_the_gap_is_accepted(pl
     assert worker.stop() == 0
     place.send(10, 30)
     place.administer(lambda admin: admin.delete_records({TopicPartition(place.topic, place.home): 20}))
-    told = place.stops()
+    message = place.stops()
     for said in (place.topic, f"partition {place.home}", "offset 10", "20 up to 30", "--accept-gap"):
-        assert said in told
+        assert said in message
     place.expect((0, 10))
 
     place.goes_on_with(20, 30)
 
 
-def test_a_topic_created_anew_stops_the_worker_until_the_gap_is_accepted(place):
+def test_a_topic_created_again_stops_the_worker_until_the_gap_is_accepted(place):
     place.send(0, 10)
     worker = place.worker()
     wait_for(lambda: place.version == 10, "version 10", 60, worker)
     place.created_anew()
     place.send(10, 30)
     assert worker.wait(60) == 3
-    told = worker.said.splitlines()[-1]
-    assert "again" in told
-    assert "--accept-gap" in told
+    lines = worker.said.splitlines()[-1]
+    assert "again" in lines
+    assert "--accept-gap" in lines
     place.expect((0, 10))
     place.goes_on_with(10, 30)
 
 
 def test_a_compacted_topic_is_refused_at_the_start(tmp_path, kafka, valkey_server, new_topic):
     place = Place(tmp_path, kafka, valkey_server.url, new_topic(configs={"cleanup.policy": "compact"}))
-    told = place.stops()
+    message = place.stops()
     for said in (place.topic, "cleanup.policy=compact", "one event a model", "--add-config cleanup.policy=delete"):
-        assert said in told
+        assert said in message
     assert place.store.models() == []
 
 

@@ -164,7 +164,7 @@ def test_a_call_needs_a_model_if_the_client_has_none(server):
         client.history()
 
 
-def test_what_is_no_node_is_told_as_it_answers(tmp_path):
+def test_what_is_no_node_is_reported_as_it_answers(tmp_path):
     port = free_port()
     with subprocess.Popen(
         [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(tmp_path)],

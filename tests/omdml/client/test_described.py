@@ -48,4 +48,4 @@ def test_the_command_line_searches_by_words_and_a_picture(omdml, tmp_path):
     assert (ended, PRODUCT.id in output) == (0, True)
     ended, output = omdml("--text", "red shirt")
     assert ended == 2
-    assert "'red shirt' names no column, expected such as title='red shirt'" in output
+    assert "'red shirt' names no column, expected COLUMN=WORDS such as title='red shirt'" in output

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from omdml.client import BadRequest, Client, NotFound
-from omdml.client.client import BATCH, batches
+from omdml.client.bodies import BATCH, batches
 from omdml.feedback import decode
 from tests.support.changing import plain_catalogue, raw_item
 from tests.support.shops import Shop, listening, sent
@@ -52,7 +52,7 @@ def test_changes_of_any_number_go_in_batches_and_are_counted_together(client):
     assert client.change_items([]).put == 0
 
 
-def test_a_change_that_cannot_be_made_is_told_of_with_its_number(client):
+def test_a_change_that_cannot_be_made_is_reported_with_its_number(client):
     with pytest.raises(BadRequest, match="2"):
         client.change_items([{"id": "a", "features": raw_item(RNG)}, {"id": "b", "features": {"color": [1.0]}}])
     with pytest.raises(NotFound, match="'a'"):
@@ -60,10 +60,10 @@ def test_a_change_that_cannot_be_made_is_told_of_with_its_number(client):
 
 
 def test_lines_are_cut_into_batches_by_number_and_by_size(monkeypatch):
-    monkeypatch.setattr("omdml.client.client.BATCH_BYTES", 10)
+    monkeypatch.setattr("omdml.client.bodies.BATCH_BYTES", 10)
     assert list(batches([b"1234", b"12345", b"1", b"12345678901", b"2"])) == [
         [b"1234", b"12345"], [b"1"], [b"12345678901"], [b"2"]]  # fmt: skip
-    monkeypatch.setattr("omdml.client.client.BATCH", 2)
+    monkeypatch.setattr("omdml.client.bodies.BATCH", 2)
     assert list(batches([b"1"] * 5)) == [[b"1"] * 2, [b"1"] * 2, [b"1"]]
 
 
@@ -99,10 +99,10 @@ def test_two_versions_are_compared_item_by_item(shop):
         shop.learn()
         shop.publish()
     with shop.serving() as node, listening(node) as server, Client(server.url) as client:
-        told = client.compare("i5", 20, k=5, model="shop")
-        assert (told.before.version, told.after.version) == (20, 40)
-        assert [one.id for one in told.after.items] == ids(client.search("i5", 5))
-        for one in told.moved:
+        comparison = client.compare("i5", 20, k=5, model="shop")
+        assert (comparison.before.version, comparison.after.version) == (20, 40)
+        assert [item.id for item in comparison.after.items] == ids(client.search("i5", 5))
+        for one in comparison.moved:
             if one.before and one.after:
                 assert one.rose == one.before - one.after
         assert client.compare("i5", 20, 20, model="shop").moved == []

@@ -235,7 +235,7 @@ def test_nobody_listening_is_tried_again_and_told():
     assert error.value.reason == "unreachable"
 
 
-def test_a_version_that_does_not_come_is_told_with_the_one_there_is(client, server):
+def test_a_version_that_does_not_come_is_reported_with_the_one_there_is(client, server):
     with Client(server.url, model="shop", retry_s=0.0) as hasty, pytest.raises(Behind) as behind:
         hasty.search("i5", min_version=1_000)
     assert behind.value.version == 0

@@ -42,19 +42,19 @@ def fresh(learner, features, **options):
 
 
 def learn(model, rows, features, columns, sizes):
-    """Learn in calls of these many pairs; learn_one where the size is 0, through bytes where it is below."""
-    at = 0
-    while at < len(rows):
+    """Learn in calls of these many pairs; a size of 0 means learn_one, a negative one a way through bytes."""
+    start = 0
+    while start < len(rows):
         size = next(sizes)
-        end = at + max(1, abs(size))
-        part = {name: column[at:end] for name, column in columns.items()}
+        end = start + max(1, abs(size))
+        part = {name: column[start:end] for name, column in columns.items()}
         if size == 0:
-            model.learn_one(rows[at], features, similar=bool(part["similar"][0]), task=str(part["task"][0]))
+            model.learn_one(rows[start], features, similar=bool(part["similar"][0]), task=str(part["task"][0]))
         else:
-            model.learn_many(rows[at:end], features, **part)
+            model.learn_many(rows[start:end], features, **part)
         if size < 0:
             model = type(model).from_bytes(model.to_bytes())
-        at = end
+        start = end
     return model
 
 
@@ -184,9 +184,9 @@ def test_a_fixed_rate_that_diverges_is_refused_and_leaves_the_state_unchanged(le
 def test_what_a_diverging_rate_leaves_behind_can_still_be_saved_and_served(learner):
     features, rows, columns = world(5)
     model = fresh(learner, features, step="ogd", eta=50.0, dtype="float32")
-    for at, row in enumerate(rows):
+    for index, row in enumerate(rows):
         with contextlib.suppress(FeedbackError):
-            model.learn_one(row, features, **{name: column[at] for name, column in columns.items()})
+            model.learn_one(row, features, **{name: column[index] for name, column in columns.items()})
     assert model.version < len(rows)
     assert type(model).from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
     assert np.isfinite(model.metric.embed(features, "use")).all()

@@ -26,14 +26,14 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def in_chunks(model, rows, features, sizes):
-    """Learn in calls of these many events, and go through bytes where the size is 0."""
-    at = 0
-    while at < len(rows):
+    """Learn in calls of these many events; a size of 0 means a way through bytes."""
+    start = 0
+    while start < len(rows):
         size = next(sizes)
         if size == 0 and model.version:
             model = DCA.from_bytes(model.to_bytes())
-        model.learn_many(rows[at : at + max(1, size)], features)
-        at += max(1, size)
+        model.learn_many(rows[start : start + max(1, size)], features)
+        start += max(1, size)
     return model
 
 
@@ -63,12 +63,12 @@ def test_the_engine_equals_the_slow_twin(seed, dims, rank, memory, mixed):
     features, rows, _, draw = world(seed, dims)
     rows = with_pairs(rows, mixed, draw)
     model = learner(features, rank=rank, memory=memory, dtype="float64")
-    found = model.learn_many(rows, features).scores
+    result = model.learn_many(rows, features).scores
     scores, N, n, experts, shares = naive.dca(rows, *centred(model, features), memory)
-    np.testing.assert_allclose(found, scores, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(result, scores, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(model.matrices["near"], N / (n or 1), rtol=1e-9, atol=1e-9)
     assert_serves(model, experts, shares, rtol=1e-6, atol=1e-8)
-    assert model.mistakes == (found > 0).sum()
+    assert model.mistakes == (result > 0).sum()
 
 
 @pytest.mark.parametrize("sizes", [[1], [1000], [3, 40, 0, 7]], ids=["one by one", "all at once", "in chunks"])
@@ -91,10 +91,10 @@ def test_the_rows_are_a_root_of_the_closed_form(d):
     y = draw.normal(0, 1, (3 * d, d))
     near, everything = x.T @ x / len(x), y.T @ y / len(y)
     others = {"one": np.triu(everything), "less": np.triu(0.8 * everything), "none": 1e-3 * np.eye(d)}
-    found = discriminant_rows(np.triu(near), others, 0.05)
-    assert "none" not in found
+    results = discriminant_rows(np.triu(near), others, 0.05)
+    assert "none" not in results
     for name, size in (("one", 1.0), ("less", 0.8)):
-        rows, M = found[name], naive.closed_form(near + 0.05 * np.eye(d), size * everything)
+        rows, M = results[name], naive.closed_form(near + 0.05 * np.eye(d), size * everything)
         assert np.linalg.matrix_rank(M, tol=1e-9) == len(rows) > 0
         scale = np.trace(rows.T @ rows) / np.trace(M)
         np.testing.assert_allclose(rows.T @ rows, M * scale, rtol=1e-8, atol=1e-10)
@@ -110,12 +110,12 @@ def test_rows_near_earlier_ones_are_those_of_one_step_of_subspace_iteration():
     X = np.linalg.solve(S, other @ earlier.T)
     b, V = scipy.linalg.eigh(X.T @ other @ X, X.T @ S @ X)
     gains = np.where(b > 1, b - 1, 0.0)
-    told = gains.cumsum() > 0.005 * gains.sum()
-    expected = X @ V[:, told] @ np.diag(1 - 1 / b[told]) @ V[:, told].T @ X.T / gains[told].sum()
+    large = gains.cumsum() > 0.005 * gains.sum()
+    expected = X @ V[:, large] @ np.diag(1 - 1 / b[large]) @ V[:, large].T @ X.T / gains[large].sum()
 
     found = discriminant_rows(np.triu(near), {"one": np.triu(other)}, 0.05, {"one": earlier})["one"]
 
-    assert 0 < len(found) == told.sum() <= k
+    assert 0 < len(found) == large.sum() <= k
     np.testing.assert_allclose(found.T @ found, expected, rtol=1e-8, atol=1e-12)
 
 

@@ -17,7 +17,7 @@ from tests.support.deep import examples
 
 
 @pytest.mark.parametrize(("events", "expected"), [(1, 0.8 * 12**0.5), (100, 0.8 * 0.12**0.5)])
-def test_what_is_added_to_the_variance_of_near_pairs_is_told(events, expected):
+def test_what_is_added_to_the_variance_of_near_pairs_is_reported(events, expected):
     features, rows, *_ = world(0)
     model = learner(features)
     assert model.figures == {}

@@ -54,7 +54,7 @@ def test_models_of_one_start_share_what_they_know_of_the_catalogue():
 
 
 @pytest.mark.parametrize("memory", [0, 200])
-def test_merged_learners_know_what_both_were_told(memory):
+def test_merged_learners_know_what_both_learned(memory):
     features, rows, _, _ = world(7, dims=(9, 30), events=500)
     first, second, both = (learner(features, dtype="float64", memory=memory) for _ in range(3))
     for model in (first, second, both):

@@ -36,8 +36,8 @@ def test_pairs_are_triplets_that_name_an_item_beside_itself(memory):
     one, two, three = (learner(features, memory=memory) for _ in range(3))
     one.learn_many(pairs, features, similar=similar)
     two.learn_many(spelled_out, features)
-    for at in range(0, 300, 70):
-        three.learn_many(pairs[at : at + 70], features, similar=similar[at : at + 70])
+    for number in range(0, 300, 70):
+        three.learn_many(pairs[number : number + 70], features, similar=similar[number : number + 70])
     assert one.to_bytes() == two.to_bytes() == three.to_bytes()
 
 
@@ -47,7 +47,7 @@ def test_similar_pairs_alone_are_what_a_start_from_pairs_knows():
     model.learn_many(rows[:, :2], features, similar=True)
     started = start_from_pairs(rows[:, :2], features, dtype="float64")
     for name in ("near", "far", "middle", "centre", "sums", "seen"):
-        ours, theirs = (getattr(one._engine.moments(), name) for one in (model, started))
+        ours, theirs = (getattr(entry._engine.moments(), name) for entry in (model, started))
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     assert not model._engine.moments().far.any()
 
@@ -162,7 +162,7 @@ def test_a_task_is_refused_because_there_is_one_sense_of_similar():
     assert caught.value.reason in REASONS
 
 
-def test_merged_learners_of_pairs_know_what_both_were_told():
+def test_merged_learners_of_pairs_know_what_both_learned():
     features, rows, _, _ = world(10, events=400)
     pairs, similar = called(rows)
     first, second, both = (learner(features, dtype="float64") for _ in range(3))
@@ -173,5 +173,5 @@ def test_merged_learners_of_pairs_know_what_both_were_told():
     both.learn_many(pairs, features, similar=similar)
     merged = merge(first, second)
     for name in ("near", "far", "sums"):
-        ours, theirs = (getattr(one._engine.moments(), name) for one in (merged, both))
+        ours, theirs = (getattr(entry._engine.moments(), name) for entry in (merged, both))
         np.testing.assert_allclose(np.triu(ours), np.triu(theirs), rtol=1e-9, atol=1e-12)

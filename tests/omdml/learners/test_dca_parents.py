@@ -46,10 +46,10 @@ def test_a_learner_with_a_parent_equals_the_slow_twin(seed, dims, rank, memory, 
     features, rows, _, draw = world(seed, dims)
     rows = with_pairs(rows, mixed, draw)
     model, parent = begun_from(features, known, rank=rank, memory=memory, dtype="float64")
-    found = model.learn_many(rows, features).scores
+    result = model.learn_many(rows, features).scores
     before = served(parent), parent.shares
     scores, _, _, experts, shares = naive.dca(rows, *centred(model, features), memory, before)
-    np.testing.assert_allclose(found, scores, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(result, scores, rtol=1e-6, atol=1e-8)
     assert_serves(model, experts, shares, rtol=1e-6, atol=1e-8)
     assert model.figures["parent_share"] == pytest.approx(shares_of_parent(model))
 

@@ -24,12 +24,12 @@ def test_what_is_served_at_a_version_is_a_function_of_the_state(seed, memory, lo
     features, rows, _, _ = world(seed, events=200)
     asked, silent = (learner(features, memory=memory) for _ in range(2))
     silent.learn_many(rows, features)
-    at, sizes = 0, itertools.cycle(looks)
-    while at < len(rows):
+    start, sizes = 0, itertools.cycle(looks)
+    while start < len(rows):
         look = next(sizes)
-        asked.learn_many(rows[at : at + look], features)
+        asked.learn_many(rows[start : start + look], features)
         asked.metric.embed(features)
-        at += look
+        start += look
     again = DCA.from_bytes(silent.to_bytes())
     assert asked.to_bytes() == silent.to_bytes()
     for model in (silent, again):
@@ -43,12 +43,12 @@ def test_metrics_are_made_once_a_version_and_earlier_ones_stay_as_they_were():
     model = learner(features)
     model.learn_many(rows[:30], features)
     first, twin = model.metric, copy.deepcopy(model)
-    kept = first.embed(features)
+    embedded = first.embed(features)
     assert model.metric is first
     model.learn_many(rows[30:], features)
     twin.learn_many(rows[20:30], features)
     assert model.metric is not first
-    assert (first.embed(features) == kept).all()
+    assert (first.embed(features) == embedded).all()
     assert twin.metric.embed(features).tobytes() != model.metric.embed(features).tobytes()
 
 

@@ -35,16 +35,16 @@ def learner(kind, features, **options):
 
 
 def in_chunks(model, rows, features, margins, sizes):
-    """Learn in calls of these many events; learn_one, and through bytes, where the size is 0."""
-    at = 0
-    while at < len(rows):
+    """Learn in calls of these many events; a size of 0 means learn_one, and a way through bytes."""
+    start = 0
+    while start < len(rows):
         size = next(sizes)
         if size == 0:
             model = Learner.from_bytes(model.to_bytes())
-            model.learn_one(rows[at], features, margin=margins[at])
+            model.learn_one(rows[start], features, margin=margins[start])
         else:
-            model.learn_many(rows[at : at + size], features, margin=margins[at : at + size])
-        at += max(1, size)
+            model.learn_many(rows[start : start + size], features, margin=margins[start : start + size])
+        start += max(1, size)
     return model
 
 

@@ -42,12 +42,12 @@ def dims_of(features):
 
 def in_chunks(model, rows, features, margins, seed):
     """Learn in random chunks, through bytes after each."""
-    draw, at = np.random.default_rng(seed), 0
-    while at < len(rows):
+    draw, start = np.random.default_rng(seed), 0
+    while start < len(rows):
         size = draw.integers(1, 40)
-        model.learn_many(rows[at : at + size], features, margin=margins[at : at + size])
+        model.learn_many(rows[start : start + size], features, margin=margins[start : start + size])
         model = type(model).from_bytes(model.to_bytes())
-        at += size
+        start += size
     return model
 
 

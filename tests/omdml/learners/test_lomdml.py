@@ -369,6 +369,6 @@ def test_a_bad_item_is_named_by_the_row_that_was_given():
         ("step", 1 << 60, r"expected 'pa' or 'ogd'$"),
     ],
 )
-def test_a_refused_option_is_told_as_it_was_given_and_with_what_it_may_be(option, value, says):
+def test_a_refused_option_is_reported_as_it_was_given_and_with_what_it_may_be(option, value, says):
     with pytest.raises(ParameterError, match=says):
         LOMDML(dims={"any": 1}, **{option: value})

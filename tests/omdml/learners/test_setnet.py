@@ -32,25 +32,25 @@ def golden():
 
 
 def test_vectors_of_sets_and_of_elements_are_the_golden_ones():
-    told = golden()
-    init = {name: told[name] for name in ("A", "bias", "c", "P", "p0", "w", "b")} | {"scale": np.ones(1)}
+    stored = golden()
+    init = {name: stored[name] for name in ("A", "bias", "c", "P", "p0", "w", "b")} | {"scale": np.ones(1)}
     metric = SetNet(dims={"x": 10}, init=init, dtype="float64").metric
-    sets = [np.flatnonzero(told["owner"] == one) for one in range(8)]
-    items = {"x": told["elements"]}
-    np.testing.assert_allclose(metric.embed_sets(items, sets), told["v_set"], rtol=1e-9)
-    np.testing.assert_allclose(metric.embed(items), told["v_element"], rtol=1e-9)
-    net = kernel.Net(*(np.atleast_2d(told[name]) for name in ("A", "bias", "c", "P", "p0")), np.zeros((1, 2)))
+    sets = [np.flatnonzero(stored["owner"] == number) for number in range(8)]
+    items = {"x": stored["elements"]}
+    np.testing.assert_allclose(metric.embed_sets(items, sets), stored["v_set"], rtol=1e-9)
+    np.testing.assert_allclose(metric.embed(items), stored["v_element"], rtol=1e-9)
+    net = kernel.Net(*(np.atleast_2d(stored[name]) for name in ("A", "bias", "c", "P", "p0")), np.zeros((1, 2)))
     order = np.concatenate(sets)
-    pooled = kernel.forward(told["elements"][order], np.cumsum([len(one) for one in sets]), net)
-    np.testing.assert_allclose(pooled.v[:8], told["v_set"], rtol=1e-9)
+    pooled = kernel.forward(stored["elements"][order], np.cumsum([len(one) for one in sets]), net)
+    np.testing.assert_allclose(pooled.v[:8], stored["v_set"], rtol=1e-9)
 
 
 def test_the_loss_of_a_set_whose_elements_are_relevant_is_the_golden_one():
-    told = golden()
-    for one, expected in enumerate(told["loss"]):
-        own = told["owner"] == one
-        v = np.concatenate([told["v_set"][[one]], told["v_element"][own], told["v_element"][~own]])
-        logistic, slope = np.array([told["w"], told["b"]]), np.zeros(2)
+    stored = golden()
+    for index, expected in enumerate(stored["loss"]):
+        own = stored["owner"] == index
+        v = np.concatenate([stored["v_set"][[index]], stored["v_element"][own], stored["v_element"][~own]])
+        logistic, slope = np.array([stored["w"], stored["b"]]), np.zeros(2)
         loss, _ = judge(v, len(v), 1, own.sum(), logistic, np.zeros_like(v), slope)
         assert loss == pytest.approx(expected, rel=1e-9)
 
@@ -88,16 +88,16 @@ def test_the_walk_equals_the_slow_twin_whose_slopes_are_finite_differences(seed,
     sizes=st.lists(st.integers(1, 20), min_size=1, max_size=10),
 )
 def test_any_chunking_gives_the_same_bytes_also_across_a_restart(seed, dtype, whiten, sizes):
-    items, told = features(seed), judgements(30, seed)
+    items, judged = features(seed), judgements(30, seed)
     whole, parts = (SetNet(dims=DIMS, clusters=3, rank=4, dtype=dtype, whiten=whiten) for _ in range(2))
-    whole.learn_many(told, items)
-    at = 0
+    whole.learn_many(judged, items)
+    start = 0
     for size in [*sizes, 1, 30]:
-        parts.learn_many(told[at : at + size], items) if size > 1 else [
-            parts.learn_one(one, items) for one in told[at : at + 1]
+        parts.learn_many(judged[start : start + size], items) if size > 1 else [
+            parts.learn_one(one, items) for one in judged[start : start + 1]
         ]
         parts = SetNet.from_bytes(parts.to_bytes())
-        at += size
+        start += size
     assert parts.to_bytes() == whole.to_bytes()
 
 
@@ -131,9 +131,9 @@ def test_no_rate_makes_a_capped_step_diverge(options):
 
 def test_contradictory_judgements_stay_bounded():
     model, items = SetNet(dims=DIMS, clusters=3, rank=4, eta=1e300), features()
-    for one in judgements(200):
-        model.learn_many([one, Judgement(one.query, one.irrelevant, one.relevant)], items)
-        model.learn_one(Judgement(one.query, one.relevant, one.relevant), items)
+    for judgement in judgements(200):
+        model.learn_many([judgement, Judgement(judgement.query, judgement.irrelevant, judgement.relevant)], items)
+        model.learn_one(Judgement(judgement.query, judgement.relevant, judgement.relevant), items)
     assert all(np.abs(array).max() < 1e3 for array in model.matrices.values())
 
 
@@ -150,9 +150,9 @@ def test_the_papers_rate_can_diverge_and_then_nothing_is_learned():
 def test_what_a_diverging_rate_leaves_behind_can_be_read_again():
     model, items = SetNet(dims=DIMS, clusters=3, rank=4, step="ogd", eta=10.0, momentum=0.99, decay=1.0), features()
     refused = 0
-    for one in judgements(100):
+    for judgement in judgements(100):
         try:
-            model.learn_one(one, items)
+            model.learn_one(judgement, items)
         except FeedbackError:
             refused += 1
         SetNet.from_bytes(model.to_bytes())
@@ -160,13 +160,13 @@ def test_what_a_diverging_rate_leaves_behind_can_be_read_again():
 
 
 def test_where_elements_lie_in_a_set_and_beside_which_rows_does_not_matter():
-    items, told = features(), judgements(20)
+    items, judged = features(), judgements(20)
     turned = [
-        Judgement(one.query, tuple(s[::-1] for s in one.relevant), tuple(s[::-1] for s in one.irrelevant))
-        for one in told
+        Judgement(entry.query, tuple(s[::-1] for s in entry.relevant), tuple(s[::-1] for s in entry.irrelevant))
+        for entry in judged
     ]
     one, other = (SetNet(dims=DIMS, clusters=3, rank=4, dtype="float64") for _ in range(2))
-    one.learn_many(told, items)
+    one.learn_many(judged, items)
     other.learn_many(turned, items)
     np.testing.assert_allclose(one.matrices["P"], other.matrices["P"], rtol=1e-9)
 
@@ -175,7 +175,7 @@ def test_where_elements_lie_in_a_set_and_beside_which_rows_does_not_matter():
 
 
 @pytest.mark.parametrize(
-    ("judgement", "reason", "told"),
+    ("judgement", "reason", "expected"),
     [
         (Judgement([0], ([1],), ([],)), "empty_list", "judgement 2: irrelevant set 0 has no elements"),
         (Judgement([0], ([1], []), ([2],)), "empty_list", "judgement 2: relevant set 1 has no elements"),
@@ -188,11 +188,11 @@ def test_where_elements_lie_in_a_set_and_beside_which_rows_does_not_matter():
         (Judgement([[0]], ([1],), ([2],)), "invalid", r"of shape \(1, 1\)"),
     ],
 )
-def test_a_judgement_that_makes_no_sense_is_named_and_changes_nothing(judgement, reason, told):
+def test_a_judgement_that_makes_no_sense_is_named_and_changes_nothing(judgement, reason, expected):
     model, items = SetNet(dims=DIMS, clusters=3, rank=4), features()
     model.learn_many(judgements(5), items)
     before = model.to_bytes()
-    with pytest.raises(FeedbackError, match=told) as caught:
+    with pytest.raises(FeedbackError, match=expected) as caught:
         model.learn_many([*judgements(2), judgement], items)
     assert (caught.value.reason, caught.value.row) == (reason, 2)
     assert model.to_bytes() == before
@@ -206,7 +206,13 @@ def test_a_value_that_cannot_be_learned_leaves_the_state_unchanged(value, alone)
     before = model.to_bytes()
     items["b"][7] = value
     sound = (
-        [] if alone else [one for one in judgements(60) if 7 not in np.concatenate([one.query, *one[1], *one[2]])][:3]
+        []
+        if alone
+        else [
+            judgement
+            for judgement in judgements(60)
+            if 7 not in np.concatenate([judgement.query, *judgement[1], *judgement[2]])
+        ][:3]
     )
     with pytest.raises(FeedbackError) as caught:
         model.learn_many([*sound, Judgement(np.array([7]), (np.array([3]),), (np.array([4]),))], items)
@@ -215,7 +221,7 @@ def test_a_value_that_cannot_be_learned_leaves_the_state_unchanged(value, alone)
 
 
 @pytest.mark.parametrize(
-    ("items", "told"),
+    ("items", "expected"),
     [
         (features(items=4), "need more than 4 items, got 4"),
         ({name: np.ones((50, d)) for name, d in DIMS.items()}, "3 clusters needs as many different items"),
@@ -225,9 +231,9 @@ def test_a_value_that_cannot_be_learned_leaves_the_state_unchanged(value, alone)
         ),
     ],
 )
-def test_a_start_from_too_little_says_what_is_missing(items, told):
+def test_a_start_from_too_little_says_what_is_missing(items, expected):
     model = SetNet(dims=DIMS, clusters=3, rank=4)
-    with pytest.raises(StartError, match=told):
+    with pytest.raises(StartError, match=expected):
         model.start(items)
     with pytest.raises(NotStarted):
         model.to_bytes()
@@ -253,14 +259,14 @@ def test_a_start_is_soft_centred_of_mean_square_one_and_reproducible():
     items = features(items=500)
     model = SetNet(dims=DIMS, clusters=4, rank=6, dtype="float64")
     model.start(items)
-    found = model.matrices
-    x = side_by_side(items, found["scale"])
-    logits = np.sort(x @ found["A"].T + found["bias"], axis=1)
+    matrices = model.matrices
+    x = side_by_side(items, matrices["scale"])
+    logits = np.sort(x @ matrices["A"].T + matrices["bias"], axis=1)
     assert np.median(np.exp(logits[:, -1] - logits[:, -2])) == pytest.approx(2.0, rel=0.05)
     blocks = kernel.forward(x, np.arange(1, 501), kernel.Net(
-        found["A"], found["bias"][None], found["c"], found["P"], found["p0"][None], np.zeros((1, 2))
+        matrices["A"], matrices["bias"][None], matrices["c"], matrices["P"], matrices["p0"][None], np.zeros((1, 2))
     )).V[:500]  # fmt: skip
-    y = blocks @ found["P"].T + found["p0"]
+    y = blocks @ matrices["P"].T + matrices["p0"]
     np.testing.assert_allclose(y.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(y.T @ y / 500, np.eye(6) / 6, atol=1e-12)
     twin = SetNet(dims=DIMS, clusters=4, rank=6, dtype="float64")

@@ -23,8 +23,8 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def test_greedy_matching_gives_the_golden_totals():
-    with np.load(GOLDEN / "greedy_match.npz") as told:
-        for scores, total in zip(told["scores"], told["total"], strict=True):
+    with np.load(GOLDEN / "greedy_match.npz") as loaded:
+        for scores, total in zip(loaded["scores"], loaded["total"], strict=True):
             assert greedy_matches(scores, np.array([0, scores.shape[1]]))[0] == pytest.approx(total, rel=1e-9)
 
 
@@ -63,13 +63,13 @@ def test_a_snapshot_scores_sets_as_the_learner_judges_them(whiten):
 
 
 def test_whitened_vectors_of_judged_sets_are_uncorrelated():
-    items, told = features(items=400), judgements(3000, items=400)
+    items, judged = features(items=400), judgements(3000, items=400)
     model = SetNet(dims=DIMS, clusters=3, rank=4, dtype="float64", whiten=True, eta=1e-12, step="ogd")
     model.start(items)
     plain = SetMetric(model.dims, model.matrices)
     assert sent(model).whitening is not None
-    model.learn_many(told, items)
-    vectors = plain.embed_sets(items, [rows for one in told for rows in (*one.relevant, *one.irrelevant)])
+    model.learn_many(judged, items)
+    vectors = plain.embed_sets(items, [rows for entry in judged for rows in (*entry.relevant, *entry.irrelevant)])
     whitening = model.metric.whitening
     white = (vectors - whitening.mean) @ whitening.matrix.T
     correlation = np.corrcoef(white.T)

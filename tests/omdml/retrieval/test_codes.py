@@ -33,11 +33,11 @@ SCALES = st.sampled_from([1e-42, 1e-20, 1.0, 1e15])
 def test_every_one_of_the_nearest_rows_is_a_candidate(shape, seed, k, scale, away):
     matrix = drawn(*shape, seed, scale, away)
     point = matrix[seed % len(matrix)].astype(np.float64) + (seed % 3) * 0.1 * scale
-    found = Codes(matrix).candidates(point[None], k)[0]
-    assert set(naive.nearest(matrix, point, k)) <= set(found.rows.tolist())
-    assert np.all(np.diff(found.rows) > 0)
-    exact = np.sqrt([float(naive.squared(matrix[row], point)) for row in found.rows])
-    assert np.all(found.lows <= exact)
+    results = Codes(matrix).candidates(point[None], k)[0]
+    assert set(naive.nearest(matrix, point, k)) <= set(results.rows.tolist())
+    assert np.all(np.diff(results.rows) > 0)
+    exact = np.sqrt([float(naive.squared(matrix[row], point)) for row in results.rows])
+    assert np.all(results.lows <= exact)
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -48,10 +48,10 @@ def test_candidates_are_those_of_the_slow_twin(shape, seed, k):
     point, widths = draw.normal(size=shape[1]), draw.random(len(matrix)).astype(np.float32)
     hidden = np.unique(draw.integers(0, len(matrix), 3))
     codes = Codes(matrix)
-    found = codes.candidates(point[None], k, None, [hidden], codes.radii + widths)[0]
+    result = codes.candidates(point[None], k, None, [hidden], codes.radii + widths)[0]
     expected = naive.candidates(matrix, point, k, set(hidden.tolist()), widths.tolist())
-    assert set(expected) <= set(found.rows.tolist())
-    assert len(found.rows) - len(expected) <= 1
+    assert set(expected) <= set(result.rows.tolist())
+    assert len(result.rows) - len(expected) <= 1
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -71,12 +71,12 @@ def test_several_points_find_what_each_finds_alone():
     hidden = [np.sort(draw.choice(3000, count, replace=False)) for count in (0, 3, 0, 700, 1)]
     codes = Codes(matrix)
     together = codes.candidates(points, 7, among, hidden)
-    for point, rows, found in zip(points, hidden, together, strict=True):
+    for point, rows, result in zip(points, hidden, together, strict=True):
         alone = codes.candidates(point[None], 7, among, [rows])[0]
-        assert found.rows.tolist() == alone.rows.tolist()
-        assert found.lows.tolist() == alone.lows.tolist()
-        assert among[found.rows].all()
-        assert not np.isin(found.rows, rows).any()
+        assert result.rows.tolist() == alone.rows.tolist()
+        assert result.lows.tolist() == alone.lows.tolist()
+        assert among[result.rows].all()
+        assert not np.isin(result.rows, rows).any()
 
 
 def test_rows_that_are_added_are_found_and_those_before_keep_their_codes():
@@ -92,8 +92,8 @@ def test_rows_that_are_added_are_found_and_those_before_keep_their_codes():
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_there_are_no_more_candidates_than_rows(count):
-    found = Codes(drawn(9, 3, 0)[:count]).candidates(np.zeros((1, 3)), 5)[0]
-    assert found.rows.tolist() == list(range(count))
+    result = Codes(drawn(9, 3, 0)[:count]).candidates(np.zeros((1, 3)), 5)[0]
+    assert result.rows.tolist() == list(range(count))
 
 
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 128, 450, 3209])

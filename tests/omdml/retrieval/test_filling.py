@@ -36,7 +36,7 @@ def test_missing_modalities_are_those_of_ridge_regression(count, seed, there):
             assert made[name] is asked[name]
             continue
         y = features[name].astype(np.float64)
-        # the primal way, where the product takes the dual one
+        # The primal way; the product takes the dual one.
         weights = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ (y - y.mean(axis=0)))
         assert np.allclose(made[name], new @ weights + y.mean(axis=0), rtol=1e-4, atol=1e-4)
 

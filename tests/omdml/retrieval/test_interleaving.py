@@ -31,20 +31,20 @@ def test_either_ranking_picks_first_about_as_often():
 
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_a_verdict_is_given_exactly_when_the_evidence_reaches_twenty(first, second):
-    found, evidence = verdict(first, second), naive.evidence(first, second)
-    assert found.confidence == pytest.approx(max(0.0, float(1 - 1 / evidence)), abs=1e-9)
-    assert (found.better is not None) == (evidence >= 20)
-    if found.better is not None:
-        assert found.better == (second > first)
+    result, evidence = verdict(first, second), naive.evidence(first, second)
+    assert result.confidence == pytest.approx(max(0.0, float(1 - 1 / evidence)), abs=1e-9)
+    assert (result.better is not None) == (evidence >= 20)
+    if result.better is not None:
+        assert result.better == (second > first)
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_the_interval_leaves_out_one_half_exactly_when_there_is_a_verdict(first, second):
-    found = verdict(first, second)
-    assert 0 <= found.low <= found.high <= 1
+    result = verdict(first, second)
+    assert 0 <= result.low <= result.high <= 1
     if first + second:
-        assert found.low <= found.share <= found.high
-    assert (found.better is not None) == (not found.low <= 0.5 <= found.high)
+        assert result.low <= result.share <= result.high
+    assert (result.better is not None) == (not result.low <= 0.5 <= result.high)
 
 
 def test_equal_rankings_that_are_watched_all_the_time_seldom_get_a_verdict():

@@ -113,8 +113,8 @@ def test_parquet_brings_its_own_types(tmp_path):
     [
         ("id,color.0,price", ["prize"], "0 columns named 'prize', expected one; it has price"),
         ("id,color.0,price", ["color.0"], "0 columns named 'color.0'"),
-        ("id,color.0,any", ["any"], "column 'any': an attribute cannot be called this"),
-        ("id,color.0," + ",".join(f"c{n}x" for n in range(257)), None, "257 columns that are no vectors, at most 256"),
+        ("id,color.0,any", ["any"], "column 'any': an attribute cannot have this name"),
+        ("id,color.0," + ",".join(f"c{n}x" for n in range(257)), None, "257 columns are not vectors, but at most 256"),
     ],
 )
 def test_columns_that_cannot_be_attributes_are_refused_before_anything_is_built(tmp_path, header, wanted, message):
@@ -134,7 +134,7 @@ def test_columns_named_like_words_of_filters_are_left_out_if_nobody_asks_for_the
 
 def test_arrays_have_no_attributes(tmp_path):
     np.savez(tmp_path / "items.npz", color=np.eye(3))
-    with pytest.raises(CatalogueError, match="attributes are columns of CSV and Parquet"):
+    with pytest.raises(CatalogueError, match="attributes are columns of CSV or Parquet"):
         build_at(str(tmp_path / "items"), [tmp_path / "items.npz"], attributes=["price"])
     build_at(str(tmp_path / "items"), [tmp_path / "items.npz"])
     assert kept(tmp_path / "items") == {}

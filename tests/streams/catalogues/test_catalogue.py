@@ -126,7 +126,7 @@ def test_raw_vectors_beyond_the_fitted_range_are_not_clipped(shop: MappedCatalog
 
 
 @pytest.mark.parametrize(
-    ("color", "told"),
+    ("color", "expected"),
     [
         ([[1.0, 2.0]], r"'color': shape \(1, 2\), expected \(n, 3\)"),
         ([1.0, 2.0, 3.0], r"'color': shape \(3,\), expected \(n, 3\)"),
@@ -135,8 +135,8 @@ def test_raw_vectors_beyond_the_fitted_range_are_not_clipped(shop: MappedCatalog
         ([["a", "b", "c"]], "'color': not numbers"),
     ],
 )
-def test_raw_vectors_that_do_not_fit_are_refused(shop: MappedCatalogue, color: list[object], told: str) -> None:
-    with pytest.raises(CatalogueError, match=told):
+def test_raw_vectors_that_do_not_fit_are_refused(shop: MappedCatalogue, color: list[object], expected: str) -> None:
+    with pytest.raises(CatalogueError, match=expected):
         shop.scale({"color": np.array(color), "text": np.array([[0.0, 2.0]])})
 
 
@@ -212,7 +212,7 @@ def test_a_missing_catalogue_says_how_to_make_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "expected"),
     [
         (lambda path: (path / "catalogue.json").write_text("{"), r"catalogue\.json: not a manifest"),
         (lambda path: (path / "text.npy").unlink(), r"text\.npy: no matrix"),
@@ -227,10 +227,12 @@ def test_a_missing_catalogue_says_how_to_make_one(tmp_path: Path) -> None:
         (lambda path: (path / "ids.txt").unlink(), r"ids\.txt: No such file"),
     ],
 )
-def test_damage_is_told_when_opening(shop: MappedCatalogue, damage: Callable[[Path], object], told: str) -> None:
+def test_damage_is_reported_when_opening(
+    shop: MappedCatalogue, damage: Callable[[Path], object], expected: str
+) -> None:
     damage(shop.path)
 
-    with pytest.raises(CatalogueError, match=told):
+    with pytest.raises(CatalogueError, match=expected):
         open_catalogue(shop.path)
 
 
@@ -280,7 +282,7 @@ def test_an_inline_item_overrides_the_catalogue_for_its_event_only(shop: MappedC
 
 
 @pytest.mark.parametrize(
-    ("features", "reason", "told"),
+    ("features", "reason", "expected"),
     [
         (None, "unknown_item", "item 'new' is not in the catalogue"),
         ({"new": {"color": [1.0, 2.0, 3.0]}}, "missing_modality", "'new' lacks modality 'text'"),
@@ -290,12 +292,12 @@ def test_an_inline_item_overrides_the_catalogue_for_its_event_only(shop: MappedC
     ],
 )
 def test_an_event_that_cannot_be_learned_leaves_the_table_as_it_was(
-    shop: MappedCatalogue, features: dict[str, dict[str, list[float]]] | None, reason: str, told: str
+    shop: MappedCatalogue, features: dict[str, dict[str, list[float]]] | None, reason: str, expected: str
 ) -> None:
     table = InlineTable(shop)
     table.add(_event(None), ["sku-1"])
 
-    with pytest.raises(FeedbackError, match=told) as caught:
+    with pytest.raises(FeedbackError, match=expected) as caught:
         table.add(_event(features), ["sku-2", "new"])
 
     assert caught.value.reason == reason

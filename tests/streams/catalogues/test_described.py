@@ -71,7 +71,7 @@ def test_damaged_files_are_listed_and_end_nothing(tmp_path):
     os.mkfifo(folder / "pipe.png")
     catalogue = build_catalogue(tmp_path / "c", [], sources=Sources(folder))
     assert len(catalogue.ids) == COUNT
-    reasons = {os.path.basename(one.file): one.reason for one in read_left_out(tmp_path / "c")}
+    reasons = {os.path.basename(entry.file): entry.reason for entry in read_left_out(tmp_path / "c")}
     assert "damaged" in reasons["a-broken.png"]
     assert "a named pipe" in reasons["pipe.png"]
     assert "does not end as a picture's does" in reasons["notes.txt"]
@@ -99,7 +99,7 @@ def test_a_row_without_words_is_filled_too_but_one_item_must_be_whole(tmp_path):
     catalogue = build_catalogue(tmp_path / "c", [write_table(tmp_path / "t.csv", rows)], sources=sources)
     assert np.isfinite(catalogue.features[TEXT]).all()
     strangers = write_table(tmp_path / "s.csv", [["a", "red"], ["b", "blue"]])
-    with pytest.raises(CatalogueError, match="of 0 pictures none could be described"):
+    with pytest.raises(CatalogueError, match="none of the 0 pictures could be described"):
         build_catalogue(tmp_path / "d", [strangers], sources=sources)
     assert not (tmp_path / "d").exists()
 
@@ -204,14 +204,14 @@ def test_atlases_show_each_item_in_the_cell_of_its_row(tmp_path, monkeypatch):
     assert index.cell(40) is None
 
 
-def test_sources_that_do_not_go_together_are_told(tmp_path):
+def test_sources_that_do_not_go_together_are_refused(tmp_path):
     table, sources = write_shop(tmp_path)
     for wanted, inputs, message in (
-        (Sources(None, ["title"]), [table], "--text title: 0 tables have such a column"),
+        (Sources(None, ["title"]), [table], "--text title: 0 tables have this column"),
         (Sources(None, [TEXT, TEXT]), [table], "--text description is given twice"),
         (Sources(None, [TEXT], tmp_path / "m.onnx"), [table], "--onnx describes pictures"),
         (Sources(tmp_path / "nowhere"), [], "no such folder"),
-        (Sources(sources.pictures, ["color"]), [table], "cannot have this name"),
+        (Sources(sources.pictures, ["color"]), [table], "cannot have this name: rename the column"),
     ):
         with pytest.raises(CatalogueError, match=message):
             build_catalogue(tmp_path / "c", inputs, sources=wanted)

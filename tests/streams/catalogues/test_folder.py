@@ -70,7 +70,7 @@ def test_ids_scaling_and_values_make_the_generation(tmp_path: Path, other: dict[
 
 
 @pytest.mark.parametrize(
-    ("raw", "ids", "told"),
+    ("raw", "ids", "expected"),
     [
         ({"color": RAW["color"], "text": RAW["text"]}, IDS, "item 'sku-0' is in the catalogue already"),
         ({"color": RAW["color"][:1]}, ["new"], "have modalities .*'color': 3.*, the catalogue there has .*'text': 12"),
@@ -82,17 +82,17 @@ def test_ids_scaling_and_values_make_the_generation(tmp_path: Path, other: dict[
         ),
     ],
 )
-def test_items_that_do_not_fit_are_not_added(tmp_path: Path, raw: Vectors, ids: list[str], told: str) -> None:
+def test_items_that_do_not_fit_are_not_added(tmp_path: Path, raw: Vectors, ids: list[str], expected: str) -> None:
     catalogue = build_catalogue(tmp_path / "c", RAW, ids=IDS)
 
-    with pytest.raises(CatalogueError, match=told):
+    with pytest.raises(CatalogueError, match=expected):
         add_items(tmp_path / "c", raw, ids=ids)
 
     assert catalogue.refresh() == 0
     MappedCatalogue(tmp_path / "c").verify()
 
 
-def test_a_full_disk_is_told_before_a_vector_is_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_before_a_vector_is_written(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # No file may become larger, as if the disk ended there.
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))

@@ -169,7 +169,7 @@ def test_a_catalogue_of_few_items_has_few_coordinates(tmp_path: Path, count: int
 # Damage
 
 
-def test_a_damaged_or_missing_map_is_told_when_it_is_opened(shop: MappedCatalogue) -> None:
+def test_a_damaged_or_missing_map_is_reported_when_it_is_opened(shop: MappedCatalogue) -> None:
     path = shop.path / "map.safetensors"
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))

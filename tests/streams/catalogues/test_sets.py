@@ -24,7 +24,7 @@ def _photos(folder: Path, **options: Any) -> MappedCatalogue:
 
 
 def _elements(catalogue: MappedCatalogue) -> dict[str, list[int]]:
-    return {one: rows.tolist() for one, rows in catalogue.sets.items()}
+    return {name: rows.tolist() for name, rows in catalogue.sets.items()}
 
 
 def _file(folder: Path, name: str, text: str) -> Path:
@@ -51,7 +51,7 @@ def test_a_catalogue_without_sets_has_none_and_the_generation_it_always_had(tmp_
 
 def test_a_mapping_csv_and_json_lines_make_the_same_generation(tmp_path: Path) -> None:
     table = _file(tmp_path, "sets.csv", "item,set\nf-2,p-1\nf-3,größe\nf-1,p-1\n")
-    lines = _file(tmp_path, "s.jsonl", "\n".join(json.dumps({"set": one, "items": of}) for one, of in PHOTOS.items()))
+    lines = _file(tmp_path, "s.jsonl", "\n".join(json.dumps({"set": name, "items": of}) for name, of in PHOTOS.items()))
     generations = {
         build_catalogue(tmp_path / f"c{number}", FACES, ids=IDS, sets=sets).generation
         for number, sets in enumerate([PHOTOS, table, str(lines)])
@@ -73,7 +73,7 @@ def test_sets_are_added_with_items_and_may_hold_older_ones(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("sets", "told"),
+    ("sets", "expected"),
     [
         ({"p-1": ["f-9"]}, "set 'p-1' names item 'f-9', which is not in the catalogue"),
         ({"p-1": []}, "set 'p-1' has no elements"),
@@ -84,14 +84,14 @@ def test_sets_are_added_with_items_and_may_hold_older_ones(tmp_path: Path) -> No
         ("sets.txt", "unknown kind '.txt'"),
     ],
 )
-def test_sets_that_do_not_fit_are_refused_and_leave_nothing(tmp_path: Path, sets: Any, told: str) -> None:
-    with pytest.raises(CatalogueError, match=told):
+def test_sets_that_do_not_fit_are_refused_and_leave_nothing(tmp_path: Path, sets: Any, expected: str) -> None:
+    with pytest.raises(CatalogueError, match=expected):
         _photos(tmp_path, sets=sets)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "expected"),
     [
         ("s.csv", "set,face\np-1,f-1\n", "0 columns named 'item'"),
         ("s.csv", "set,item\np-1,f-1\np-2,\n", "line 3 names no set, or no item"),
@@ -100,26 +100,26 @@ def test_sets_that_do_not_fit_are_refused_and_leave_nothing(tmp_path: Path, sets
         ("s.jsonl", '{"set": "p-1", "items": ["f-1"]}\n{"set": "p-1", "items": ["f-2"]}\n', "'p-1' is there twice"),
     ],
 )
-def test_files_of_sets_that_are_wrong_say_where(tmp_path: Path, name: str, text: str, told: str) -> None:
-    with pytest.raises(CatalogueError, match=told):
+def test_files_of_sets_that_are_wrong_say_where(tmp_path: Path, name: str, text: str, expected: str) -> None:
+    with pytest.raises(CatalogueError, match=expected):
         _photos(tmp_path, sets=_file(tmp_path, name, text))
 
 
 @pytest.mark.parametrize(
-    ("ids", "sets", "told"),
+    ("ids", "sets", "expected"),
     [
         (["f-9"], {"p-1": ["f-9"]}, "set 'p-1' is there twice"),
         (["f-9"], {"f-1": ["f-9"]}, "set 'f-1' is named like an item"),
         (["p-1"], None, "item 'p-1' is named like a set"),
     ],
 )
-def test_what_is_added_does_not_clash_with_what_is_there(tmp_path: Path, ids: Any, sets: Any, told: str) -> None:
-    with pytest.raises(CatalogueError, match=told):
+def test_what_is_added_does_not_clash_with_what_is_there(tmp_path: Path, ids: Any, sets: Any, expected: str) -> None:
+    with pytest.raises(CatalogueError, match=expected):
         add_items(_photos(tmp_path).path, {"face": [[3.0, 3.0]]}, ids=ids, sets=sets)
     assert _elements(MappedCatalogue(tmp_path / "photos")) == {"p-1": [1, 0], "größe": [2]}
 
 
-def test_damaged_sets_are_told_when_opening(tmp_path: Path) -> None:
+def test_damaged_sets_are_reported_when_opening(tmp_path: Path) -> None:
     path = _photos(tmp_path).path / "sets.jsonl"
     path.write_bytes(path.read_bytes().replace(b"f-3", b"f-4"))
     with pytest.raises(CatalogueError, match=r"sets\.jsonl: another sha256"):

@@ -112,7 +112,11 @@ def test_a_part_may_be_the_same_for_all_pages():
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
     [
-        ("ubi", '{"query_id":"q","query_response_hit_ids":["a"]}', "`user_query` is missing: --field query=PATH"),
+        (
+            "ubi",
+            '{"query_id":"q","query_response_hit_ids":["a"]}',
+            "`user_query` is missing: if the query is in another field, say so with --field query=PATH",
+        ),
         ("ubi", '{"user_query":"i0","query_response_hit_ids":["a"]}', "`query_id` is missing"),
         ("ubi", '{"query_id":"q","user_query":"i0","query_response_hit_ids":"a"}', "expected a list of items"),
         ("ubi", '{"query_id":"q","user_query":"i0","query_response_hit_ids":[true]}', "expected an id"),
@@ -130,9 +134,9 @@ def test_a_part_may_be_the_same_for_all_pages():
         ("csv", CSV + "p-2,i0,i1,1,maybe,north,\n", "`clicked` is 'maybe', expected 1 or 0"),
         ("csv", CSV + "p-2,i0,i1,first,1,north,\n", "`position` is 'first', expected a rank"),
         ("csv", CSV + "p-2,i0,i1," + "9" * 500 + ",1,north,\n", "expected a rank"),
-        ("csv", CSV + 'p-2,i0,i1,1,"1"x,north,\n', "no CSV"),
-        ("csv", CSV + "p-2,i0,i1,1,1,north,\np-2,i0,i2,1,0,north,\n", "expected another rank for each item"),
-        ("csv", CSV + "p-2,i0,i1,1,1,north,\np-2,i0,i2,,0,north,\n", "expected another rank for each item"),
+        ("csv", CSV + 'p-2,i0,i1,1,"1"x,north,\n', "not valid CSV"),
+        ("csv", CSV + "p-2,i0,i1,1,1,north,\np-2,i0,i2,1,0,north,\n", "expected a different rank for each item"),
+        ("csv", CSV + "p-2,i0,i1,1,1,north,\np-2,i0,i2,,0,north,\n", "expected a different rank for each item"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_refused_and_the_rest_goes_on(kind, text, message):
@@ -192,7 +196,7 @@ def test_a_log_of_any_length_holds_few_pages_open_and_counts_what_it_lost():
         # Then never more than that many are open, pages come in the order of the log, and none is lost untold
         assert most <= room
         assert sent == sorted(sent)
-        gone = log.left_out[f"clicks on a page that is not among the {room:,} before them"]
+        gone = log.left_out[f"clicks on a page that is not among the last {room:,}"]
         assert len(sent) + gone == 2_000
         assert (gone > 0) == lost
 

@@ -47,17 +47,17 @@ def model_bytes(shape=(1, 3, 32, 32), kind=TensorProto.FLOAT):
     ],
 )
 @pytest.mark.parametrize("shape", [(1, 3, 32, 48), (1, 32, 48, 3), ("n", 3, "h", "w")])
-def test_the_model_sees_the_picture_as_it_is_told(normalize, expected, shape):
+def test_the_model_sees_the_picture_as_the_preparation_says(normalize, expected, shape):
     model = OnnxModel(model_bytes(shape), Preparation(normalize=normalize))
     vector = model.describe(Image.new("RGB", (70, 90), (255, 51, 0)))
     np.testing.assert_allclose(vector, expected @ np.arange(15.0).reshape(3, 5), rtol=1e-4)
     assert (model.height, model.width) == ((224, 224) if "h" in shape else (32, 48))
 
 
-def test_models_that_cannot_be_used_are_told(tmp_path):
+def test_models_that_cannot_be_used_are_refused(tmp_path):
     (tmp_path / "no.onnx").write_bytes(b"no model")
     for make, message in (
-        (lambda: read_model(tmp_path / "no.onnx", Preparation()), r"no\.onnx: no ONNX model that onnxruntime can run"),
+        (lambda: read_model(tmp_path / "no.onnx", Preparation()), r"no\.onnx: not an ONNX model that"),
         (lambda: read_model(tmp_path / "gone.onnx", Preparation()), "cannot be read"),
         (lambda: OnnxModel(model_bytes((1, 3, 32, 32)), Preparation(size=64)), "pixels, --onnx-size says 64"),
         (lambda: OnnxModel(model_bytes((1, 3, 900, 900)), Preparation()), "expected at most 512 a side"),

@@ -65,7 +65,7 @@ def test_sent_pictures_are_bounded_in_bytes_and_pixels():
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30, 200, 1000])
-def test_a_damaged_picture_is_told_and_nothing_else_is_raised(cut):
+def test_a_damaged_picture_is_refused_and_nothing_else_is_raised(cut):
     data = drawn()[0][1]
     with pytest.raises(PictureError, match="damaged"):
         open_picture(data[:cut])
@@ -73,11 +73,11 @@ def test_a_damaged_picture_is_told_and_nothing_else_is_raised(cut):
 
 def test_no_other_decoder_is_used():
     for kind in ("BMP", "TIFF", "PPM", "ICO"):
-        with pytest.raises(PictureError, match="no JPEG, PNG, WebP or GIF"):
+        with pytest.raises(PictureError, match="not a JPEG, PNG, WebP or GIF"):
             open_picture(file_of(Image.new("RGB", (16, 16)), kind))
 
 
-def test_pipes_devices_and_huge_files_are_told(tmp_path):
+def test_pipes_devices_and_huge_files_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "device.png").symlink_to("/dev/zero")
     with (tmp_path / "huge.png").open("wb") as file:
@@ -104,7 +104,7 @@ def test_each_modality_tells_what_it_is_for():
     products, files = zip(*drawn(), strict=True)
     described = [DESCRIBER.describe(open_picture(data)).vectors for data in files]
     for modality, what in (("color", "color"), ("edges", "shape"), ("texture", "pattern")):
-        vectors = np.array([one[modality] for one in described])
+        vectors = np.array([entry[modality] for entry in described])
         distances = ((vectors[:, None] - vectors[None]) ** 2).sum(axis=-1)
         np.fill_diagonal(distances, np.inf)
         labels = np.array([getattr(product, what) for product in products])

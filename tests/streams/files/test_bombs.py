@@ -106,7 +106,7 @@ def a_long_id_in_every_row(folder: Path) -> Path:
 def many_equal_numbers(folder: Path) -> Path:
     count, dim = 33, 1 << 20
     lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(np.zeros(count * dim, np.float32)), dim)
-    table = pyarrow.table({"id": [str(one) for one in range(count)], "v": lists})
+    table = pyarrow.table({"id": [str(number) for number in range(count)], "v": lists})
     parquet.write_table(table, folder / "i.parquet", compression="zstd")
     return folder / "i.parquet"
 
@@ -146,13 +146,13 @@ def _build(source: Path, target: Path, said: Path) -> None:
 LIMIT = 1000  # MB of data: the interpreter with numpy, numba and pyarrow takes about half of it
 
 
-@pytest.mark.parametrize(("bomb", "told"), REFUSED, ids=[bomb.__name__ for bomb, _ in REFUSED])
-def test_a_bomb_is_refused_in_little_memory(bomb: Bomb, told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("bomb", "expected"), REFUSED, ids=[bomb.__name__ for bomb, _ in REFUSED])
+def test_a_bomb_is_refused_in_little_memory(bomb: Bomb, expected: str, tmp_path: Path) -> None:
     source = bomb(tmp_path)
-    code, said = build(source, tmp_path / "items")
-    assert code == 2, said
-    assert told in said
-    assert "Traceback" not in said
+    code, output = build(source, tmp_path / "items")
+    assert code == 2, output
+    assert expected in output
+    assert "Traceback" not in output
     assert not (tmp_path / "items").exists()
 
 

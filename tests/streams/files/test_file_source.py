@@ -248,10 +248,10 @@ def read_until_killed(folder: Path, ready: Connection) -> None:
 
 
 def test_a_second_reader_of_a_group_is_refused_until_the_first_is_killed(folder: Path, follow: Follow) -> None:
-    told, ready = FORKS.Pipe(duplex=False)
+    receiver, ready = FORKS.Pipe(duplex=False)
     first = FORKS.Process(target=read_until_killed, args=(folder, ready), daemon=True)
     first.start()
-    assert told.poll(LIMIT_S)
+    assert receiver.poll(LIMIT_S)
     with pytest.raises(SourceError, match=f"process {first.pid} already"):
         follow()
     first.kill()
@@ -317,7 +317,7 @@ def test_a_segment_missing_between_others_is_a_gap(folder: Path, follow: Follow)
         follow().poll(1, 0)
 
 
-def test_a_commit_made_in_a_log_that_was_since_made_anew_is_a_gap(folder: Path, follow: Follow) -> None:
+def test_a_commit_made_in_a_log_that_was_since_made_again_is_a_gap(folder: Path, follow: Follow) -> None:
     committed_after_two_of_three(folder, follow)
     (folder / "log.id").unlink()
     with pytest.raises(GapError, match="made again"):

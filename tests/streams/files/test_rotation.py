@@ -47,10 +47,10 @@ def write(path: Path, *numbers: int) -> None:
 
 
 def numbers(source: FileSource) -> list[int]:
-    found = []
+    results = []
     while records := source.poll(3, 0):
-        found += [int(record.value[5:-1]) for record in records]
-    return found
+        results += [int(record.value[5:-1]) for record in records]
+    return results
 
 
 def commit_here(source: FileSource) -> None:
@@ -180,9 +180,9 @@ def test_after_a_clock_was_set_back_a_rotated_file_is_finished_all_the_same(clic
     future = time.time() + 3600
     os.utime(clicks.with_name("clicks.jsonl.1"), (future, future))
     write(clicks, 3)
-    found: list[Record] = []
-    until(lambda: found.extend(reader.take(10)) or len(found) == 1)
-    assert found[0].value == b'{"n":3}'
+    results: list[Record] = []
+    until(lambda: results.extend(reader.take(10)) or len(results) == 1)
+    assert results[0].value == b'{"n":3}'
     reader.close()
 
 

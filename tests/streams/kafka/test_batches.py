@@ -81,8 +81,8 @@ def test_where_the_header_is_damaged_only_what_is_sure_to_be_is_given_up(delta: 
     assert caught.value.then == FIRST + 1
     # If the position is further within the batch, I expect the next one; never one that the log does not reach.
     for position, resume in ((FIRST, FIRST + 1), (FIRST + 1, FIRST + 2), (FIRST + 5, FIRST + 5)):
-        told = gap.unreadable("feedback", Partition("t", 0), position, (0, FIRST + 5), caught.value)
-        assert (told.resume, told.cut) == (resume, False)
+        refusal = gap.unreadable("feedback", Partition("t", 0), position, (0, FIRST + 5), caught.value)
+        assert (refusal.resume, refusal.cut) == (resume, False)
 
 
 @pytest.mark.parametrize("damage", [{"at": RECORDS, "to": 2}, {"at": -1, "to": 80}])

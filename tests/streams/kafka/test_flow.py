@@ -19,8 +19,8 @@ def looks_until_told(flow, progress, delivered=()):
     """How many looks it takes, of at most a thousand."""
     for look in range(1, 1000):
         flow.delivered(delivered)
-        if told := flow.look(progress(look)):
-            assert told == [STUCK]
+        if message := flow.look(progress(look)):
+            assert message == [STUCK]
             return look
     return None
 
@@ -44,7 +44,7 @@ def test_nor_is_one_whose_records_are_sought_and_come_again_and_again():
     assert looks_until_told(Flow(), lambda look: {STUCK: (100, 10_000)}, [STUCK]) is None
 
 
-def test_a_gap_that_cannot_be_described_for_now_is_told_later():
+def test_a_gap_that_cannot_be_described_for_now_is_reported_later():
     described = iter([KafkaTimeoutError("no leader"), None])
 
     def describe():
@@ -62,7 +62,7 @@ def test_a_gap_that_cannot_be_described_for_now_is_told_later():
     assert gaps.stopped == {STUCK}
 
 
-def test_a_gap_in_a_partition_that_is_gone_is_not_told():
+def test_a_gap_in_a_partition_that_is_gone_is_not_reported():
     gaps = Gaps()
     gaps.add(STUCK, lambda: GapError("a gap"))
     gaps.forget([STUCK])
@@ -70,7 +70,7 @@ def test_a_gap_in_a_partition_that_is_gone_is_not_told():
     assert gaps.stopped == set()
 
 
-def test_a_gap_is_gone_on_behind_only_once_it_was_told():
+def test_a_gap_is_gone_on_behind_only_once_it_was_reported():
     gaps = Gaps()
     assert not gaps.accept(STUCK)
     gaps.add(STUCK, lambda: GapError("a gap"))
@@ -81,7 +81,7 @@ def test_a_gap_is_gone_on_behind_only_once_it_was_told():
     assert gaps.stopped == set()
 
 
-def test_a_topic_made_anew_is_told_of_without_positions_that_nobody_knows():
+def test_a_topic_made_again_is_reported_without_positions_that_nobody_knows():
     for position, told in ((None, False), (7, True)):
         text = str(gap.created_anew("clicks", Partition("new", 0), position, (0, 5), before="old", now="new"))
         assert ("offset 7 of partition 0 belongs to the old topic" in text) is told

@@ -38,7 +38,10 @@ def rebalanced(owners: list[int], members: int, read: int | None) -> list[set[in
         topics = [[TopicPartition("feedback", number) for number in sorted(numbers)] for numbers in owned]
         asking = [member(f"member-{index}", topic) for index, topic in enumerate(topics)]
         shares = SharedOut(lambda: read).assign(Topic(len(owners)), asking)
-        before, owned = owned, [{at.partition for at in shares[one.member_id].partitions()} for one in asking]
+        before, owned = (
+            owned,
+            [{partition.partition for partition in shares[entry.member_id].partitions()} for entry in asking],
+        )
         if owned == before:
             return owned
     raise AssertionError("the rebalances do not end")

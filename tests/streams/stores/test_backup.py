@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from omdml import LOMDML
 from omdml.errors import StoreError
+from omdml.streams.disk import take_lock
 from omdml.streams.files.source import FileSink
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
@@ -248,6 +249,22 @@ def test_a_restore_that_ends_half_way_leaves_a_store_at_which_workers_stop(
     assert DirectoryStore(place / "state").marks([partition]) == {}
     put_back(DirectoryStore(place / "state"), place / "copy.omdml")
     assert DirectoryStore(place / "state").marks([partition]) == {partition: 1}
+    # What was exchanged, the secret too, is gone, although the first restore could not delete it.
+    assert not list((place / "state").glob(".restore.*"))
+
+
+def test_what_a_killed_backup_left_is_gone_after_the_next_one_and_no_other_file(place: Path) -> None:
+    store = DirectoryStore("state")
+    store.save(checkpoint(1), published(store, 1))
+    left, others = place / f".copy.omdml.{'a1' * 8}", [place / f".copy.omdml.{'b2' * 8}", place / ".copy.omdml.notes"]
+    for path in (left, *others):
+        path.write_bytes(b"?")
+    with others[0].open() as at_work:
+        # Another backup is being written there.
+        assert take_lock(at_work.fileno())
+        back_up(store, place / "copy.omdml")
+        assert not left.exists()
+        assert all(path.exists() for path in others)
 
 
 def test_only_a_store_in_a_folder_has_such_backups(place: Path) -> None:

@@ -121,11 +121,11 @@ def test_an_owner_that_is_killed_at_any_moment_leaves_a_whole_store(store: Direc
             assert watch.wait(30) == {"shop"}
         owner.kill()
         owner.join()
-        epoch, found, fell_back = store.claim("shop")
+        epoch, result, fell_back = store.claim("shop")
         assert not fell_back
         loaded = store.load("shop")
         assert loaded
-        assert not found or found.version <= loaded[0].version
+        assert not result or result.version <= loaded[0].version
         assert store.save(checkpoint(1000 * round_ + 999), epoch) is Written.STORED
     watch.close()
 
@@ -158,7 +158,7 @@ def test_where_the_newest_checkpoint_was_removed_the_one_before_it_is_used(store
     assert store.claim("shop")[1:] == (checkpoint(saves - 1), True)
 
 
-def test_a_model_without_checkpoints_begins_anew_only_if_deleted(
+def test_a_model_without_checkpoints_begins_again_only_if_deleted(
     store: DirectoryStore,
 ) -> None:
     store.save(checkpoint(1), store.claim("shop").epoch)

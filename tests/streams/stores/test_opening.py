@@ -1,4 +1,4 @@
-"""Stores by their addresses."""
+"""Stores are opened by their addresses."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_a_store_is_opened_by_its_address(tmp_path: Path) -> None:
         "redis://u:se/cret@host/0",
     ],
 )
-def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+def test_an_invalid_address_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"store\.url") as caught:
         open_store(url)
     assert "secret" not in str(caught.value)

@@ -58,9 +58,9 @@ def test_what_an_operator_goes_back_to_while_it_is_dropped_stays(store, monkeypa
     thin_out = journaled.superfluous
 
     def goes_back(*arguments):
-        found = thin_out(*arguments)
+        result = thin_out(*arguments)
         store.move("shop", 1, pin=True)
-        return found
+        return result
 
     monkeypatch.setattr(journaled, "superfluous", goes_back)
     store.publish(snapshot(SPARE), epoch)

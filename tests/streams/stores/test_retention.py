@@ -1,4 +1,4 @@
-"""Which snapshots stay."""
+"""Which snapshots stay when new ones come."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +11,8 @@ HOUR, DAY = 3600, 86400
 def kept(retention: Retention, times: list[float], every: int = 1) -> list[float]:
     """What stays of snapshots published at these times, thinned out after every few."""
     there: dict[float, float] = {}
-    for count, at in enumerate(times, 1):
-        there[at] = at
+    for count, time in enumerate(times, 1):
+        there[time] = time
         if count % every == 0 or count == len(times):
             for key in retention.superfluous(there):
                 del there[key]
@@ -25,7 +25,7 @@ def test_a_fortnight_of_publications_leaves_a_hundred_dense_ones_last() -> None:
     times = [first + 60.0 * count for count in range(13 * DAY // 60)]
     times += [first + 13 * DAY + 10.0 * count for count in range(DAY // 10)]
     now = times[-1]
-    ages = [now - at for at in kept(Retention(), times, every=10)]
+    ages = [now - place for place in kept(Retention(), times, every=10)]
     assert len(ages) <= 10 + 60 + 24 + 7
     assert ages[-10:] == [10.0 * count for count in range(9, -1, -1)]
     # The last ten reach into the minute before.
@@ -38,7 +38,7 @@ def test_a_model_of_many_can_go_back_by_minutes_by_hours_and_by_days() -> None:
     first = 20_000 * DAY
     times = [first + 60.0 * count for count in range(7 * DAY // 60)]
     times += [first + 7 * DAY + 10.0 * count for count in range(DAY // 10)]
-    ages = [times[-1] - at for at in kept(OF_MANY, times, every=10)]
+    ages = [times[-1] - place for place in kept(OF_MANY, times, every=10)]
     assert len(ages) <= 3 + 10 + 24 + 7
     assert sum(60 <= age < HOUR for age in ages) == 9
     assert sum(HOUR <= age < DAY for age in ages) == 23

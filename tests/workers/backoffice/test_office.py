@@ -17,8 +17,8 @@ from omdml.workers.configuration.config import Configuration, FileLog
 def desk(tmp_path_factory):
     folder = tmp_path_factory.mktemp("office")
     log = FileLog(path=str(folder / "feedback"), letters=str(folder / "letters"))
-    with closing(BackOffice(Configuration(log=log))) as found:
-        yield found
+    with closing(BackOffice(Configuration(log=log))) as result:
+        yield result
 
 
 def letters(desk):
@@ -45,7 +45,7 @@ def test_a_job_that_fails_says_so_and_the_next_one_is_done(desk):
     assert letters(desk)["total"] == 0
 
 
-def test_a_process_that_was_killed_is_told_of_and_started_again(desk):
+def test_a_process_that_was_killed_is_reported_and_started_again(desk):
     letters(desk)
     desk._process.send_signal(signal.SIGKILL)
     desk._process.wait()

@@ -1,4 +1,4 @@
-"""`omdml catalogue put` and `delete`."""
+"""`omdml catalogue put` and `delete` change a catalogue."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ def test_items_are_put_from_a_file_and_from_standard_input(tmp_path):
     plain_catalogue(tmp_path / "c")
     lines = [{"id": f"new-{n}", "features": VECTORS, "attributes": {"price": n}} for n in range(1500)]
     (tmp_path / "lines.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
-    told = run("put", tmp_path / "c", tmp_path / "lines.jsonl")
-    assert "1,500 put, 0 with other attributes, 0 deleted, 1,620 items, position 1,500" in told.output
-    told = run("put", tmp_path / "c", input=b'{"id":"i1","attributes":{"price":3}}\n{"id":"i2","delete":true}\n')
-    assert "0 put, 1 with other attributes, 1 deleted, 1,619 items, position 1,502" in told.output
+    result = run("put", tmp_path / "c", tmp_path / "lines.jsonl")
+    assert "1,500 put, 0 with other attributes, 0 deleted, 1,620 items, position 1,500" in result.output
+    result = run("put", tmp_path / "c", input=b'{"id":"i1","attributes":{"price":3}}\n{"id":"i2","delete":true}\n')
+    assert "0 put, 1 with other attributes, 1 deleted, 1,619 items, position 1,502" in result.output
     assert MappedCatalogue(tmp_path / "c").attributes["new-7"] == {"price": 7}
 
 
-def test_items_are_deleted_and_those_that_are_not_there_are_told(tmp_path):
+def test_items_are_deleted_and_those_that_are_not_there_are_reported(tmp_path):
     plain_catalogue(tmp_path / "c")
-    told = run("delete", tmp_path / "c", "i1", "nobody", "--from", "-", input="i2\ni3\n")
-    assert "3 deleted, 117 items" in told.output
-    assert "not there: nobody" in told.output
+    result = run("delete", tmp_path / "c", "i1", "nobody", "--from", "-", input="i2\ni3\n")
+    assert "3 deleted, 117 items" in result.output
+    assert "no such items: nobody" in result.output
     again = run("delete", tmp_path / "c", "i1")
-    assert (again.exit_code, "not there: i1" in again.output) == (0, True)
+    assert (again.exit_code, "no such items: i1" in again.output) == (0, True)
     assert run("delete", tmp_path / "c").exit_code == 2
 
 
 def test_a_bad_line_says_which_and_what_was_made_before(tmp_path):
     plain_catalogue(tmp_path / "c")
     good = msgspec.json.encode({"id": "new", "features": VECTORS}) + b"\n"
-    told = run("put", tmp_path / "c", input=good * 1000 + b'{"id": "new", "colour": []}\n')
-    assert told.exit_code == 2
-    assert "line 1001: Object contains unknown field `colour`" in told.output
-    assert "changes made before it: 1000" in told.output
+    result = run("put", tmp_path / "c", input=good * 1000 + b'{"id": "new", "colour": []}\n')
+    assert result.exit_code == 2
+    assert "line 1001: Object contains unknown field `colour`" in result.output
+    assert "changes made before it: 1000" in result.output
     assert MappedCatalogue(tmp_path / "c").shown.items == ITEMS + 1

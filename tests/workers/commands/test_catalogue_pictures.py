@@ -26,18 +26,18 @@ def run(*arguments):
 
 
 def children_of(process):
-    told = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True, check=False)
-    return [int(line) for line in told.stdout.split()]
+    result = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True, check=False)
+    return [int(line) for line in result.stdout.split()]
 
 
-def test_a_folder_and_a_table_become_a_catalogue_and_what_is_left_out_is_told(tmp_path):
+def test_a_folder_and_a_table_become_a_catalogue_and_what_is_left_out_is_reported(tmp_path):
     table, sources = write_shop(tmp_path)
     (sources.pictures / "product-0003.png").write_bytes(drawn()[3][1][:200])
-    told = run(tmp_path / "c", table, "--pictures", sources.pictures, "--text", TEXT)
-    assert told.returncode == 0, told.stderr
-    assert f"{COUNT} items, color 720, {TEXT} " in told.stdout
-    assert "product-0003.png: it is damaged" in told.stdout
-    assert "1 file left out" in told.stdout
+    result = run(tmp_path / "c", table, "--pictures", sources.pictures, "--text", TEXT)
+    assert result.returncode == 0, result.stderr
+    assert f"{COUNT} items, color 720, {TEXT} " in result.stdout
+    assert "product-0003.png: it is damaged" in result.stdout
+    assert "1 file left out" in result.stdout
 
 
 def test_nothing_to_build_from_and_options_without_a_model_are_usage_errors(tmp_path):

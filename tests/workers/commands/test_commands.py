@@ -26,7 +26,7 @@ from tests.support.worlds import catalogue, run_until_idle
         (["topics", "rewind", "--to", "²"], "neither 'beginning' nor an offset"),
     ],
 )
-def test_a_name_or_a_number_that_is_none_is_told_as_such(tmp_path, command, says):
+def test_a_name_or_a_number_that_is_none_is_reported_as_such(tmp_path, command, says):
     file = tmp_path / "omdml.toml"
     file.write_text(f'[log]\nkind = "file"\npath = "{tmp_path}/log"\n[store]\nurl = "dir:{tmp_path}/state"\n')
     DirectoryStore(tmp_path / "state").make()
@@ -113,10 +113,10 @@ def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_pa
         '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
     )
     event = {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "i2"}
-    lines = [json.dumps(event | {"at": at}) for at in (1e308, 1e15)]  # learned
+    lines = [json.dumps(event | {"at": time}) for time in (1e308, 1e15)]  # learned
     refused = json.dumps(event | {"query": "nobody"})
-    lines += [json.dumps({"record": {"logged": at, "key": None, "headers": [], "value": refused}})
-              for at in (1e308, -1e308, 1e12)]  # fmt: skip
+    lines += [json.dumps({"record": {"logged": place, "key": None, "headers": [], "value": refused}})
+              for place in (1e308, -1e308, 1e12)]  # fmt: skip
     (tmp_path / "feedback").mkdir()
     (tmp_path / "feedback" / "00000001.jsonl").write_text("\n".join(lines) + "\n")
     worker = build_worker(load("omdml.toml", {}, {}), CollectorRegistry())

@@ -43,22 +43,23 @@ def run(*words):
 
 def test_counts_of_several_nodes_are_added_up(nodes):
     second = [clicks(url, [f"{url} {number}" for number in range(5)]) for url in nodes]
-    code, told = run("--node", nodes[0], "--node", nodes[1])
+    code, message = run("--node", nodes[0], "--node", nodes[1])
     assert code == 0
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in told.splitlines() if line.startswith("│")]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in message.splitlines() if line.startswith("│")]
     assert rows[1] == ["shop version 0", str(sum(second)), str(sum(second))]
     assert rows[0] == ["shop", str(10 - sum(second)), str(10 - sum(second))]
-    assert "10 searches interleaved" in told
-    assert "of the decided searches" in told
+    assert "10 searches interleaved" in message
+    assert "of the decided searches" in message
 
 
 def test_a_node_without_clicks_says_how_they_come(nodes):
-    code, told = run("metric", "--node", nodes[0])
+    code, message = run("metric", "--node", nodes[0])
     assert code == 0
-    assert "no search was won yet: clicks come by POST /clicks" in told
+    assert "no search was won yet: send clicks with POST /clicks" in message
 
 
 def test_an_unknown_experiment_is_refused_with_those_that_run(nodes):
-    code, told = run("metrics", "--node", nodes[0])
+    code, message = run("metrics", "--node", nodes[0])
     assert code == 2
-    assert "no experiment 'metrics' runs there; known: metric" in told
+    assert "no experiment 'metrics' runs at" in message
+    assert "known: metric" in message

@@ -61,7 +61,7 @@ def test_what_is_in_a_folder_stays_and_nothing_is_added(tmp_path):
     for place in (tmp_path, tmp_path / "mine"):
         done = export(place)
         assert done.exit_code == 2
-        assert "is not an empty folder: name one that is empty, or not there yet" in done.output
+        assert "is not an empty folder: name one that is empty, or that does not exist yet" in done.output
     assert files(tmp_path) == {"mine"}
 
 

@@ -57,8 +57,8 @@ def test_the_exit_code_says_who_can_help(code, error):
 @pytest.mark.parametrize("form", ["json", "logfmt"])
 def test_lines_of_the_log_have_the_form_and_the_level_of_the_configuration(form, capsys):
     before = structlog.get_config()
-    found = load(None, {"OMDML_LOGGING__FORMAT": form, "OMDML_LOGGING__LEVEL": "warning"}).logging
-    configure_log(found.format, found.level)
+    loaded = load(None, {"OMDML_LOGGING__FORMAT": form, "OMDML_LOGGING__LEVEL": "warning"}).logging
+    configure_log(loaded.format, loaded.level)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         structlog.get_logger().info("unheard")
@@ -75,7 +75,7 @@ def test_lines_of_the_log_have_the_form_and_the_level_of_the_configuration(form,
         assert "event=drift" in line
 
 
-def test_a_level_that_is_none_is_refused():
+def test_an_unknown_level_is_refused():
     with pytest.raises(errors.ConfigurationError, match="logging"):
         load(None, {"OMDML_LOGGING__LEVEL": "loud"})
 

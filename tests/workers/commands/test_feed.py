@@ -27,7 +27,7 @@ def shop(tmp_path, monkeypatch):
 
 
 def logged(folder):
-    """What lies in the log."""
+    """The events in the log."""
     return [decode(line) for file in sorted(folder.glob("feedback/*.jsonl")) for line in file.read_bytes().splitlines()]
 
 
@@ -59,7 +59,7 @@ def test_clicks_in_a_file_of_their_own_find_the_pages_of_the_file_before(tmp_pat
     assert not (tmp_path / "feedback").exists()
 
 
-def test_what_a_click_log_holds_that_cannot_be_learned_is_told_with_its_line(shop):
+def test_what_a_click_log_holds_that_cannot_be_learned_is_reported_with_its_line(shop):
     text = METARANK.replace('"i12"', '"nobody"') + "{\n"
     done = shop(text, "--format", "metarank")
     assert done.exit_code == 1

@@ -89,24 +89,24 @@ def test_two_versions_are_compared(omdml):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "expected"),
     [
         (["search"], 2, "give the ID of an item, --features, --text or --picture"),
         (["search", "i5", "--filter", "{"], 2, "'{' is not JSON"),
-        (["search", "i5", "--filter", "[1]"], 2, "is no object"),
+        (["search", "i5", "--filter", "[1]"], 2, "is not a JSON object"),
         (["search", "nobody"], 1, "has no item 'nobody'"),
         (["search", "i5", "--token", "wrong"], 1, "not a token of this node"),
         (["compare", "i5", "21"], 1, "version 21"),
     ],
 )
-def test_what_cannot_be_answered_is_said_in_a_sentence(omdml, words, code, told):
+def test_what_cannot_be_answered_is_said_in_a_sentence(omdml, words, code, expected):
     ended, lines = omdml(*words)
     assert ended == code
-    assert told in " ".join(lines)
+    assert expected in " ".join(lines)
     assert "Traceback" not in " ".join(lines)
 
 
-def test_a_node_that_is_away_is_told_of():
+def test_a_node_that_is_away_is_reported():
     ran = CliRunner().invoke(main, ["search", "i5", "--node", f"http://127.0.0.1:{free_port()}"])
     assert ran.exit_code == 1
     assert "is it up?" in ran.output

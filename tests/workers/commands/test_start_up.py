@@ -78,7 +78,7 @@ def test_help_imports_nothing_slow(omdml, tmp_path, arguments, says):
     ],
 )
 @pytest.mark.parametrize("command", [["worker"], ["node"], ["history", "shop"]], ids=" ".join)
-def test_a_mistake_in_the_configuration_is_told_without_slow_imports(omdml, tmp_path, command, text, says):
+def test_a_mistake_in_the_configuration_is_reported_without_slow_imports(omdml, tmp_path, command, text, says):
     (tmp_path / "bad.toml").write_text(text)
     code, output, imported = omdml(tmp_path, *command, "--config", "bad.toml")
     assert [code, imported] == [2, []]
@@ -86,7 +86,7 @@ def test_a_mistake_in_the_configuration_is_told_without_slow_imports(omdml, tmp_
     assert "Traceback" not in output
 
 
-def test_a_mistyped_command_is_told_without_slow_imports(omdml, tmp_path):
+def test_a_mistyped_command_is_reported_without_slow_imports(omdml, tmp_path):
     code, output, imported = omdml(tmp_path, "wroker")
     assert [code, imported] == [2, []]
     assert "did you mean 'worker'?" in output

@@ -20,14 +20,14 @@ MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"learner": 
 
 
 def test_the_sample_file_is_valid_and_says_the_defaults():
-    found = load(SAMPLE, {})
+    loaded = load(SAMPLE, {})
     default = load(None, {}, {"catalogues": {"shop": {"path": "items/"}}, "models": {"shop": {}}})
     for section in ("log", "store", "worker", "node"):
-        assert getattr(found, section) == getattr(default, section)
-    said = found.models["shop"]
-    signature = inspect.signature(LEARNERS[DEFAULT_LEARNER]).parameters
-    assert said.parameters == {name: signature[name].default for name in signature if name != "dims"}
-    assert (said.learner, said.coordinates) == (DEFAULT_LEARNER, default.models["shop"].coordinates)
+        assert getattr(loaded, section) == getattr(default, section)
+    shop = loaded.models["shop"]
+    parameters = inspect.signature(LEARNERS[DEFAULT_LEARNER]).parameters
+    assert shop.parameters == {name: parameters[name].default for name in parameters if name != "dims"}
+    assert (shop.learner, shop.coordinates) == (DEFAULT_LEARNER, default.models["shop"].coordinates)
 
 
 @pytest.mark.parametrize("name", sorted(set(LEARNERS) - {DEFAULT_LEARNER}))
@@ -66,8 +66,8 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
     )
     environment = {"OMDML_STORE__URL": "redis://two", "OMDML_MODELS__shop__RANK": "7", "OMDML_CACHE": "elsewhere"}
     assert load(path, {}).store.url == "dir:one"
-    found = load(path, environment)
-    assert (found.store.url, found.models["shop"].parameters["rank"]) == ("redis://two", 7)
+    loaded = load(path, environment)
+    assert (loaded.store.url, loaded.models["shop"].parameters["rank"]) == ("redis://two", 7)
     assert load(path, environment, {"store": {"url": "dir:three"}}).store.url == "dir:three"
 
 
@@ -89,6 +89,7 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"worker": {"publish_interval_s": "soon"}}, "publish_interval_s"),
         ({"worker": {"publish_interval_s": math.nan}}, "worker.publish_interval_s is nan, expected a number from"),
         ({"worker": {"memory_mb": math.inf}}, "worker.memory_mb is inf, expected a number from 1 to 1,000,000"),
+        ({"node": {"memory_mb": 0}}, "node.memory_mb is 0, expected a number from 1 to 1,000,000"),
         ({"worker": {"max_poll_records": 10**22}}, f"max_poll_records is 1{'0' * 22}, expected a number from 1 to"),
         ({"worker": {"max_poll_records": 16**5000}}, "max_poll_records is a number of 6,021 digits, expected"),
         ({"worker": {"save_mb_s": 1e-300}}, "worker.save_mb_s is 1e-300, expected a number from 0.001 to 1,000,000"),
@@ -126,7 +127,7 @@ def test_what_cannot_be_used_is_refused_with_its_place(table, message):
     assert message in str(caught.value)
 
 
-def test_a_file_that_is_missing_or_no_toml_is_said(tmp_path):
+def test_a_file_that_is_missing_or_no_toml_is_reported(tmp_path):
     with pytest.raises(ConfigurationError, match=r"nowhere.toml: cannot be read"):
         load(tmp_path / "nowhere.toml", {})
     (tmp_path / "bad.toml").write_text("[log\n")
@@ -160,8 +161,8 @@ def test_coordinates_are_a_part_of_the_digest_only_if_they_are_mapped():
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_only_dca_learns_on_mapped_coordinates_if_its_model_does_not_say(name):
-    found = load(None, {}, {**MODEL, "models": {"shop": {"learner": name}}}).models["shop"]
-    assert found.coordinates == ("mapped" if name == "dca" else "features")
+    shop = load(None, {}, {**MODEL, "models": {"shop": {"learner": name}}}).models["shop"]
+    assert shop.coordinates == ("mapped" if name == "dca" else "features")
 
 
 def test_an_exact_name_is_matched_before_a_pattern():
@@ -169,16 +170,16 @@ def test_an_exact_name_is_matched_before_a_pattern():
         "user-*": {"learner": "lomdml", "catalogue": "c", "rank": 1},
         "user-7": {"learner": "lomdml", "catalogue": "c", "rank": 2},
     }
-    found = load(None, {}, {**MODEL, "models": models})
-    assert found.match("user-7")[0] == "user-7"
-    assert found.match("user-8")[0] == "user-*"
-    assert found.match("shop") is None
+    loaded = load(None, {}, {**MODEL, "models": models})
+    assert loaded.match("user-7")[0] == "user-7"
+    assert loaded.match("user-8")[0] == "user-*"
+    assert loaded.match("shop") is None
 
 
 def test_groups_of_coordinates_can_be_configured():
     models = {"pages": {"learner": "diagonal", "groups": {"regions": [0, 0, 1], "words": 2}}}
-    found = load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
-    assert found.models["pages"].parameters["groups"] == {"regions": [0, 0, 1], "words": 2}
+    loaded = load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
+    assert loaded.models["pages"].parameters["groups"] == {"regions": [0, 0, 1], "words": 2}
     models["pages"]["groups"] = {"regions": "two"}
     with pytest.raises(ConfigurationError, match=r"models\.pages: .*"):
         load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})

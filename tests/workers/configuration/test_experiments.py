@@ -14,19 +14,19 @@ def loaded(environment=None, **experiments):
 
 
 def test_two_models_or_two_versions_are_compared():
-    found = loaded(metric={"model": "shop", "against": "two"}, old={"model": "user-1", "against_version": 12})
-    assert (found.experiments["metric"].against, found.experiments["metric"].share) == ("two", 0.1)
-    assert found.experiments["old"].against_version == 12
+    result = loaded(metric={"model": "shop", "against": "two"}, old={"model": "user-1", "against_version": 12})
+    assert (result.experiments["metric"].against, result.experiments["metric"].share) == ("two", 0.1)
+    assert result.experiments["old"].against_version == 12
 
 
 def test_an_option_may_come_from_the_environment():
     experiment = {"model": "shop", "against": "two"}
-    found = loaded({"OMDML_EXPERIMENTS__metric__SHARE": "0.5"}, metric=experiment)
-    assert found.experiments["metric"].share == 0.5
+    result = loaded({"OMDML_EXPERIMENTS__metric__SHARE": "0.5"}, metric=experiment)
+    assert result.experiments["metric"].share == 0.5
 
 
 @pytest.mark.parametrize(
-    ("experiment", "told"),
+    ("experiment", "expected"),
     [
         ({"model": "shop"}, "needs exactly one of against and against_version"),
         ({"model": "shop", "against": "two", "against_version": 1}, "needs exactly one"),
@@ -39,8 +39,8 @@ def test_an_option_may_come_from_the_environment():
         ({"model": "shop", "against": "two", "shares": 0.5}, "share"),
     ],
 )
-def test_what_cannot_run_is_refused(experiment, told):
-    with pytest.raises(ConfigurationError, match=told):
+def test_what_cannot_run_is_refused(experiment, expected):
+    with pytest.raises(ConfigurationError, match=expected):
         loaded(a=experiment)
 
 

@@ -44,14 +44,14 @@ def test_what_only_a_developer_asks_for_is_not_written(said):
     assert said() == []
 
 
-def test_a_partition_that_was_handed_over_is_told_with_its_mark(tmp_path):
+def test_a_partition_that_was_handed_over_is_reported_with_its_mark(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
     world.send(*events(20))
     run_until_idle(worker)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as lines:
         worker.services.source.close()
-    (line,) = [line for line in said if line["event"] == "partition_revoked"]
+    (line,) = [line for line in lines if line["event"] == "partition_revoked"]
     assert (line["partition"], line["mark"]) == (str(world.log.partitions[0]), 20)
 
 

@@ -17,8 +17,8 @@ def configured(**models):
 
 
 def test_a_pattern_and_a_name_may_begin_from_a_named_model():
-    found = configured(main={"memory": 9}, user___all={"parent": "main", "memory": 500}, shop={"parent": "main"})
-    assert [model.parent for model in found.models.values()] == ["", "main", "main"]
+    results = configured(main={"memory": 9}, user___all={"parent": "main", "memory": 500}, shop={"parent": "main"})
+    assert [model.parent for model in results.models.values()] == ["", "main", "main"]
 
 
 def test_a_parent_does_not_change_what_a_model_that_began_learns_with():
@@ -27,7 +27,7 @@ def test_a_parent_does_not_change_what_a_model_that_began_learns_with():
 
 
 @pytest.mark.parametrize(
-    ("models", "told"),
+    ("models", "expected"),
     [
         ({"shop": {"parent": "main"}}, r"models.shop.parent is 'main', expected a model that has a section of its own"),
         ({"shop": {"parent": "shop"}}, "the model itself, expected another one"),
@@ -58,6 +58,6 @@ def test_a_parent_does_not_change_what_a_model_that_began_learns_with():
         ({"main": {}, "shop": {"parent": 5}}, "Expected `str`, got `int`"),
     ],
 )
-def test_a_parent_that_no_model_can_begin_from_is_refused(models, told):
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_parent_that_no_model_can_begin_from_is_refused(models, expected):
+    with pytest.raises(ConfigurationError, match=expected):
         configured(**models)

@@ -46,7 +46,7 @@ def test_it_knows_each_learners_hyperparameters(learner):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("[worker]\npublish = 1", "'publish' was unexpected"),
         ("[worker]\nsave_mb_s = 'fast'", "'fast' is not of type 'number'"),
@@ -59,9 +59,9 @@ def test_it_knows_each_learners_hyperparameters(learner):
         ("[node]\nready = 'some'", "'some' is not one of"),
     ],
 )
-def test_what_it_refuses_the_configuration_refuses_too(text, told, tmp_path):
+def test_what_it_refuses_the_configuration_refuses_too(text, expected, tmp_path):
     (message,) = errors(text)
-    assert told in message
+    assert expected in message
     file = tmp_path / "omdml.toml"
     file.write_text(text)
     with pytest.raises(Exception, match=r"\w"):

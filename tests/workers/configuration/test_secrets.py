@@ -159,17 +159,17 @@ def test_options_that_lack_one_another_or_would_do_nothing_are_refused_and_not_s
 def test_no_error_about_an_address_shows_its_password(url):
     for place in (url, f"{url}#shop"):
         assert SECRET not in masked(place)
-    said = []
+    events = []
     for reach in (lambda: open_store(url).models(), lambda: open_catalogue(url if "#" in url else f"{url}#shop")):
         with pytest.raises(OmdmlError) as caught:
             reach()
-        said.append(str(caught.value))
+        events.append(str(caught.value))
     for table in ({"store": url}, {"catalogues": url}, {"catalogues": {"c": url}}, {"store": {"url": url}}):
         try:
-            said.append(repr(load(None, {}, table)))
+            events.append(repr(load(None, {}, table)))
         except ConfigurationError as error:
-            said.append(str(error))
-    assert SECRET not in "".join(said)
+            events.append(str(error))
+    assert SECRET not in "".join(events)
 
 
 def test_nothing_that_is_printed_of_a_configuration_has_a_secret_in_it(tmp_path):
@@ -182,10 +182,10 @@ def test_nothing_that_is_printed_of_a_configuration_has_a_secret_in_it(tmp_path)
         "ssl_password": SECRET,
     }
     table = {**MODEL, "catalogues": {"c": {"path": str(tmp_path / "items")}}, "log": log, "node": {"token": SECRET}}
-    found = load(None, {}, {**table, "store": {"url": f"redis://u:{SECRET}@127.0.0.1:1"}})
-    findings = list(examine(found))
+    loaded = load(None, {}, {**table, "store": {"url": f"redis://u:{SECRET}@127.0.0.1:1"}})
+    findings = list(examine(loaded))
     assert {finding.check for finding in findings if not finding.well} >= {"log", "store"}
-    assert SECRET not in f"{found!r}{found}{findings}"
+    assert SECRET not in f"{loaded!r}{loaded}{findings}"
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def test_a_running_node_says_its_token_nowhere(tmp_path):
     try:
         wait_for(lambda: "node_started" in node.said, "the node", 60.0, node)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-            said = [client.get(path).text for path in ("/metrics", "/schema", "/models", "/readyz", "/nowhere")]
+            texts = [client.get(path).text for path in ("/metrics", "/schema", "/models", "/readyz", "/nowhere")]
             for token in ("none", SECRET, f"{SECRET}x"):
                 answer = client.post("/feedback", content=b"no event", headers={"authorization": f"Bearer {token}"})
-                said.append(f"{answer.status_code} {answer.text} {answer.headers}")
-        assert said[-2].startswith("400")
+                texts.append(f"{answer.status_code} {answer.text} {answer.headers}")
+        assert texts[-2].startswith("400")
     finally:
         node.stop()
-    assert SECRET not in "".join(said) + node.said
+    assert SECRET not in "".join(texts) + node.said

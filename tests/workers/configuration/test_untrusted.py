@@ -51,17 +51,17 @@ def sources():
 
 
 def test_nothing_is_unpickled_or_evaluated():
-    found = []
+    results = []
     for path, tree in sources():
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imported = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
-                found += [f"{path}: {name}" for name in imported if name.split(".")[0] in FORBIDDEN_MODULES]
+                results += [f"{path}: {name}" for name in imported if name.split(".")[0] in FORBIDDEN_MODULES]
             elif isinstance(node, ast.Call):
                 called = node.func.id if isinstance(node.func, ast.Name) else ""
                 pickled = [k for k in node.keywords if k.arg in ("allow_pickle", "shell") and not is_false(k.value)]
-                found += [f"{path}:{node.lineno}"] * (called in FORBIDDEN_CALLS or bool(pickled))
-    assert found == []
+                results += [f"{path}:{node.lineno}"] * (called in FORBIDDEN_CALLS or bool(pickled))
+    assert results == []
 
 
 def is_false(value):

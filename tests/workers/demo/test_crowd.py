@@ -48,7 +48,7 @@ def taken(shop):
 
 
 def work(task, labels):
-    """Let a crowd finish."""
+    """Let a crowd work until it has finished."""
     with Crowd(task, labels) as crowd:
         until(lambda: not crowd.at_work, 120.0)
     return crowd
@@ -58,20 +58,20 @@ def work(task, labels):
 def test_a_crowd_says_exactly_as_much_as_it_is_asked_for(shop, labels, people):
     with shop.serving() as node, listening(node) as server:
         crowd = work(Task(server.url, "shop", 100, people=people), labels)
-    said = taken(shop)
-    assert crowd.sent == len(said) == 100
-    assert all(event.model == "shop" and event.at for event in said)
+    comparisons = taken(shop)
+    assert crowd.sent == len(comparisons) == 100
+    assert all(event.model == "shop" and event.at for event in comparisons)
     assert len(crowd.search_s) >= 100 / 3
 
 
 def test_a_person_alone_says_the_same_for_the_same_seed(tmp_path, labels):
-    said = []
+    events = []
     for seed, run in ((1, "a"), (1, "b"), (2, "c")):
         shop = Shop(tmp_path / run)
         with shop.serving() as node, listening(node) as server:
             work(Task(server.url, "shop", 30, people=1, seed=seed), labels)
-        said.append([(event.query, event.relevant, event.irrelevant) for event in taken(shop)])
-    assert said[0] == said[1] != said[2]
+        events.append([(event.query, event.relevant, event.irrelevant) for event in taken(shop)])
+    assert events[0] == events[1] != events[2]
 
 
 def test_a_crowd_waits_at_every_look_until_it_may_go_on(shop, labels):
@@ -147,7 +147,7 @@ def test_a_client_outlives_a_connection_that_the_server_closed(shop):
     client.close()
 
 
-def test_a_refusal_is_told_in_the_nodes_words(shop):
+def test_a_refusal_is_reported_in_the_nodes_words(shop):
     with shop.serving() as node, listening(node) as server:
         client = NodeClient(server.url)
         with pytest.raises(ClientError, match=r"refuses: .*i999") as refusal:

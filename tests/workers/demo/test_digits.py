@@ -19,7 +19,7 @@ def digits():
 
 
 def pictures(count=3, seed=0):
-    """Pictures of noise."""
+    """Random pictures."""
     return np.random.default_rng(seed).random((count, 8, 8))
 
 

@@ -21,7 +21,7 @@ def labels():
 
 
 def marked(labels, habits=Habits(), searches=300, seed="0", shown=PAGE):  # noqa: B008 - a tuple
-    """Comparisons of one person."""
+    """The comparisons that a person makes in many searches."""
     person = Person(labels, habits, seed)
     return [one for _ in range(searches) for one in person.compare(person.think(), shown)]
 
@@ -54,31 +54,31 @@ def test_nobody_searches_for_a_held_out_item_or_marks_one(labels):
 
 
 def test_who_never_errs_says_the_truth_and_never_prefers_the_query_to_others(labels):
-    said = marked(labels, Habits(wrong=0.0))
-    assert len(said) == 900
-    assert all(right(one) and one.query != one.relevant for one in said)
+    comparisons = marked(labels, Habits(wrong=0.0))
+    assert len(comparisons) == 900
+    assert all(right(entry) and entry.query != entry.relevant for entry in comparisons)
 
 
 def test_who_always_errs_says_the_opposite(labels):
-    said = marked(labels, Habits(wrong=1.0))
-    assert all(OF[one.irrelevant] == OF[one.query] != OF[one.relevant] for one in said)
+    comparisons = marked(labels, Habits(wrong=1.0))
+    assert all(OF[entry.irrelevant] == OF[entry.query] != OF[entry.relevant] for entry in comparisons)
 
 
 def test_the_wrong_share_of_marks_is_wrong(labels):
-    said = marked(labels, Habits(wrong=0.05, marks=1), searches=8000)
+    comparisons = marked(labels, Habits(wrong=0.05, marks=1), searches=8000)
     # with one mark of each kind a comparison needs both right, or both wrong
-    inverted = sum(OF[one.irrelevant] == OF[one.query] for one in said) / len(said)
+    inverted = sum(OF[entry.irrelevant] == OF[entry.query] for entry in comparisons) / len(comparisons)
     assert inverted == pytest.approx(0.05**2 / (0.95**2 + 0.05**2), abs=0.002)
-    assert len(said) / 8000 == pytest.approx(0.95**2 + 0.05**2, abs=0.015)
+    assert len(comparisons) / 8000 == pytest.approx(0.95**2 + 0.05**2, abs=0.015)
 
 
 def test_marks_go_to_the_page_as_often_as_habits_say(labels):
     habits = Habits(marks=1, relevant_shown=0.25, irrelevant_shown=0.75, wrong=0.0)
-    said = marked(labels, habits, searches=4000)
+    comparisons = marked(labels, habits, searches=4000)
     # What is found elsewhere may happen to be on the page.
     elsewhere = len(PAGE) / 400
     for kind, often in (("relevant", 0.25), ("irrelevant", 0.75)):
-        on_page = sum(getattr(one, kind) in PAGE for one in said) / len(said)
+        on_page = sum(getattr(one, kind) in PAGE for one in comparisons) / len(comparisons)
         assert on_page == pytest.approx(often + (1 - often) * elsewhere, abs=0.03)
 
 
@@ -94,7 +94,7 @@ def test_the_same_seed_says_the_same(labels):
 
 @pytest.mark.parametrize("of", [{}, {"a": "x", "b": "x", "c": "x"}, {"a": "x", "b": "x", "c": "y", "d": "y"}])
 def test_labels_that_make_no_comparison_are_refused(of):
-    with pytest.raises(ConfigurationError, match="people need two labels"):
+    with pytest.raises(ConfigurationError, match="people need at least two labels"):
         Labels(of, seed=0)
 
 
@@ -115,7 +115,7 @@ def test_labels_are_read_from_csv(tmp_path):
     [
         ("item,label\na,b\n", "expected id and label"),
         ("", "expected id and label"),
-        ("id,label\na,b\na,c\n", "line 3: id 'a' is there already"),
+        ("id,label\na,b\na,c\n", "line 3: id 'a' occurs twice"),
         ("id,label\na\n", "line 2: id 'a' has label None"),
     ],
 )

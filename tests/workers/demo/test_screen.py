@@ -45,7 +45,7 @@ def test_a_measure_that_is_older_than_its_count_says_when_it_was_taken():
     assert "mAP 0.671 -> 0.889 after 7,654" in shown(underway, force_terminal=True)
 
 
-def test_the_measure_at_every_look_is_told():
+def test_the_measure_at_every_look_is_reported():
     assert (KNOWN.course, EARLY.course) == ("0.701 after 20, 0.800 after 1,000", "")
     assert "after 1,000 comparisons" in shown(KNOWN, force_terminal=True)
 

@@ -42,13 +42,13 @@ def test_a_sound_configuration_is_told_as_one_though_nothing_it_names_answers(ch
     done = check(SOUND)
     assert done.exit_code == 0, done.output
     assert "shop" in done.output
-    found = json.loads(check(SOUND, "--json").output)["findings"]
-    assert {one["level"] for one in found} == {"ok"}
-    assert [one["check"] for one in found] == ["catalogues", "models", "rates", "node"]
+    findings = json.loads(check(SOUND, "--json").output)["findings"]
+    assert {entry["level"] for entry in findings} == {"ok"}
+    assert [entry["check"] for entry in findings] == ["catalogues", "models", "rates", "node"]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [
         (SOUND.replace('items"\n[', 'nowhere"\n['), "nowhere/catalogue.json: no catalogue to read"),
         (SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "map"),
@@ -58,10 +58,10 @@ def test_a_sound_configuration_is_told_as_one_though_nothing_it_names_answers(ch
         ('[catalogues.items]\npath = "items"\n', "no model is configured"),
     ],
 )
-def test_what_is_wrong_ends_with_2_and_says_what(check, wrong, told):
+def test_what_is_wrong_ends_with_2_and_says_what(check, wrong, expected):
     done = check(wrong)
     assert done.exit_code == 2
-    assert told in " ".join(done.output.replace("│", " ").split())
+    assert expected in " ".join(done.output.replace("│", " ").split())
 
 
 def test_a_catalogue_in_redis_is_left_to_the_doctor(check):

@@ -132,7 +132,7 @@ def test_letters_that_were_sent_again_are_none(shop):
     assert problem(shop, "letters", Level.OK) == "none that is open"
 
 
-def test_a_letter_that_nobody_can_mend_is_dismissed_and_counted_no_longer(shop):
+def test_a_letter_that_nobody_can_mend_is_dismissed_and_no_longer_counted(shop):
     shop.tell(b"{broken", UNKNOWN)
     shop.learn()
     printed = CliRunner().invoke(main, ["letters", "dismiss", "-c", str(shop.file)])
@@ -158,7 +158,7 @@ def test_letters_of_a_log_in_files_are_listed_in_the_order_of_their_events(shop)
     assert positions == sorted(positions)
 
 
-def test_letters_older_than_a_week_are_told_and_are_no_warning(shop):
+def test_letters_older_than_a_week_are_reported_and_are_no_warning(shop):
     shop.tell(UNKNOWN)
     shop.learn()
     book = read_book(newest_records(shop.folder / "letters", 1 << 20).records)
@@ -168,7 +168,7 @@ def test_letters_older_than_a_week_are_told_and_are_no_warning(shop):
     )
 
 
-def test_of_many_letters_only_the_newest_are_read_and_that_is_said(tmp_path):
+def test_of_many_letters_only_the_newest_are_read_and_that_is_reported(tmp_path):
     sink = FileSink(tmp_path / "letters", segment_bytes=4000, fsync=False)
     for number in range(200):
         sink.send(b"%0100d" % number)
@@ -288,8 +288,8 @@ def test_a_live_version_of_another_catalogue_generation_is_an_error(shop):
     text = problem(shop, "serving", Level.ERROR)
     assert "no node can load it: learned on catalogue generation" in text
     assert "restart the workers" in text.lower()
-    told = shop.omdml("history", "shop")
-    assert "can nodes load it: no: learned on catalogue generation" in told
+    result = shop.omdml("history", "shop")
+    assert "can nodes load it: no: learned on catalogue generation" in result
 
 
 def test_a_rollback_goes_only_where_the_doctor_finds_that_nodes_can_load_it(shop):
@@ -302,8 +302,8 @@ def test_a_rollback_goes_only_where_the_doctor_finds_that_nodes_can_load_it(shop
     older = min(line["version"] for line in shop.store.history("shop"))
     for command in (("rollback", "shop"), ("rollback", "shop", "--version", str(older)), ("pin", "shop")):
         result = CliRunner().invoke(main, [*command, "--config", str(shop.file)])
-        said = " ".join(f"{result.output} {result.exception}".split())
-        assert "that nodes could serve" in said or "no node could serve it" in said, said
+        text = " ".join(f"{result.output} {result.exception}".split())
+        assert "that nodes could serve" in text or "no node could serve it" in text, text
     assert shop.store.current("shop") == live
     # If the catalogue cannot be read here, that is said, and a rollback is not kept from helping.
     shutil.rmtree(shop.folder / "items")
@@ -320,9 +320,9 @@ def test_a_damaged_live_snapshot_is_an_error_and_a_sound_older_one_is_named(shop
     text = problem(shop, "serving", Level.ERROR)
     assert f"model shop: version {live.version} is live but no node can load it: its bytes are damaged" in text
     assert "omdml history shop" in text
-    told = shop.omdml("history", "shop")
-    assert "no: its bytes are damaged" in told
-    assert "published 60 2 yes" in told
+    result = shop.omdml("history", "shop")
+    assert "no: its bytes are damaged" in result
+    assert "published 60 2 yes" in result
 
 
 def test_a_pin_to_what_a_reset_was_to_forget_is_a_warning_until_it_is_unpinned(shop):

@@ -138,9 +138,9 @@ def test_a_catalogue_that_is_gone_ends_with_the_code_of_the_configuration(shop):
 def test_the_node_of_this_machine_says_how_it_is(shop, tmp_path):
     other = Shop(tmp_path / "other")
     with other.serving() as node, listening(node) as server:
-        at = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
-        assert value(told(shop, environment=at)[1], "node").endswith("is ready")
-    _, lines = told(shop, environment=at)
+        variables = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
+        assert value(told(shop, environment=variables)[1], "node").endswith("is ready")
+    _, lines = told(shop, environment=variables)
     assert value(lines, "node").startswith("none answers at 127.0.0.1:")
 
 
@@ -155,11 +155,15 @@ def test_a_node_that_does_not_answer_keeps_nobody_waiting(shop):
 def test_programs_get_the_same_as_json(shop):
     shop.learn(60)
     code, lines = told(shop, "--json")
-    found = json.loads("\n".join(lines))
-    assert (code, found["log"]["lag"], found["problems"]) == (0, 0, {})
-    assert (found["models"]["count"], found["models"]["newest"], found["models"]["newest_version"]) == (1, "shop", 60)
-    assert msgspec.convert(found, Status).store.kind == "folder"
-    assert (found["errors"], found["warnings"]) == (0, 0)
+    result = json.loads("\n".join(lines))
+    assert (code, result["log"]["lag"], result["problems"]) == (0, 0, {})
+    assert (result["models"]["count"], result["models"]["newest"], result["models"]["newest_version"]) == (
+        1,
+        "shop",
+        60,
+    )
+    assert msgspec.convert(result, Status).store.kind == "folder"
+    assert (result["errors"], result["warnings"]) == (0, 0)
 
 
 def crowded(names=50, partitions=64, workers=12):
@@ -189,7 +193,9 @@ def crowded(names=50, partitions=64, workers=12):
         store=StoreStatus(
             address="redis://" + "a" * 100, kind="Valkey 8.1", durable=False, used_bytes=10**12, limit_bytes=10**13
         ),
-        catalogues=[CatalogueStatus(name=f"catalogue-{one}", items=10**6, generation="8b8db96f") for one in range(9)],
+        catalogues=[
+            CatalogueStatus(name=f"catalogue-{number}", items=10**6, generation="8b8db96f") for number in range(9)
+        ],
         problems={},
         errors=12,
         warnings=30,

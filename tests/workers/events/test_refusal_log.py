@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import structlog
 
 from omdml.errors import FeedbackError
+from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.files.source import FileSink
-from omdml.streams.letters import Letter, read_letters
+from omdml.streams.letters import Letter, read_book, read_letters
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.events import decoding
 from omdml.workers.events.decoding import Refusal
 from omdml.workers.events.refusal_log import EVERY_S, RefusalLog
-from omdml.workers.wiring.dead_letters import open_letters
+from omdml.workers.wiring.dead_letters import newest_letters, open_letters
+from omdml.workers.wiring.dead_letters import read_letters as read_all_letters
 from tests.support.files import read_records
 from tests.support.worlds import World, events, run_until_idle
 
@@ -27,7 +32,7 @@ def said(entries: list[dict]) -> list[dict]:
     return [entry for entry in entries if entry["event"] == "dead_letters"]
 
 
-def test_letters_are_told_at_once_then_a_minute_later_by_reason():
+def test_letters_are_reported_at_once_then_a_minute_later_by_reason():
 
     log = RefusalLog(iter([0.0, EVERY_S - 1, EVERY_S]).__next__)
     with structlog.testing.capture_logs() as entries:
@@ -100,13 +105,51 @@ def test_the_oldest_letters_go_when_there_are_too_many(tmp_path):
         for offset in range(1000):
             letters.add(*refused(offset, "not_json")[:3])
         letters.close()
-    kept = [letter.offset for letter in read_letters(read_records(tmp_path))]
+    offsets = [letter.offset for letter in read_letters(read_records(tmp_path))]
     assert sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) <= 40_000
-    assert kept == list(range(kept[0], 1000))
-    assert len(kept) > 100
+    assert offsets == list(range(offsets[0], 1000))
+    assert len(offsets) > 100
     thinned = [entry for entry in entries if entry["event"] == "log_thinned"]
     assert thinned
     assert "0.04 MB" in thinned[0]["reason"]
+
+
+@pytest.mark.parametrize("read", [read_all_letters, lambda log: read_book(newest_letters(log).records)])
+def test_letters_can_be_read_while_the_oldest_are_deleted(tmp_path, monkeypatch, read):
+    log = FileLog(letters=str(tmp_path), letters_keep_mb=0.04)
+    letters = open_letters(log)
+
+    def bury(first):
+        letters.add_many(refused(offset, "not_json")[:3] for offset in range(first, first + 500))
+        letters.flush()
+
+    bury(0)
+    look, asked = SegmentedLog.open, []
+
+    def deleted_before(self, number):
+        asked.append(number)
+        if len(asked) == 1:
+            bury(500)
+        return look(self, number)
+
+    monkeypatch.setattr(SegmentedLog, "open", deleted_before)
+    book = read(log)
+    letters.close()
+    assert not (tmp_path / f"{asked[0]:08d}.jsonl").exists()
+    assert max(letter.offset for letter in book.letters.values()) == 999
+
+
+def test_two_who_write_to_one_folder_may_both_delete_its_oldest_files(tmp_path, monkeypatch):
+    log = FileLog(letters=str(tmp_path), letters_keep_mb=0.04)
+    letters = open_letters(log)
+    letters.add_many(refused(offset, "not_json")[:3] for offset in range(100))
+    letters.flush()
+    unlink = Path.unlink
+    # The other one was first.
+    monkeypatch.setattr(Path, "unlink", lambda path: (unlink(path), unlink(path)))
+    letters.add_many(refused(offset, "not_json")[:3] for offset in range(100, 1000))
+    letters.close()
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) <= 40_000
 
 
 def test_many_lines_at_once_lie_as_if_sent_one_by_one(tmp_path):

@@ -117,28 +117,28 @@ def without_repeats(said):
 @given(data=st.data(), ids=st.lists(IDS, min_size=1, max_size=40), cuts=st.sets(st.integers(1, 39)))
 def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, ids, cuts):
     unknown = data.draw(st.sets(st.integers(0, 39), max_size=5))
-    said = [replace(event, id=name) for event, name in zip(SAID, ids, strict=False)]
-    said = [replace(event, query="unknown") if at in unknown else event for at, event in enumerate(said)]
-    stay, repeated, window = without_repeats(said)
+    sent = [replace(event, id=name) for event, name in zip(SAID, ids, strict=False)]
+    sent = [replace(event, query="unknown") if index in unknown else event for index, event in enumerate(sent)]
+    stay, repeated, window = without_repeats(sent)
     with patch("omdml.workers.events.repeats.WINDOW", SMALL):
-        model, found = taken(specs, said, {cut for cut in cuts if cut < len(said)})
+        model, result = taken(specs, sent, {cut for cut in cuts if cut < len(sent)})
         twin, _ = taken(specs, [event and replace(event, id=None) for event in stay])
         expected = SeenIds()
         for name in window:
             batches, _ = sort_out(records([replace(SAID[0], id=name)]), specs.accepts)
             for part in expected.parts(batches["shop"]):
                 expected.add(part, [])
-    assert found == repeated
+    assert result == repeated
     assert learned_state(model) == learned_state(twin)
     assert model.seen.to_bytes() == expected.to_bytes()
-    assert model.next == len(said)
+    assert model.next == len(sent)
 
 
 @settings(max_examples=examples(25), deadline=None)
 @given(data=st.data(), kind=st.sampled_from(["triplet", "quadruplet", "pair", "set"]))
 def test_repeats_leave_the_checkpoint_of_every_kind_as_it_was(specs, data, kind):
     name = "shop" if kind == "triplet" else kind
-    once = [replace(event, id=f"{at}") for at, event in enumerate(feedback(kind, 20, model=name))]
+    once = [replace(event, id=f"{index}") for index, event in enumerate(feedback(kind, 20, model=name))]
     said, alone = [], []
     for event in once:
         said.append(event)
@@ -161,18 +161,18 @@ def test_the_window_holds_the_newest_ids_and_counts_as_memory(specs):
     model = begun(specs)
     model.measure()
     small = model.size
-    said = [replace(SAID[0], id=f"{at}") for at in range(WINDOW + 10)]
-    batches, _ = sort_out(records(said), specs.accepts)
+    sent = [replace(SAID[0], id=f"{number}") for number in range(WINDOW + 10)]
+    batches, _ = sort_out(records(sent), specs.accepts)
     model.take(batches["shop"], nothing_timed)
     model.measure()
     assert len(model.seen.to_bytes()) == 8 * WINDOW
     assert model.size >= small + 8 * WINDOW
-    for at, known in ((10, True), (WINDOW + 9, True), (9, False)):
+    for place, known in ((10, True), (WINDOW + 9, True), (9, False)):
         version = model.learner.version
-        batches, _ = sort_out(records([said[at]]), specs.accepts)
+        batches, _ = sort_out(records([sent[place]]), specs.accepts)
         model.take(batches["shop"], nothing_timed)
         learned = model.learner.version > version or bool(model.held_out)
-        assert learned is not known, at
+        assert learned is not known, place
 
 
 @pytest.mark.parametrize("data", [b"1234567", b"12345678" * (WINDOW + 1)])
@@ -183,7 +183,7 @@ def test_a_damaged_window_is_refused_with_what_was_expected(data):
 
 # in a worker
 def identified(count):
-    return [encode(replace(decode(event), id=f"request {at}")) for at, event in enumerate(events(count))]
+    return [encode(replace(decode(event), id=f"request {index}")) for index, event in enumerate(events(count))]
 
 
 def guarded(folder):
@@ -210,17 +210,21 @@ def test_a_worker_learns_what_was_posted_twice_once_and_counts_it(tmp_path, kill
     run_until_idle(once.worker())
     assert read(worker, "events_total", model="shop", kind="triplet", outcome="repeated") == 20
     assert letters(world) == []
-    found, twin = world.store.peek("shop"), once.store.peek("shop")
-    assert (found.state, found.next, found.version) == (twin.state, 50, twin.version)
-    counted = {"home": found.progress["tally"]["home"], "until": 50, "repeated": 20}
+    checkpoint, twin = world.store.peek("shop"), once.store.peek("shop")
+    assert (checkpoint.state, checkpoint.next, checkpoint.version) == (twin.state, 50, twin.version)
+    counted = {"home": checkpoint.progress["tally"]["home"], "until": 50, "repeated": 20}
     stretch = {"home": counted["home"], "since": 0, "until": 50, "refused": "", "closed": False}
-    assert found.progress == {**twin.progress, "tally": {**twin.progress["tally"], **counted}, "stretches": [stretch]}
+    assert checkpoint.progress == {
+        **twin.progress,
+        "tally": {**twin.progress["tally"], **counted},
+        "stretches": [stretch],
+    }
 
 
 def test_an_event_that_was_refused_is_learned_when_it_comes_again(tmp_path):
     world = World(tmp_path)
-    said = decode(identified(1)[0])
-    world.send(encode(replace(said, query="unknown")), encode(said), encode(said))
+    text = decode(identified(1)[0])
+    world.send(encode(replace(text, query="unknown")), encode(text), encode(text))
     run_until_idle(world.worker())
     (letter,) = letters(world)
     assert (letter.reason, letter.offset) == ("unknown_item", 0)

@@ -93,14 +93,14 @@ def test_a_model_that_is_idle_at_an_accepted_cut_learns_on_after_a_restart(tmp_p
 
 
 @pytest.mark.parametrize(
-    "told",
+    "expected",
     [
         lambda partition: gap.out_of_range("feedback", partition, 0, (10, 20)),
         lambda partition: gap.unreadable("feedback", partition, None, (0, 20), Unreadable("damaged", 5)),
     ],
     ids=["retention", "a damaged batch, no position"],
 )
-def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, told):
+def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, expected):
     # Given a model that is further than its partition's mark
     world = World(tmp_path)
     first = world.worker()
@@ -111,7 +111,7 @@ def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, t
         kill(world, first)
     # When retention passes the mark, or a batch of what comes again is damaged, and that is accepted
     source = MemorySource(world.log)
-    tell_once(source, lambda _: told(world.log.partitions[0]))
+    tell_once(source, lambda _: expected(world.log.partitions[0]))
     worker = accepting(world.worker(source=source))
     run_until_idle(worker)
     # Then what lies behind it and was learned is not learned again.
@@ -265,7 +265,7 @@ def test_a_truncated_log_stops_the_worker_until_the_gap_is_accepted(tmp_path):
     assert world.store.load("shop")[1].version == 55
 
 
-def test_a_log_made_anew_is_refused_until_that_is_accepted(tmp_path):
+def test_a_log_made_again_is_refused_until_that_is_accepted(tmp_path):
     world, log = World(tmp_path), tmp_path / "log"
     write(log, *events(50))
     worker = on_files(world, log)

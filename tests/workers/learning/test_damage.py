@@ -148,7 +148,7 @@ def test_a_waiting_model_without_events_goes_on_once_restored_or_reset(tmp_path,
 
 
 @pytest.mark.parametrize("what", ["gone", "damaged"])
-def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, what):
+def test_a_rewind_begins_models_again_that_have_no_checkpoint_to_read(tmp_path, what):
     world = World(tmp_path)
     worker = world.worker()
     for name in ("user-1", "user-2"):

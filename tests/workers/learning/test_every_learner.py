@@ -163,7 +163,7 @@ def test_a_node_answers_each_with_its_own_metric_task_by_task(shelf):
                 best = np.argsort(-np.delete(scores, 7), kind="stable")[:5]
                 expected = np.delete(scores, 7)[best]
                 assert answer.version == len(told(name))
-                np.testing.assert_allclose([-found.distance for found in answer.items], expected, rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose([-item.distance for item in answer.items], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_metrics_page_names_models_and_the_weights_they_have(shelf):
@@ -207,9 +207,9 @@ def test_a_ranking_is_all_its_quadruplets_to_a_learner_of_quadruplets(tmp_path):
 
 def test_a_pair_of_an_unknown_task_is_a_letter_that_names_the_tasks(tmp_path):
     world = World(tmp_path, models={"faces": models()["cpmtml"]})
-    said = list(feedback("pair", 10, model="faces"))
-    strange = replace_task(said[0], "three")
-    world.send(*map(encode, (*said[:5], strange, *said[5:])), key="faces")
+    events = list(feedback("pair", 10, model="faces"))
+    strange = replace_task(events[0], "three")
+    world.send(*map(encode, (*events[:5], strange, *events[5:])), key="faces")
     run_until_idle(world.worker())
     (letter,) = letters(world)
     assert letter.reason == "unknown_task"
@@ -219,8 +219,8 @@ def test_a_pair_of_an_unknown_task_is_a_letter_that_names_the_tasks(tmp_path):
 
 def test_a_pair_of_a_task_is_a_letter_if_a_model_has_none(tmp_path):
     world = World(tmp_path, models={"shop": models()["dca"]})
-    said = list(feedback("pair", 10, tasks=tasks_of("dca")))
-    world.send(*map(encode, (*said[:5], replace_task(said[0], "three"), *said[5:])))
+    events = list(feedback("pair", 10, tasks=tasks_of("dca")))
+    world.send(*map(encode, (*events[:5], replace_task(events[0], "three"), *events[5:])))
     run_until_idle(world.worker())
     (letter,) = letters(world)
     assert letter.reason == "unknown_task"
@@ -231,8 +231,10 @@ def test_a_pair_of_a_task_is_a_letter_if_a_model_has_none(tmp_path):
 def test_events_refused_for_one_reason_do_not_hide_earlier_ones_of_another(tmp_path):
     options = {"learner": "cpmtml", "tasks": list(TASKS), "step": "ogd", "eta": 1e30}
     world = World(tmp_path, models={"faces": options})
-    said = list(feedback("pair", 10, model="faces"))
-    world.send(*map(encode, (*said, replace_task(said[0], "three"))), key="faces")  # told of before anything is learned
+    events = list(feedback("pair", 10, model="faces"))
+    world.send(
+        *map(encode, (*events, replace_task(events[0], "three"))), key="faces"
+    )  # told of before anything is learned
     run_until_idle(world.worker())
     reasons = [letter.reason for letter in letters(world)]
     assert reasons == ["diverged"] * (len(reasons) - 1) + ["unknown_task"]

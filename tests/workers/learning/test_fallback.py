@@ -34,7 +34,7 @@ SAVED, AHEAD, ALL = 10, 30, 40  # events: in the older checkpoint, below the mar
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Raised at the place at which a real process would be killed."""
 
 
 class Cut:

@@ -41,10 +41,10 @@ def test_a_worker_killed_without_letters_leaves_them_to_its_successor(tmp_path, 
 def test_an_error_that_nobody_expected_saves_nothing_on_the_way_out(tmp_path, monkeypatch):
     world = World(tmp_path)
     worker = world.worker()
-    said = list(events(30))
-    world.send(*said[:10])
+    sent = list(events(30))
+    world.send(*sent[:10])
     run_until_idle(worker)
-    world.send(*said[10:])
+    world.send(*sent[10:])
 
     def no_memory(*_):
         raise MemoryError("no room for scores")

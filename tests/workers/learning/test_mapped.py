@@ -111,9 +111,9 @@ def test_a_model_does_not_go_on_in_other_coordinates_before_it_is_reset(shop, tm
     checkpoint = shop.store.claim("shop").checkpoint
     with pytest.raises(ConfigurationError, match=r"another shape \(dims .*mapped-.* omdml models reset shop"):
         Specs(again.configuration, {"items": again.catalogue}).of("shop").resumed(checkpoint)
-    kept = shop.store.load("shop")[1]
-    assert misfit(kept, catalogue_kinds(shop.configuration)("shop")) == ""
-    assert f"learned on {dict(seen(shop).dims)}" in misfit(kept, catalogue_kinds(again.configuration)("shop"))
+    loaded = shop.store.load("shop")[1]
+    assert misfit(loaded, catalogue_kinds(shop.configuration)("shop")) == ""
+    assert f"learned on {dict(seen(shop).dims)}" in misfit(loaded, catalogue_kinds(again.configuration)("shop"))
 
 
 def test_a_model_on_a_map_that_is_not_there_is_named(tmp_path):

@@ -61,7 +61,7 @@ def test_events_that_say_they_happened_after_they_were_logged_are_counted(tmp_pa
 
 
 @pytest.mark.parametrize("taken", [20, 0])
-def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch, taken):
+def test_the_lag_is_reported_while_the_store_is_away(tmp_path, monkeypatch, taken):
     world = World(tmp_path)
     worker = world.worker()
     world.send(*events(taken))
@@ -85,14 +85,17 @@ def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch, taken):
 
 
 @pytest.mark.parametrize("expelled", [False, True])
-def test_the_lag_of_a_partition_is_told_by_its_owner_alone(tmp_path, expelled):
+def test_the_lag_of_a_partition_is_reported_by_its_owner_alone(tmp_path, expelled):
     world = World(tmp_path, partitions=2)
     first = world.worker()
     run_until_idle(first)
 
     def told(worker):
         sample = worker.services.metrics.registry.get_sample_value
-        return [sample("omdml_worker_lag_offsets", {"partition": str(one.number)}) for one in world.log.partitions]
+        return [
+            sample("omdml_worker_lag_offsets", {"partition": str(partition.number)})
+            for partition in world.log.partitions
+        ]
 
     assert told(first) == [0, 0]
     second = world.worker()
@@ -210,8 +213,8 @@ def test_a_worker_says_what_it_waits_for_and_that_its_loop_turns(tmp_path, monke
         with monkeypatch.context() as patch:
             patch.setattr(worker, "_tick", raising(error))
             worker.step()
-        told = {name: read(worker, "waiting", dependency=name) for name in ("log", "store", "letters")}
-        assert told == {**dict.fromkeys(told, 0.0), waits: 1.0}
+        waiting = {name: read(worker, "waiting", dependency=name) for name in ("log", "store", "letters")}
+        assert waiting == {**dict.fromkeys(waiting, 0.0), waits: 1.0}
         assert time.time() - 60 < read(worker, "last_turn_timestamp_seconds") <= time.time()
     run_until_idle(worker, 2)
     assert not any(read(worker, "waiting", dependency=name) for name in ("log", "store", "letters"))

@@ -38,8 +38,8 @@ def listed(world):
 
 def states(world):
     """What each model has learned, and how far it was taken."""
-    found = {name: world.store.peek(name) for name in world.store.models()}
-    return {name: (one.state, one.next) for name, one in found.items() if one}
+    results = {name: world.store.peek(name) for name in world.store.models()}
+    return {name: (result.state, result.next) for name, result in results.items() if result}
 
 
 def run_and_leave(worker):
@@ -101,11 +101,11 @@ def test_what_other_workers_begin_counts_as_well(tmp_path):
 @pytest.mark.parametrize("turn", [1, 2, 4])
 def test_many_begin_in_turns_and_learn_what_they_would_at_once(tmp_path, monkeypatch, turn):
     world, at_once = World(tmp_path / "turns"), World(tmp_path / "once")
-    said = [b"nonsense", *of_each([*NAMES, "shop"], 3), *of_each(["user-late", *NAMES], 2, seed=1)]
-    at_once.send(*said)
+    sent = [b"nonsense", *of_each([*NAMES, "shop"], 3), *of_each(["user-late", *NAMES], 2, seed=1)]
+    at_once.send(*sent)
     run_until_idle(at_once.worker())
     monkeypatch.setattr(newcomers, "A_TURN", turn)
-    world.send(*said)
+    world.send(*sent)
     run_until_idle(world.worker())
     assert states(world) == states(at_once)
     assert len(states(world)) == 8
@@ -137,10 +137,10 @@ def test_a_worker_told_to_stop_leaves_what_saving_has_no_time_for(tmp_path, monk
     worker = world.worker()
     worker._saved_at = float("inf")
     worker.step()
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as lines:
         worker.stop()
         worker.run()
-    (line,) = [line for line in said if line["event"] == "stopped_partly_unsaved"]
+    (line,) = [line for line in lines if line["event"] == "stopped_partly_unsaved"]
     assert line["models"] == 4
     assert len(states(world)) == 2
     run_until_idle(world.worker())

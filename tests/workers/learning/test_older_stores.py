@@ -29,7 +29,7 @@ class KeptMemory(MemoryStore):
             vars(self._models[name]).update(fields)
 
     def fail_over(self):
-        """Another server takes over."""
+        """Have another server take over, which has another id."""
         self._store_id += "'"
 
 

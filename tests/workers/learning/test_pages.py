@@ -15,7 +15,6 @@ OF_TRIPLETS = sorted(name for name, learner in LEARNERS.items() if "triplet" in 
 
 
 def pages(count, model):
-    """Pages at random."""
     draw = random.Random(model)
     for _ in range(count):
         query, *shown = (f"i{row}" for row in draw.sample(range(ITEMS), draw.randrange(4, 12)))

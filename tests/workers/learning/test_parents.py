@@ -116,8 +116,8 @@ def test_without_a_parent_yet_a_model_begins_from_nothing_and_the_log_says_so(tm
         for name in ("user-1", "user-2"):
             sent(world, name, 3)
         run_until_idle(worker)
-    told = [line for line in lines if line["event"] == "parent_not_used"]
-    assert [(line["models"], line["parent"], line["reason"]) for line in told] == [
+    notes = [line for line in lines if line["event"] == "parent_not_used"]
+    assert [(line["models"], line["parent"], line["reason"]) for line in notes] == [
         ("user-*", "main", "it has learned nothing yet")
     ]
     twin = spec_of(world, "user-1").fresh()
@@ -179,7 +179,7 @@ def test_a_kill_changes_nothing_once_the_beginning_is_saved(tmp_path, saves, mon
         with pytest.raises(KeyboardInterrupt):
             run_until_idle(first)
     kill(world, first)
-    assert [(one.version, one.next) for one in saved[:1]] == [(0, 90)][:saves]
+    assert [(entry.version, entry.next) for entry in saved[:1]] == [(0, 90)][:saves]
     second = world.worker()
     if saves:
         # Meanwhile the parent learned on: only a beginning that nobody saved would take that.
@@ -214,11 +214,11 @@ def test_a_deleted_model_that_waited_begins_where_it_waited(tmp_path):
     (home,) = world.log.partitions
     with pytest.raises(Rewind):
         second.partitions[home].take(list(world.log.read(home, 130, 100)))
-    kept = world.store.peek("shop")
-    assert (kept.version, kept.next, kept.progress["tally"]["since"]) == (0, 100, 100)
+    checkpoint = world.store.peek("shop")
+    assert (checkpoint.version, checkpoint.next, checkpoint.progress["tally"]["since"]) == (0, 100, 100)
     kill(world, second)
     run_until_idle(world.worker())
-    twin = Learner.from_bytes(kept.state)
+    twin = Learner.from_bytes(checkpoint.state)
     twin.learn_many(np.concatenate([triplets(20, 1), triplets(20, 2)]), world.catalogue.features)
     assert state(world, "shop") == twin.to_bytes()
 

@@ -120,7 +120,7 @@ def test_the_last_save_of_a_replaced_owner_is_kept_and_stops_nobody(tmp_path, mo
     second = paced(world.worker(), save=NEVER)
     second.step()
     second.stop()
-    second.run()  # raises where it would not save
+    second.run()  # raises if it did not save
     assert mark(world) == 30
     assert world.store.claim("shop").checkpoint.version == 30
 
@@ -157,8 +157,8 @@ def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(t
     source, sitting = members(world, first=world.log.partitions.index(other))
     worker = paced(world.worker(source=source), save=NEVER)
     name = living_on(world, other)
-    said = list(events(40, model=name))
-    world.send(*said[:30], key=name)
+    sent = list(events(40, model=name))
+    world.send(*sent[:30], key=name)
     run_until_idle(worker)
     assert list(worker.partitions) == [other]
 
@@ -170,7 +170,7 @@ def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(t
         return publish(*arguments)
 
     monkeypatch.setattr(world.store, "publish", outrun)
-    world.send(*said[30:], key=name)
+    world.send(*sent[30:], key=name)
     world.log.expel(sitting)
     # This step gets the other partition, publishes version 0 there, and is refused.
     worker.step()
@@ -325,10 +325,10 @@ def test_a_log_that_was_cut_is_gone_on_at_the_cut_once_that_is_accepted(tmp_path
     run_until_idle(worker)
     cut = GapError("cut", partition=world.log.partitions[0], position=20, available=(0, 25), resume=15, cut=True)
     world.send(*events(5, seed=1))
-    told, poll = iter([cut]), source.poll
+    gaps, poll = iter([cut]), source.poll
 
     def cut_once(*arguments):
-        for error in told:
+        for error in gaps:
             raise error
         return poll(*arguments)
 

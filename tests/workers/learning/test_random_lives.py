@@ -113,9 +113,10 @@ class Life:
     """A world in which things happen by chance; what was said in it, in the order of each model."""
 
     weights = WEIGHTS
+    stores = MemoryStore
 
     def __init__(self, world, seed):
-        world.log, world.store, world.graves = MemoryLog(PARTITIONS), MemoryStore(), MemoryLog()
+        world.log, world.store, world.graves = MemoryLog(PARTITIONS), self.stores(), MemoryLog()
         self.world, self.chance, self.time, self.losses, self.grown = world, random.Random(seed), 0.0, 0.0, 0
         self.triplets = iter(triplets(3000, seed=seed).tolist())
         world.now = self.now
@@ -142,7 +143,7 @@ class Life:
         return worker
 
     def happen(self):
-        """Something happens."""
+        """Let something happen to the worker, chosen at random."""
         getattr(self, *self.chance.choices(list(self.weights), list(self.weights.values())))()
         while len(self.workers) < FEWEST:
             self.workers.append(self.worker())
@@ -268,6 +269,7 @@ def test_every_event_is_learned_once_and_in_order_or_is_one_letter(tmp_path, see
         alone.start(life.world.catalogue.features)
         payloads = [json.loads(event.value) for event in taken]
         alone.learn_many(
-            np.array([[int(said[part][1:]) for part in PARTS] for said in payloads]), life.world.catalogue.features
+            np.array([[int(payload[part][1:]) for part in PARTS] for payload in payloads]),
+            life.world.catalogue.features,
         )
         assert life.world.store.peek(name).state == alone.to_bytes()

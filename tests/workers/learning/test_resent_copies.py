@@ -182,7 +182,7 @@ def test_strays_learned_at_their_old_home_are_not_learned_again_after_a_rehome(t
     name = next(name for name in map("user-{}".format, range(9)) if Placement.first("crc32", 2).home(name) == 1)
     world.send(*events(5, model=name), key=name)
     stop(world.worker())
-    kept = world.store._models[name].checkpoints[:]
+    models = world.store._models[name].checkpoints[:]
     old, before = world.log.partitions[0], world.store.placement(world.log.topic_id)
     world.log.add_partitions(1)
     rehomed(world)
@@ -192,7 +192,7 @@ def test_strays_learned_at_their_old_home_are_not_learned_again_after_a_rehome(t
     (letter,) = letters(world)
     assert letter.reason == "wrong_partition"
     # When the store is brought back, learns the stray where it lies, and is rehomed again,
-    world.store._models[name].checkpoints = kept
+    world.store._models[name].checkpoints = models
     assert world.store.place(world.log.topic_id, world.store.placement(world.log.topic_id), before)
     assert world.store.move_mark(old, mark(world), 5)
     stop(world.worker())

@@ -13,26 +13,26 @@ from tests.support.processes import Process
 from tests.support.worlds import catalogue, events
 
 
-def test_the_first_compilation_is_told_and_no_later_one():
-    told, others = [], []
+def test_the_first_compilation_is_reported_and_no_later_one():
+    compiled, others = [], []
     announce_compiling(lambda: others.append("compiling"))
-    announce_compiling(lambda: told.append("compiling"))
+    announce_compiling(lambda: compiled.append("compiling"))
 
     @njit
     def plus_one(number):
         return number + 1
 
-    assert told == []
+    assert compiled == []
     assert (plus_one(1), plus_one(1.5)) == (2, 2.5)
-    assert told == others == ["compiling"]
+    assert compiled == others == ["compiling"]
 
 
-def test_kernels_that_come_from_the_cache_are_not_told_of():
+def test_kernels_that_come_from_the_cache_are_not_reported():
     warm_up([("lomdml", "float32")])
-    told = []
-    announce_compiling(lambda: told.append("compiling"))
+    compiled = []
+    announce_compiling(lambda: compiled.append("compiling"))
     warm_up([("lomdml", "float32")])
-    assert told == []
+    assert compiled == []
 
 
 @deep
@@ -45,10 +45,10 @@ def test_only_a_replay_with_an_empty_cache_says_that_it_compiles(tmp_path):
     (tmp_path / "omdml.toml").write_text(
         '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 3\n'
     )
-    said = []
+    sent = []
     for name in ("cold", "warm"):
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
         replay = Process(tmp_path, "replay", "--model", "shop", name=name, environment=environment)
         assert replay.wait(600) == 0, replay.said
-        said.append("event=compiling_kernels" in replay.said)
-    assert said == [True, False]
+        sent.append("event=compiling_kernels" in replay.said)
+    assert sent == [True, False]

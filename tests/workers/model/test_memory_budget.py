@@ -21,10 +21,10 @@ def in_memory(worker):
 
 def interleaved(world, rounds=10):
     """Rounds of three events of each model in turn: the same events as each of ``state`` has learned."""
-    told = {name: list(events(3 * rounds, seed=3, model=name)) for name in NAMES}
+    streams = {name: list(events(3 * rounds, seed=3, model=name)) for name in NAMES}
     for turn in range(rounds):
         for name in NAMES:
-            world.send(*told[name][3 * turn : 3 * turn + 3], key=name)
+            world.send(*streams[name][3 * turn : 3 * turn + 3], key=name)
         yield
 
 

@@ -151,7 +151,7 @@ def test_a_resumed_model_refuses_what_one_that_was_never_stopped_refuses(specs):
     later.learner = specs.of("shop").resumed(checkpoint)
     later.resume(checkpoint)
     refused += take(specs, later, sent[37:], first=37)
-    assert [one.record.offset for one in refused] == [one.record.offset for one in expected]
+    assert [entry.record.offset for entry in refused] == [entry.record.offset for entry in expected]
     assert len(expected) == 40
     assert later.checkpoint("test").to_bytes() == whole.checkpoint("test").to_bytes()
 

@@ -33,8 +33,8 @@ def test_a_node_whose_catalogue_was_replaced_goes_on_with_the_old_one(shop):
             assert "'nope" in refused(client.post("/feedback", content=unknown), 400, "unknown_item")
             assert shop.current.catalogue("shop").generation == before
             assert len(client.get("/search?id=i5").json()["items"]) == 10
-    (told,) = [entry for entry in logs if entry["event"] == "catalogue_not_refreshed"]
-    assert "restart the node" in told["advice"]
+    (line,) = [entry for entry in logs if entry["event"] == "catalogue_not_refreshed"]
+    assert "restart the node" in line["advice"]
 
 
 def test_a_snapshot_of_another_generation_is_refused_once_and_says_to_restart(shop):
@@ -44,11 +44,11 @@ def test_a_snapshot_of_another_generation_is_refused_once_and_says_to_restart(sh
         shop.publish(generation=replaced(shop).generation)
         for _ in range(3):
             node._refresher.refresh("shop")
-    (told,) = [entry for entry in logs if entry["event"] == "snapshot_refused"]
-    assert "restart the node" in told["error"]
+    (line,) = [entry for entry in logs if entry["event"] == "snapshot_refused"]
+    assert "restart the node" in line["error"]
 
 
-def test_what_keeps_a_live_view_from_taking_items_in_is_told_once(shop):
+def test_what_keeps_a_live_view_from_taking_items_in_is_reported_once(shop):
     with structlog.testing.capture_logs() as logs, shop.serving() as node:
         node._follower.close()
         shop.catalogue = replaced(shop)

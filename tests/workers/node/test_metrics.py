@@ -70,7 +70,7 @@ def test_series_are_there_before_anything_happened(tmp_path):
     assert value(node, "loaded_models", model="user-*") == 0
 
 
-def test_gauges_of_one_model_are_told_of_named_models_and_sums_of_patterns(tmp_path):
+def test_named_models_have_gauges_and_patterns_have_sums(tmp_path):
     shop = Shop(tmp_path, model="user-1")
     shop.publish()
     node = shop.node(models=("user-*",))

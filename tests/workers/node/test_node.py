@@ -151,10 +151,23 @@ def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
         shop.store.publish(shop.snapshot(model=name), shop.store.claim(name).epoch)
     with shop.node(models=["user-*"]) as node:
         size = node.view("user-0").nbytes
-        node._pattern_memory._budget_bytes = 2 * size
+    with shop.node(models=["user-*"], budget_bytes=2 * size) as node:
         for name in ("user-1", "user-0", "user-2", "user-3"):
             node.search(name, ids=["i0"])
         assert [described["model"] for described in node.describe()] == ["user-2", "user-3"]
+
+
+def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
+    shop = Shop(tmp_path, model="user-0")
+    shop.publish()
+    node = shop.node(models=["user-*"])
+    node.view("user-0")
+    looked_at = node._refresher.views.keys() | set()
+    node._refresher.forget("user-0")
+    for name in looked_at:
+        node._follower._refresh(name)
+    assert node.loaded("user-0") is None
+    assert node.view("user-0").snapshot.version == 0
 
 
 @pytest.mark.parametrize(
@@ -185,7 +198,7 @@ def test_raw_vectors_are_scaled_as_the_catalogue_was(tmp_path):
         raw = {name: matrix[17].tolist() for name, matrix in features.items()}
         answer = node.search(features=raw, k=3)
         assert answer.items[0].id == "i17"
-        assert [found.id for found in answer.items[1:]] == shop.expected(0, "i17", 2)[0]
+        assert [item.id for item in answer.items[1:]] == shop.expected(0, "i17", 2)[0]
 
 
 def test_freshness_is_measured_from_the_oldest_event_to_the_swap(tmp_path):
@@ -230,6 +243,6 @@ def test_a_metric_with_tasks_answers_each_task(tmp_path):
     view = embedded_view(pointer(1, tasks.version), tasks, shop.catalogue)
     shared = view.search(view.items(["i0"]), 5)
     odd = view.search(view.items(["i0"]), 5, "odd")
-    assert [found.id for found in odd.items] != [found.id for found in shared.items]
+    assert [item.id for item in odd.items] != [item.id for item in shared.items]
     with pytest.raises(SearchError, match="has odd"):
         view.search(view.items(["i0"]), 5, "even")

@@ -17,7 +17,7 @@ def client(tmp_path):
 
 
 def found(client, **asked):
-    """The ids that are answered."""
+    """Search with these options; returns the ids in the answer."""
     response = client.post("/search", json={"id": "i5", **asked})
     assert response.status_code == 200, response.text
     return [item["id"] for item in response.json()["items"]]
@@ -42,7 +42,7 @@ def test_what_is_excluded_is_passed_over_and_the_answer_stays_full(client):
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "told"),
+    ("asked", "reason", "expected"),
     [
         ({"offset": -1}, "bad_k", "offset is -1, expected 0 to 9990"),
         ({"k": 1, "offset": 10_000}, "bad_k", "offset is 10000, expected 0 to 9999"),
@@ -52,5 +52,5 @@ def test_what_is_excluded_is_passed_over_and_the_answer_stays_full(client):
         ({"exclde": ["i1"]}, "unknown_parameter", "did you mean 'exclude'"),
     ],
 )
-def test_what_is_no_page_is_refused(client, asked, reason, told):
-    assert told in refused(client.post("/search", json={"id": "i5", **asked}), 400, reason)
+def test_what_is_no_page_is_refused(client, asked, reason, expected):
+    assert expected in refused(client.post("/search", json={"id": "i5", **asked}), 400, reason)

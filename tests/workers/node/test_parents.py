@@ -43,7 +43,7 @@ def family(tmp_path):
 
 
 def told(answer):
-    """Ids and distances."""
+    """The ids and distances in an answer."""
     return [(item.id, item.distance) for item in answer.items]
 
 
@@ -63,7 +63,7 @@ def test_names_and_patterns_answer_as_their_parent_does_by_now(family):
             assert (answer.parent, answer.parent_version) == ("main", 60)
             assert told(answer) == told(parent)
             assert (parent.parent, parent.parent_version) == (None, None)
-        assert {one["model"]: one.get("parent") for one in node.describe()} == {"main": None, "shop": "main"}
+        assert {entry["model"]: entry.get("parent") for entry in node.describe()} == {"main": None, "shop": "main"}
         assert node.view("shop").indexes is node.view("main").indexes
         family.learn(40)
         version = family.publish()
@@ -113,10 +113,10 @@ def test_over_http_the_answer_names_the_parent(family):
         assert "parent" not in client.get("/search", params={"id": "i5", "k": 2, "model": "main"}).json()
         schema = client.get("/schema").json()["components"]["schemas"]["Answer"]["properties"]
         assert {"parent", "parent_version"} <= set(schema)
-        models = {one["model"]: one for one in client.get("/models").json()["models"]}
+        models = {model["model"]: model for model in client.get("/models").json()["models"]}
         assert (models["shop"]["parent"], models["shop"]["version"]) == ("main", 0)
         assert client.get("/readyz").status_code == httpx.codes.OK
         with Client(str(client.base_url)) as shop:
             answer = shop.search("i5", model="user-7")
             assert (answer.version, answer.parent, answer.parent_version) == (0, "main", 60)
-            assert {one.model: one.parent for one in shop.models()} == {"main": None, "shop": "main"}
+            assert {model.model: model.parent for model in shop.models()} == {"main": None, "shop": "main"}

@@ -87,8 +87,8 @@ def ranked(scores, k):
 
 def assert_answer(answer, scores, k):
     ids, distances = ranked(scores, k)
-    assert [found.id for found in answer.items] == ids
-    np.testing.assert_allclose([found.distance for found in answer.items], distances, rtol=1e-4)
+    assert [item.id for item in answer.items] == ids
+    np.testing.assert_allclose([item.distance for item in answer.items], distances, rtol=1e-4)
 
 
 def test_sets_are_answered_by_the_sum_of_their_scores_for_each_element(album, node):
@@ -98,9 +98,9 @@ def test_sets_are_answered_by_the_sum_of_their_scores_for_each_element(album, no
 
 def test_sets_are_excluded_by_their_names_and_answered_in_pages(node):
     asked = {"ids": ["f3", "f77"]}
-    whole = [found.id for found in node.search(**asked, k=SETS).items]
+    whole = [item.id for item in node.search(**asked, k=SETS).items]
     answer = node.search(**asked, k=3, page=Page(offset=2, exclude=[whole[0], whole[3], "f3"]))
-    assert [found.id for found in answer.items] == [one for one in whole if one not in (whole[0], whole[3])][2:5]
+    assert [item.id for item in answer.items] == [one for one in whole if one not in (whole[0], whole[3])][2:5]
 
 
 def test_an_aggregated_query_is_one_vector_of_all_its_elements(album, node):
@@ -121,11 +121,11 @@ def test_reranking_everything_is_the_exact_search(node, by):
     assert node.search(by=by, rerank=SETS, **asked).items == exact.items
 
 
-def test_reranking_orders_the_best_anew_and_leaves_the_others_out(album, node):
+def test_reranking_orders_the_best_again_and_leaves_the_others_out(album, node):
     top, _ = ranked(album.by_sum([3, 77]), 12)
     exact = album.by_elements([3, 77])
     expected = sorted(top, key=lambda one: (-exact[int(one[1:])], int(one[1:])))[:5]
-    assert [found.id for found in node.search(ids=["f3", "f77"], k=5, rerank=12).items] == expected
+    assert [item.id for item in node.search(ids=["f3", "f77"], k=5, rerank=12).items] == expected
 
 
 def test_a_set_in_the_query_stands_for_its_elements_and_is_no_answer(album, node):
@@ -149,7 +149,7 @@ def test_a_catalogue_without_sets_answers_items_as_sets_of_one(tmp_path):
         scores[3] = -np.inf
         order = np.argsort(-scores, kind="stable")[:5]
         for by in ("vector", "elements"):
-            assert [found.id for found in node.search(ids=["f3"], k=5, by=by).items] == [f"f{row}" for row in order]
+            assert [item.id for item in node.search(ids=["f3"], k=5, by=by).items] == [f"f{row}" for row in order]
 
 
 def test_new_versions_and_added_sets_go_live(tmp_path):
@@ -189,7 +189,7 @@ def test_sets_are_searched_over_http(album, node):
         for options in ({}, {"by": "aggregate"}, {"by": "elements"}, {"rerank": 20}):
             answered = client.post("/search", json=body | options).raise_for_status().json()
             expected = node.search(**body, **options)
-            assert [found["id"] for found in answered["items"]] == [found.id for found in expected.items]
+            assert [item["id"] for item in answered["items"]] == [item.id for item in expected.items]
         assert "by" in refused(client.post("/search", json=body | {"by": "magic"}), 400, "invalid")
         schema = client.get("/schema").json()["components"]["schemas"]["Search"]["properties"]
         assert {"aggregate", "elements", "vector"} <= set(schema["by"]["anyOf"][0]["enum"])

@@ -31,12 +31,12 @@ def shop(tmp_path):
 
 def snapshots(shop, counts):
     """What would be published after each of these numbers of comparisons."""
-    found = []
+    results = []
     for count in counts:
         shop.learn(count - shop.learner.version)
-        found.append(shop.snapshot(learner="dca"))
-        shop.metrics[count] = found[-1].metric
-    return found
+        results.append(shop.snapshot(learner="dca"))
+        shop.metrics[count] = results[-1].metric
+    return results
 
 
 def view_of(shop, snapshot, before=None):
@@ -49,8 +49,8 @@ def test_a_gallery_answers_with_the_nearest_by_learned_cosine(shop):
         view = view_of(shop, snapshot)
         answer = view.search(view.items(["i3"]), 7)
         names, distances = shop.expected(snapshot.version, "i3", 7)
-        assert [found.id for found in answer.items] == names
-        np.testing.assert_allclose([found.distance for found in answer.items], distances, atol=1e-5)
+        assert [item.id for item in answer.items] == names
+        np.testing.assert_allclose([item.distance for item in answer.items], distances, atol=1e-5)
 
 
 def test_a_gallery_is_kept_until_the_metric_is_another(shop):
@@ -66,17 +66,17 @@ def test_a_gallery_is_kept_until_the_metric_is_another(shop):
 
 def test_versions_with_other_directions_are_compared(shop):
     start, few, many = snapshots(shop, (0, 3, 1200))
-    assert [set(weights(one.metric)) for one in (start, few, many)] == [
+    assert [set(weights(entry.metric)) for entry in (start, few, many)] == [
         {"plain"},
         {"plain", "items", "far"},
         {"items", "far"},
     ]
     assert sum(weights(few.metric).values()) == pytest.approx(1)
     for before, after in ((start, few), (few, many), (start, many), (many, few)):
-        told = {change.name: change.relative for change in changes(before, after)}
-        assert set(told) <= {"mean", "plain/W", "items/W", "far/W"}
-        assert told["mean"] == 0
-        assert all(np.isfinite(value) for value in told.values())
+        shares = {change.name: change.relative for change in changes(before, after)}
+        assert set(shares) <= {"mean", "plain/W", "items/W", "far/W"}
+        assert shares["mean"] == 0
+        assert all(np.isfinite(value) for value in shares.values())
     assert all(change.relative < 1e-6 for change in changes(many, many))
     turned = {name: -rows[::-1] for name, rows in many.metric.experts.items()}
     turned = CosineMetric(many.metric.dims, many.metric.mean, turned, many.metric.shares)

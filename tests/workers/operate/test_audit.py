@@ -31,12 +31,12 @@ def audited(world, letters=None):
         letters.read(world.graves.read(partition, world.graves.start(partition), 10_000))
     models = list(audit.sums(world.store))
     marks = world.store.marks(world.log.partitions)
-    found = Audit(marks, models, letters, world.store.placement(world.log.topic_id))
+    result = Audit(marks, models, letters, world.store.placement(world.log.topic_id))
     begins = {partition: world.log.start(partition) for partition in world.log.partitions}
     for partition, begin in begins.items():
         if records := world.log.read(partition, begin, 10_000):
-            found.read(records)
-    return found, audit.report(found, begins)
+            result.read(records)
+    return result, audit.report(result, begins)
 
 
 def stop(worker):
@@ -66,10 +66,10 @@ def tampered(world, **changes):
 
 def test_a_log_that_was_learned_adds_up_and_what_is_not_taken_is_lag(world):
     world.send(*events(5, seed=2))
-    found, report = audited(world)
-    shop = found.models["shop"]
+    results, report = audited(world)
+    shop = results.models["shop"]
     assert (shop.tally.learned, shop.tally.held, shop.events, shop.letters, shop.behind) == (39, 0, 39, 1, 5)
-    assert [(strays.letters, strays.missing) for strays in found.strays.values()] == [(1, 0)]
+    assert [(strays.letters, strays.missing) for strays in results.strays.values()] == [(1, 0)]
     assert report == ({}, [])
 
 
@@ -80,8 +80,8 @@ def test_held_out_events_are_counted_too(tmp_path):
     )
     world.send(*events(100))
     stop(world.worker())
-    found, report = audited(world)
-    shop = found.models["shop"]
+    result, report = audited(world)
+    shop = result.models["shop"]
     assert shop.tally.held == world.store.peek("shop").progress["hold_out"]["count"] > 0
     assert (shop.tally.learned + shop.tally.held, report) == (100, ({}, []))
 
@@ -89,14 +89,14 @@ def test_held_out_events_are_counted_too(tmp_path):
 def test_a_restarted_worker_goes_on_counting(world):
     world.send(*events(5, seed=2))
     stop(world.worker())
-    found, report = audited(world)
-    assert (found.models["shop"].tally.since, found.models["shop"].tally.learned, report) == (0, 44, ({}, []))
+    result, report = audited(world)
+    assert (result.models["shop"].tally.since, result.models["shop"].tally.learned, report) == (0, 44, ({}, []))
 
 
 @pytest.mark.parametrize(
-    ("learned", "text"), [(38, "1 events of 39 at offsets 0 to 40 are neither"), (40, "1 events more were learned")]
+    ("learned", "text"), [(38, "1 of 39 events at offsets 0 to 40 are neither"), (40, "1 more events were learned")]
 )
-def test_a_count_that_is_off_by_one_is_said_with_offsets(world, learned, text):
+def test_a_count_that_is_off_by_one_is_reported_with_offsets(world, learned, text):
     tampered(world, learned=learned)
     wrong = audited(world)[1].wrong
     assert text in wrong["shop"]
@@ -106,17 +106,17 @@ def test_a_count_that_is_off_by_one_is_said_with_offsets(world, learned, text):
 def test_a_lost_letter_is_an_event_without_a_fate(world):
     (graves,) = world.graves.partitions
     world.graves.trim(graves, 1)
-    told = "1 events of 40 at offsets 0 to 40 are neither learned nor held out nor dead letters"
+    told = "1 of 40 events at offsets 0 to 40 are neither learned nor held out nor dead letters"
     assert told in audited(world)[1].wrong["shop"]
     world.graves.trim(graves, 2)
     assert "1 in partition 0, from offset 21 on" in audited(world)[1].wrong[""]
 
 
 def test_with_incomplete_letters_it_says_that_it_cannot_know(world):
-    found, report = audited(world, Letters(most=0))
+    result, report = audited(world, Letters(most=0))
     assert report.wrong == {}
-    assert "dead letters are not all there" in report.limits[0]
-    assert found.models["shop"].missing == 1
+    assert "some dead letters were deleted" in report.limits[0]
+    assert result.models["shop"].missing == 1
 
 
 def test_events_that_retention_deleted_are_no_fault_but_a_limit(world):
@@ -129,7 +129,7 @@ def test_events_that_retention_deleted_are_no_fault_but_a_limit(world):
 def test_a_checkpoint_beyond_the_end_of_the_log_is_a_fault(world):
     tampered(world, until=41)
     world.log._records[world.log.partitions[0]] = world.log.read(world.log.partitions[0], 0, 30)
-    assert "stands at offset 41, and the log ends at 30" in audited(world)[1].wrong["shop"]
+    assert "is at offset 41, but the log ends at 30" in audited(world)[1].wrong["shop"]
 
 
 def test_what_came_before_a_reset_is_a_limit(world):
@@ -137,23 +137,23 @@ def test_what_came_before_a_reset_is_a_limit(world):
     assert upkeep.reset(world.store, spec, "shop", "test") == 41
     world.send(*events(5, seed=2))
     stop(world.worker())
-    found, report = audited(world)
-    assert (found.models["shop"].tally.learned, found.models["shop"].before) == (5, 39)
+    result, report = audited(world)
+    assert (result.models["shop"].tally.learned, result.models["shop"].before) == (5, 39)
     assert report.wrong == {}
-    assert "39 events of 'shop' lie before the place where counting began" in report.limits[0]
+    assert "39 events of 'shop' are before the place at which counting began" in report.limits[0]
 
 
 def test_a_deleted_model_is_a_limit(world):
     world.store.delete("shop")
     report = audited(world)[1]
     assert report.wrong == {}
-    assert "39 events are about 'shop', which the store does not hold" in report.limits[0]
+    assert "39 events are about 'shop', which the store does not have" in report.limits[0]
 
 
 def test_a_model_whose_checkpoints_are_gone_has_lost_its_events(world):
     world.store._models["shop"].checkpoints = []
     wrong = audited(world)[1].wrong["shop"]
-    assert "holds no checkpoint of it, but 39 of its events, at offsets 0 to 40" in wrong
+    assert "has no checkpoint of it, and 39 of its events, at offsets 0 to 40" in wrong
     assert "omdml replay --model shop --publish --replace" in wrong
     # What is not taken yet is no loss.
     world.store.move_mark(world.log.partitions[0], 41, 0)
@@ -167,7 +167,7 @@ def test_events_lost_before_the_first_one_learned_are_said_apart(tmp_path):
     world.store.move_mark(world.log.partitions[0], None, 10)
     stop(world.worker())
     (limit,) = audited(world)[1].limits
-    assert "10 events of 'shop' lie before the first one that was learned" in limit
+    assert "10 events of 'shop' are before the first one that was learned" in limit
     assert "they were lost" in limit
 
 
@@ -184,8 +184,8 @@ def test_a_copy_in_the_place_of_a_deleted_model_adds_up(world):
     models = {**configuration.models, "user-1": configuration.models["shop"]}
     world.configuration = msgspec.structs.replace(configuration, models=models)
     stop(world.worker())
-    found, report = audited(world)
-    assert (found.models["user-1"].tally.learned, found.models["user-1"].before, report.wrong) == (3, 5, {})
+    result, report = audited(world)
+    assert (result.models["user-1"].tally.learned, result.models["user-1"].before, report.wrong) == (3, 5, {})
 
 
 def test_a_checkpoint_of_a_release_that_did_not_count_begins_at_its_end(world):
@@ -194,8 +194,8 @@ def test_a_checkpoint_of_a_release_that_did_not_count_begins_at_its_end(world):
     world.store.save(msgspec.structs.replace(checkpoint, progress=older), epoch, back=True)
     world.send(*events(5, seed=2))
     stop(world.worker())
-    found, report = audited(world)
-    shop = found.models["shop"]
+    result, report = audited(world)
+    shop = result.models["shop"]
     assert (shop.tally.since, shop.tally.learned, shop.before, report.wrong) == (41, 5, 39, {})
 
 
@@ -206,10 +206,10 @@ def test_what_was_learned_from_another_log_is_not_held_against_this_one(world):
         checkpoint, progress={**checkpoint.progress, "tally": tally}, home=Partition("another-log", 0)
     )
     world.store.save(moved, epoch, back=True)
-    found, report = audited(world)
-    assert found.models["shop"].missing == 0
+    result, report = audited(world)
+    assert result.models["shop"].missing == 0
     assert not report.wrong
-    assert any("'shop' learned from another log than this one" in limit for limit in report.limits)
+    assert any("'shop' learned from another log" in limit for limit in report.limits)
 
 
 def test_after_a_rehome_what_lies_on_the_new_home_is_lag_until_it_is_taken(tmp_path):
@@ -223,18 +223,18 @@ def test_after_a_rehome_what_lies_on_the_new_home_is_lag_until_it_is_taken(tmp_p
     model = audited(world)[0].models[name]
     assert (model.before, model.events, model.behind) == (0, 20, 5)
     stop(world.worker())
-    found, report = audited(world)
-    model = found.models[name]
+    result, report = audited(world)
+    model = result.models[name]
     assert (model.before, model.events, model.behind, report.wrong) == (20, 5, 0, {})
 
 
 def test_letters_about_models_that_the_store_does_not_hold_are_in_the_table(world, capsys):
     world.send(*events(4, 2, model="nobody"))
     stop(world.worker())
-    found, report = audited(world)
-    assert [(strays.letters, strays.missing) for strays in found.strays.values()] == [(5, 0)]
+    results, report = audited(world)
+    assert [(strays.letters, strays.missing) for strays in results.strays.values()] == [(5, 0)]
     assert report == ({}, [])
-    show(found, report)
+    show(results, report)
     assert "of no model there │ 5 " in capsys.readouterr().out
 
 
@@ -245,8 +245,8 @@ def test_letters_about_a_model_that_is_not_configured_any_more_are_its_own(world
     world.configuration = msgspec.structs.replace(configuration, models={"shop": configuration.models["shop"]})
     world.send(*events(4, 3, model="user-1"))
     stop(world.worker())
-    found, report = audited(world)
-    user = found.models["user-1"]
+    result, report = audited(world)
+    user = result.models["user-1"]
     assert (user.tally.learned, user.events, user.letters, user.behind, report) == (5, 5, 4, 0, ({}, []))
 
 
@@ -282,16 +282,16 @@ def test_doctor_reads_a_whole_installation(tmp_path):
     for segment in (tmp_path / "letters").glob("*.jsonl"):
         segment.write_bytes(b"")
     result = CliRunner().invoke(main, asked)
-    assert "1 events of 101 at offsets" in result.output, result.output
+    assert "1 of 101 events at offsets" in result.output, result.output
     assert result.exit_code == 1
     sink.close()
 
 
 def test_an_audit_with_unknowns_says_so_in_its_last_line(capsys):
     empty = Audit({}, [], Letters(), Placement.first("murmur2", 1))
-    show(empty, Report({}, ["1,305 events lie before the place where counting began"]))
-    *_, told, last = capsys.readouterr().out.splitlines()
-    assert told.startswith("not known: 1,305 events")
+    show(empty, Report({}, ["1,305 events of 'shop' are before the place at which counting began"]))
+    *_, message, last = capsys.readouterr().out.splitlines()
+    assert message.startswith("not known: 1,305 events")
     assert last == "everything that is known adds up: one thing is not known, see above"
     show(empty, Report({}, []))
     assert capsys.readouterr().out.splitlines()[-1] == "everything adds up"

@@ -45,8 +45,8 @@ def test_an_export_has_the_nodes_order_and_distances(shop, tmp_path, kind):
     exporter(shop, tmp_path / "out", format=kind).step()
     manifest, vectors, _ = read(tmp_path / "out")
     ids, distances = shop.expected(20, "i5", 10)
-    found, far = order(vectors, "i5")
-    assert found == ids
+    result, far = order(vectors, "i5")
+    assert result == ids
     np.testing.assert_allclose(far, distances, rtol=1e-4)
     assert (manifest["version"], manifest["serial"], manifest["items"]) == (20, 1, ITEMS)
     assert list(vectors) == list(shop.catalogue.ids)
@@ -55,9 +55,9 @@ def test_an_export_has_the_nodes_order_and_distances(shop, tmp_path, kind):
 @pytest.mark.parametrize("kind", FORMATS)
 def test_attributes_come_with_the_items_that_have_them(shop, tmp_path, kind):
     exporter(shop, tmp_path / "out", attributes({"i3": 7.5, "i4": 12}), format=kind).step()
-    _, _, told = read(tmp_path / "out")
-    assert (told["i3"], told["i4"]) == ({"price": 7.5}, {"price": 12})
-    assert not (told["i5"] or {}).get("price")
+    _, _, attributes_of = read(tmp_path / "out")
+    assert (attributes_of["i3"], attributes_of["i4"]) == ({"price": 7.5}, {"price": 12})
+    assert not (attributes_of["i5"] or {}).get("price")
 
 
 def test_a_kept_version_is_exported_as_it_was(shop, tmp_path):
@@ -150,9 +150,9 @@ class Thinned:
         return getattr(self._catalogue, name)
 
     def rows(self, ids):
-        found = self._catalogue.rows(ids)
-        found[[name in self._gone for name in ids]] = -1
-        return found
+        result = self._catalogue.rows(ids)
+        result[[name in self._gone for name in ids]] = -1
+        return result
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -214,27 +214,27 @@ def test_readers_of_the_manifest_before_still_find_its_parts(shop, tmp_path):
     assert len(list((tmp_path / "out").glob("part-*"))) <= 3
 
 
-def test_a_damaged_part_is_told_and_never_gone_on_with(shop, tmp_path):
+def test_a_damaged_part_is_reported_and_never_gone_on_with(shop, tmp_path):
     exporter(shop, tmp_path / "out").step()
     path = tmp_path / "out/part-000001/embeddings.npy"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CorruptError, match=r"embeddings.npy: another sha256 .*export again"):
+    with pytest.raises(CorruptError, match=r"embeddings.npy: its sha256 is not the one .*export again"):
         exporter(shop, tmp_path / "out").resume()
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(shop, tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/one.png").write_bytes(b"1")
-    with pytest.raises(ConfigurationError, match=r"it holds something, and no manifest\.json"):
+    with pytest.raises(ConfigurationError, match=r"it is not empty and has no manifest\.json"):
         exporter(shop, tmp_path / "photos")
     assert [path.name for path in (tmp_path / "photos").iterdir()] == ["one.png"]
 
 
 def test_two_exports_never_write_into_one_folder(shop, tmp_path):
     one, other = (exporter(shop, tmp_path / "out") for _ in range(2))
-    with one.held(), pytest.raises(ConfigurationError, match="another omdml export writes here"), other.held():
+    with one.held(), pytest.raises(ConfigurationError, match="another `omdml export` writes here"), other.held():
         pass
     with one.held():
         one.step()
@@ -252,7 +252,7 @@ def test_a_metric_without_vectors_is_refused(shop, tmp_path):
     oasis = OASIS(dims=dict(shop.catalogue.dims))
     oasis.start(shop.catalogue.features)
     shop.publish(metric=oasis.metric, learner="oasis", version=21)
-    with pytest.raises(ConfigurationError, match="learns by 'oasis', whose metric makes no vector of an item"):
+    with pytest.raises(ConfigurationError, match="learns with 'oasis', whose metric has no vectors of items"):
         exporter(shop, tmp_path / "out").step()
     assert not (tmp_path / "out").exists()
 
@@ -330,5 +330,10 @@ def test_items_that_changed_are_exported_with_what_changes_said(installed, tmp_p
     assert made.exit_code == 0, made.output
     CliRunner().invoke(main, ["catalogue", "put", "items"], input=json.dumps({"id": "new", "features": vectors}))
     CliRunner().invoke(main, ["export", "shop", "out"])
-    manifest, exported, told = read(tmp_path / "out")
-    assert (manifest["items"], "new" in exported, told["new"], told["i3"]) == (121, True, {"price": 4}, {"price": 9})
+    manifest, exported, attributes_of = read(tmp_path / "out")
+    assert (manifest["items"], "new" in exported, attributes_of["new"], attributes_of["i3"]) == (
+        121,
+        True,
+        {"price": 4},
+        {"price": 9},
+    )

@@ -70,11 +70,11 @@ def test_a_learner_without_a_batch_form_and_an_empty_log_cannot_be_fitted(shop):
 
 def test_quadruplets_keep_their_margins_in_a_fit(tmp_path):
     shop = LoggedShop(tmp_path, {"shop": {"learner": "diagonal"}})
-    told = list(feedback("quadruplet", 40))
-    shop.tell(*map(encode, told))
+    events = list(feedback("quadruplet", 40))
+    shop.tell(*map(encode, events))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
     spec = shop.specs.find("shop")
     _, margin, _ = fit.gathered(
         ReplayedModel("shop", spec.fresh(), spec, ALONE, None).locate(first), ["shape", "noise"]
     )
-    np.testing.assert_array_equal(margin, [event.margin for event in told[:20]])
+    np.testing.assert_array_equal(margin, [event.margin for event in events[:20]])

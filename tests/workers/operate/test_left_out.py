@@ -21,13 +21,13 @@ USERS = ("anna", "ben", "carl")
 
 
 def of(user, event, at=None):
-    """An event of a user."""
+    """The event as one of this user, with a time if one is given."""
     more = {"user": user} | ({"at": at} if at else {})
     return json.dumps({**json.loads(event), **more}).encode()
 
 
 def clicks(count, seed=0):
-    """Events of users in turn."""
+    """Events of several users in turn."""
     return [of(USERS[n % 3], event, 1_700_000_000 + n) for n, event in enumerate(events(count, seed=seed))]
 
 
@@ -51,16 +51,16 @@ def digest_told(ran):
 
 @pytest.mark.parametrize("guard", ["false", "true"])
 def test_what_is_learned_without_a_user_is_what_a_log_without_them_says(tmp_path, guard):
-    told = clicks(300)
+    events = clicks(300)
     shop, twin = LoggedShop(tmp_path / "a", guard=guard), LoggedShop(tmp_path / "b", guard=guard)
     for one in (shop, twin):
         on = msgspec.structs.replace(one.configuration.guard, on=guard == "true")
         one.configuration = msgspec.structs.replace(one.configuration, guard=on)
-    shop.tell(*told)
+    shop.tell(*events)
     before = shop.worked()
     ran = omdml(shop, "forget", "shop", "--user", "ben", "--user", "nobody")
     assert "100 events were left out" in " ".join(ran.output.split())
-    twin.tell(*(nobodys(event) if decode(event).user == "ben" else event for event in told))
+    twin.tell(*(nobodys(event) if decode(event).user == "ben" else event for event in events))
     expected = twin.worked()
     after = shop.store.claim("shop").checkpoint
     assert after.state == expected.state != before.state
@@ -116,7 +116,7 @@ def test_a_version_that_the_log_does_not_lead_to_changes_nothing(tmp_path):
     ranking = {"type": "ranking", "model": "shop", "query": "i1", "relevant": ["i2", "i3"], "irrelevant": ["i4", "i5"]}
     shop.tell(*clicks(10), json.dumps(ranking).encode(), *clicks(5, seed=3))
     before = shop.worked()
-    for version, told in ((12, "the first one beyond leads to 14"), (500, "the log leads to version 19")):
+    for version, told in ((12, "the next one leads to 14"), (500, "the log only leads to version 19")):
         ran = omdml(shop, "learn-on", "shop", "--version", str(version))
         assert ran.exit_code == 1
         assert told in " ".join(ran.output.split())
@@ -148,7 +148,7 @@ def test_what_a_reset_took_away_does_not_come_back_by_forgetting(tmp_path):
     assert before.version == 12
     ran = omdml(shop, "forget", "shop", "--user", "ben")
     assert ran.exit_code == 1
-    assert "would restore what came before" in " ".join(ran.output.split())
+    assert "would bring back what came before" in " ".join(ran.output.split())
     assert shop.store.peek("shop").state == before.state
     assert omdml(shop, "forget", "shop", "--user", "ben", "--accept-gap").exit_code == 0
     assert shop.store.peek("shop").version == 20 + 8
@@ -168,18 +168,18 @@ def test_nobody_forgets_while_a_worker_learns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["learn-on", "shop"], "say what to leave out"),
         (["learn-on", "shop", "--since", "2026-01-02", "--until", "2026-01-01"], "is not before"),
         (["forget", "shop"], "--user"),
     ],
 )
-def test_what_says_too_little_is_refused(tmp_path, words, told):
+def test_what_says_too_little_is_refused(tmp_path, words, expected):
     shop = LoggedShop(tmp_path)
     ran = omdml(shop, *words)
     assert ran.exit_code == 2
-    assert told in ran.output
+    assert expected in ran.output
 
 
 @pytest.mark.parametrize("learner", ["dca", "lomdml"])

@@ -38,8 +38,8 @@ def live(world):
 
 
 def test_a_model_whose_checkpoints_are_all_damaged_can_be_reset(world):
-    kept = world.store._models["shop"].checkpoints
-    kept[:] = [(saved, b"?") for saved, _ in kept]
+    checkpoints = world.store._models["shop"].checkpoints
+    checkpoints[:] = [(saved, b"?") for saved, _ in checkpoints]
     assert reset(world) is None
     assert live(world) == 0
     send(world, 10, seed=3)
@@ -75,7 +75,7 @@ def test_a_reset_that_dies_before_its_last_step_leaves_what_was_learned(world, m
 
 
 @pytest.mark.parametrize("step", ["save", "publish", "note"])
-def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp_path, monkeypatch, step):
+def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_reported_as_that(tmp_path, monkeypatch, step):
     world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}, "m-*": {"learner": "lomdml", "rank": 3}})
     send(world, 30)
     taken = getattr(world.store, step)
@@ -86,9 +86,9 @@ def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp
 
     monkeypatch.setattr(world.store, step, deleted_before)
     spec = models.configured_spec(Specs(world.configuration, {"items": world.catalogue}), "m-3")
-    with pytest.raises(StoreError, match=r"'m-3' was deleted while it was begun: .* copy it again") as told:
+    with pytest.raises(StoreError, match=r"'m-3' was deleted while it was copied, .* copy it again") as caught:
         models.copy(world.store, "shop", "m-3", spec, world.log.topic_id, Placement.first("crc32", 1), "test")
-    assert "emptied" not in str(told.value)
+    assert "emptied" not in str(caught.value)
     assert world.store.models() == ["shop"]
 
 

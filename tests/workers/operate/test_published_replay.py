@@ -7,7 +7,7 @@ import pytest
 from omdml.errors import CorruptError, Fenced, StoreError
 from omdml.learners import Learner
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
 from omdml.streams.placement import PlacementChanged
 from omdml.workers.operate import fit
@@ -52,7 +52,7 @@ def test_a_running_worker_that_waits_for_its_first_event_goes_on_from_there(shop
     assert shop.store.claim("shop").checkpoint.state == model.learner.to_bytes()
 
 
-def test_a_model_that_exists_is_not_begun_anew_unless_it_may_be_deleted(shop):
+def test_a_model_that_exists_is_not_begun_again_unless_it_may_be_deleted(shop):
     shop.tell(*events(60))
     before = shop.worked()
     refused = shop.omdml("--publish")
@@ -97,9 +97,34 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
     monkeypatch.setattr(
         shop.store, "save", lambda *written, **how: (shop.store.claim("shop"), save(*written, **how))[1]
     )
-    with pytest.raises(Fenced, match="a worker took it meanwhile"):
+    with pytest.raises(Fenced, match="a worker took it in the meantime"):
         fit.publish(model, shop.store, letters_of(shop), "test")
     assert shop.store.current("shop") is None
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_what_a_worker_learned_while_the_log_was_replayed_is_learned_again(shop, running):
+    shop.tell(*events(100), *events(20, model="user-1"))
+    shop.worked()
+    model = replayed(shop)
+    # If feedback goes on while the log is read, and a worker learns and saves it
+    shop.tell(*events(30, seed=9))
+    worker = shop.worker(source=FileSource(shop.folder / "feedback"))
+    run_until_idle(worker)
+    if not running:
+        worker.stop()
+        worker.run()
+    fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    shop.tell(*events(10, seed=4))
+    if running:
+        run_until_idle(worker)
+        worker.stop()
+        worker.run()
+    # I expect that the model has learned each event once, and the other one too
+    for count, seed in ((30, 9), (10, 4)):
+        model.learner.learn_many(triplets(count, seed=seed), shop.catalogue.features)
+    assert shop.worked().state == model.learner.to_bytes()
+    assert shop.store.peek("user-1").version == 20
 
 
 @pytest.mark.parametrize("before_the_claim", [True, False])
@@ -143,7 +168,8 @@ def letters_of(shop):
 def test_what_a_published_replay_refused_is_in_the_dead_letters(shop):
     shop.tell(*events(10), b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}')
     assert shop.omdml("--publish").exit_code == 0
-    letters = read_letters(record for part in read_whole(FileBystander(shop.folder / "letters")) for record in part)
+    source = UngroupedFileSource(shop.folder / "letters")
+    letters = read_letters(record for records in read_whole(source) for record in records)
     assert [letter.reason for letter in letters] == ["unknown_item"]
 
 

@@ -14,7 +14,7 @@ from omdml.engines.base import near_and_far
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import encode
 from omdml.streams.files.source import FileSource
-from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.memory_log import MemorySource
 from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement
@@ -82,7 +82,7 @@ def test_an_empty_log_and_one_that_ends_in_a_torn_line_come_to_an_end(shop):
 
 def test_a_log_that_is_not_there_is_an_error_and_none_is_made(tmp_path):
     with pytest.raises(SourceError, match="not there"):
-        FileBystander(tmp_path / "feedback")
+        UngroupedFileSource(tmp_path / "feedback")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,13 +96,13 @@ def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_pa
         model.learn(world.log.read(partition, 0, 100))
     assert model.learner.version == 5
     assert [refusal.error.reason for refusal in model.refused] == ["wrong_partition"] * 5
-    with pytest.raises(StoreError, match="5 events of model 'shop' came by other partitions than its home"):
-        fit.check_whole(model)
+    with pytest.raises(StoreError, match="5 events of model 'shop' are on other partitions than its home"):
+        fit.check_whole(model, world.store)
 
 
 def test_a_model_that_moved_to_an_added_partition_is_replayed_in_order(tmp_path):
     world = World(tmp_path, partitions=2)
-    name = next(one for one in map("user-{}".format, range(100)) if by_crc32(one.encode(), 4) >= 2)
+    name = next(entry for entry in map("user-{}".format, range(100)) if by_crc32(entry.encode(), 4) >= 2)
     worker = world.worker()
     world.send(*events(20, model=name), key=name)
     run_until_idle(worker)
@@ -225,7 +225,7 @@ def test_a_model_of_a_pattern_is_replayed_with_the_patterns_settings(shop):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (["--learner", "qwise", "--learner", "omdml", "--save", "x"], "take one learner"),
         (["--learner", "omdml", "--publish"], "set models.shop.learner first"),
@@ -233,10 +233,10 @@ def test_a_model_of_a_pattern_is_replayed_with_the_patterns_settings(shop):
         (["--learner", "nonsense"], "Invalid value"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(shop, options, told):
+def test_options_that_contradict_each_other_are_refused(shop, options, expected):
     refused = shop.omdml(*options)
     assert refused.exit_code == 2
-    assert told in refused.output
+    assert expected in refused.output
 
 
 def test_a_model_that_is_not_configured_is_named(shop):

@@ -53,8 +53,8 @@ def test_the_page_says_what_the_table_says_and_how_it_came_to_that(guarded, tmp_
     assert points[0] == "0"
     assert len(points) > 10
     for line in printed.splitlines():
-        if found := re.search(r"([\d,]+) +│ +([\d.]+%) +│ +([\d.]+%)", line):
-            assert all(f"<td>{cell}</td>" for cell in found.groups())
+        if answer := re.search(r"([\d,]+) +│ +([\d.]+%) +│ +([\d.]+%)", line):
+            assert all(f"<td>{cell}</td>" for cell in answer.groups())
 
 
 def test_the_page_asks_nobody_for_anything(guarded, tmp_path):
@@ -101,7 +101,7 @@ def test_an_empty_log_has_a_page_too(tmp_path):
     assert "<svg" not in path.read_text()
 
 
-def test_a_page_that_cannot_be_written_is_told_in_a_sentence(guarded, tmp_path):
+def test_a_page_that_cannot_be_written_is_reported_in_a_sentence(guarded, tmp_path):
     refused = guarded.omdml("--html", str(tmp_path / "nowhere/report.html"))
     assert refused.exit_code == 2
     assert "name a file that can be written" in " ".join(refused.output.split())
@@ -136,4 +136,6 @@ def test_the_bar_reaches_its_end_with_the_log(guarded):
 )
 def test_what_is_read_is_counted_over_all_partitions(extents, reached, share):
     told = [Extent(Partition("t", number), begin, end, None) for number, (begin, end) in enumerate(extents)]
-    assert share_read(told, {Partition("t", number): at for number, at in reached.items()}) == pytest.approx(share)
+    assert share_read(told, {Partition("t", number): place for number, place in reached.items()}) == pytest.approx(
+        share
+    )

@@ -58,11 +58,11 @@ def test_the_events_that_are_counted_are_those_that_the_code_says():
     assert set(said()) == KNOWN
 
 
-def test_the_operator_is_told_what_to_do_about_every_warning_and_error():
+def test_every_warning_and_error_says_what_to_do():
     page = (ROOT / "deploy/OPERATIONS.md").read_text().partition("### Lines that need you\n")[2].partition("\n### ")[0]
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    told = re.findall(r"`(\w+)`", " ".join(cells))
-    assert sorted(told) == sorted({event for level, event in KNOWN if level != "info"})
+    matches = re.findall(r"`(\w+)`", " ".join(cells))
+    assert sorted(matches) == sorted({event for level, event in KNOWN if level != "info"})
 
 
 def test_a_line_is_counted_by_level_and_event_and_an_unknown_one_as_other():

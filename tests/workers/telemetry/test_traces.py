@@ -64,8 +64,8 @@ def test_a_publication_carries_the_trace_of_its_first_traced_event(tmp_path):
     run_until_idle(worker)
     _, snapshot = world.store.load("shop")
     assert [trail.trace for trail in snapshot.trails] == [CONTEXT]
-    told = generate_latest(worker.services.metrics.registry).decode()
-    assert f'# {{trace_id="{TRACE}"}}' in told
+    text = generate_latest(worker.services.metrics.registry).decode()
+    assert f'# {{trace_id="{TRACE}"}}' in text
     # An event without a trace does not inherit one.
     world.log.send(payloads[3], "shop")
     run_until_idle(worker)
@@ -80,8 +80,8 @@ def test_freshness_names_the_trace_in_the_openmetrics_format_alone(tmp_path):
         now = time.time()
         shop.publish(trails=(Trail(20, 3, now - 2, now - 1, now - 1, CONTEXT),))
         node._refresher.refresh("shop")
-        told = client.get("/metrics", headers={"accept": "application/openmetrics-text"}).text
-        named = {line.split("_bucket", 1)[0] for line in told.splitlines() if TRACE in line}
+        text = client.get("/metrics", headers={"accept": "application/openmetrics-text"}).text
+        named = {line.split("_bucket", 1)[0] for line in text.splitlines() if TRACE in line}
         assert named == {"omdml_node_freshness_seconds", "omdml_node_event_stage_seconds"}
         assert TRACE not in client.get("/metrics").text
 
@@ -107,7 +107,7 @@ def test_opentelemetry_is_not_imported_unless_spans_are_asked_for():
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
-def test_spans_without_the_extra_are_told_of_and_the_process_goes_on():
+def test_spans_without_the_extra_are_reported_and_the_process_goes_on():
     code = (
         "import sys; sys.modules['opentelemetry'] = None; from omdml.workers.configuration import process;"
         "process.configure_log(); from omdml.workers.telemetry import traces; traces.start('omdml-node')"

@@ -66,7 +66,7 @@ def hooked(url, timeout_s=5.0):
         yield lambda outcome: registry.get_sample_value("omdml_worker_webhook_requests_total", {"outcome": outcome})
 
 
-def test_each_kind_is_told_and_nothing_else(receiver):
+def test_each_kind_is_reported_and_nothing_else(receiver):
     with hooked(receiver.url) as count:
         log.warning("snapshot_withheld", model="shop", version=7, reason="worse")
         log.warning("drift", model="shop", reason="more mistakes")
@@ -137,14 +137,14 @@ def test_nothing_is_sent_without_an_address(receiver):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"webhook": {"url": "ftp://host/secret"}}, "webhook.url is no address"),
         ({"webhook": {"timeout_s": 0.0}}, "webhook.timeout_s"),
         ({"webhook": {"url": "http://host/secret"}, "logging": {"level": "error"}}, "logging.level is error"),
     ],
 )
-def test_what_cannot_work_is_refused(options, said):
-    with pytest.raises(ConfigurationError, match=said) as refused:
+def test_what_cannot_work_is_refused(options, expected):
+    with pytest.raises(ConfigurationError, match=expected) as refused:
         load(None, {}, {"catalogues": {"items": {"path": "x"}}, "models": {"shop": {}}, **options})
     assert "secret" not in str(refused.value)

@@ -97,7 +97,7 @@ def test_the_publication_of_a_reset_is_the_first_after_it(shop):
     assert since_reset([]) == []
 
 
-def test_over_http_the_reason_is_told_and_nothing_moves(tmp_path):
+def test_over_http_the_reason_is_reported_and_nothing_moves(tmp_path):
     shop = Shop(tmp_path)
     with shop.serving() as node, listening(node, TOKEN) as server:
         headers = {"authorization": f"Bearer {TOKEN}"}
@@ -113,7 +113,7 @@ def test_over_http_the_reason_is_told_and_nothing_moves(tmp_path):
     assert not shop.store.current("shop").pinned
 
 
-def test_on_the_command_line_the_reason_is_told_and_nothing_moves(tmp_path, monkeypatch):
+def test_on_the_command_line_the_reason_is_reported_and_nothing_moves(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shop = Shop(tmp_path, store=DirectoryStore("state"))
     learned(shop, 2, generation="the-old-one")
@@ -144,9 +144,9 @@ def test_a_node_that_starts_serves_the_newest_readable_version_and_says_so(shop)
         ready = client.get("/readyz")
         assert ready.status_code == 200
         (described,) = client.get("/models").json()["models"]
-        for told in (ready.json()["refused"]["shop"], described["refused"]):
-            assert (told["live"], told["serving"]) == (40, 20)
-            assert "damaged" in told["reason"]
+        for description in (ready.json()["refused"]["shop"], described["refused"]):
+            assert (description["live"], description["serving"]) == (40, 20)
+            assert "damaged" in description["reason"]
         assert described["version"] == 20
         assert "omdml_node_refused_models 1.0" in client.get("/metrics").text
         assert node.stale_seconds > 0
@@ -174,7 +174,7 @@ def test_a_node_with_nothing_readable_names_the_damage(shop):
     damaged_at_the_end(shop, 1)
     with shop.node() as node, asking(node) as client:
         until(lambda: "refused" in client.get("/readyz").json())
-        told = client.get("/readyz")
-        assert told.status_code == 503
-        assert told.json()["refused"]["shop"]["serving"] is None
+        response = client.get("/readyz")
+        assert response.status_code == 503
+        assert response.json()["refused"]["shop"]["serving"] is None
         assert "damaged" in refused(client.get("/search?id=i1"), 503, "not_ready")

@@ -1,1 +1,1 @@
-"""Commands that keep a log's history, and begin models from it."""
+"""Commands that archive a log, and begin models from its archive."""

@@ -1,4 +1,4 @@
-"""``omdml archive``: keep a log as Parquet files."""
+"""``omdml archive``: writes a log as Parquet files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @accept_gap
 @stored
 def archive(configuration: config.Configuration, folder: str, accept_gap: bool) -> None:
-    """Write what the feedback log holds, and the archive does not, as Parquet files; workers notice nothing."""
+    """Write the records of the feedback log that the archive lacks as Parquet files. Workers may run."""
     from pathlib import Path
 
     from omdml.workers.operate.history import archive

@@ -1,4 +1,4 @@
-"""``omdml bootstrap``: begin a model from years of its log."""
+"""``omdml bootstrap``: begins a model from an archive of years of its log."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--input", "inputs", required=True, multiple=True, type=click.Path(), help="Parquet file, or a folder of "
-              "such files; repeatable.")  # fmt: skip
-@click.option("--model", required=True, help="Whose events to learn; a name that a pattern covers will do.")
+              "such files. May be repeated.")  # fmt: skip
+@click.option("--model", required=True, help="Model whose events to learn; a pattern may cover its name.")
 @click.option("--engine", type=click.Choice(("local", "spark")), default="local", show_default=True,
-              help="Where to sum up: in processes of this machine, or on Spark.")  # fmt: skip
-@click.option("--processes", type=click.IntRange(1), help="Of the engine local. [default: one for each processor]")
-@click.option("--master", default="", help="Of the engine spark, such as local[4]. [default: Spark's configuration]")
+              help="Engine that makes the sums: processes on this machine, or Spark.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(1),
+              help="Number of processes of the engine local. [default: one for each processor]")  # fmt: skip
+@click.option("--master", default="",
+              help="Master of the engine spark, such as local[4]. [default: Spark's configuration]")  # fmt: skip
 @click.option("--topic-id", help="Identity of the log, for files without a column topic_id.")
-@click.option("--replace", is_flag=True, help="Take the place of the checkpoint that the store has of the model.")
+@click.option("--replace", is_flag=True, help="Replace the checkpoint of the model in the store.")
 @accept_gap
 @from_file
 def bootstrap(load: Callable[..., config.Configuration], model: str, **options: Any) -> None:
     """Begin a model of the learner dca from an archive of its log; a worker goes on where the archive ends.
 
-    Stop the workers first. The sums of the archive are made in parts, so any number of machines can share the work.
+    Stop the workers first. The sums over the archive are made in parts, so any number of machines can share the work.
     """
     from omdml.workers.configuration.warm_up import announce_compiling
 
@@ -64,12 +66,12 @@ def _bootstrap(
     if not replace:
         history.check_absent(store, model)
     home = placement.home(model)
-    found = archived.look(inputs, home, topic_id)
-    (extent,) = (one for one in log_extents(log) if one.partition.number == home)
-    history.check_range(found, extent, model, accept_gap)
+    files = archived.look(inputs, home, topic_id)
+    (extent,) = (extent for extent in log_extents(log) if extent.partition.number == home)
+    history.check_range(files, extent, model, accept_gap)
     span = history.SPAN_BYTES if in_files else history.SPAN
     job = history.job_of(model, spec, configuration, open_specs, placement, store.secret(), span)
-    learned = history.learned(job, spec, found, sum_up_with, accept_gap, not in_files)
+    learned = history.learned(job, spec, files, sum_up_with, accept_gap, not in_files)
     with closing(open_letters(log)) as letters:
         withheld = history.adopt(learned.model, store, placement, letters, process.platform(), replace)
     refused = f"; {len(learned.model.refused):,} events became dead letters" if learned.model.refused else ""

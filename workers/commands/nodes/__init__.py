@@ -1,1 +1,1 @@
-"""Commands that ask a node over HTTP, as any program can."""
+"""Commands that ask a node over HTTP, as any other client does."""

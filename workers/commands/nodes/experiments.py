@@ -19,11 +19,11 @@ NODE = "http://127.0.0.1:8080"
 @click.command("compare-live")
 @click.argument("name", required=False)
 @click.option("--node", "urls", default=[NODE], show_default=True, multiple=True, metavar="URL",
-              help="May be repeated: counts of several nodes are added up.")  # fmt: skip
-@click.option("--token", default="", envvar="OMDML_NODE__TOKEN", show_envvar=True, help="If they ask for one.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object an experiment, for programs.")
+              help="URL of a node. May be repeated: counts of several nodes are added up.")  # fmt: skip
+@click.option("--token", default="", envvar="OMDML_NODE__TOKEN", show_envvar=True, help="Token, if they ask for one.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each experiment.")
 def compare_live(name: str | None, urls: tuple[str, ...], token: str, as_json: bool) -> None:
-    """Show what came of the experiment NAME, or of all: which ranking wins more searches, and how sure that is."""
+    """Show the result of the experiment NAME, or of all: which ranking wins more searches, and how sure that is."""
     experiments: dict[str, Experiment] = {}
     for url in urls:
         with connected(url, token, None) as client:
@@ -34,13 +34,13 @@ def compare_live(name: str | None, urls: tuple[str, ...], token: str, as_json: b
     if name is not None and name not in experiments:
         known = ", ".join(experiments) or "none"
         raise click.UsageError(
-            f"no experiment {name!r} runs there; known: {known} (deploy/SEARCH.md says how to begin)"
+            f"no experiment {name!r} runs at {', '.join(urls)}; known: {known} (deploy/SEARCH.md says how to begin one)"
         )
     for experiment in experiments.values():
         if name in (None, experiment.name):
             say(encoded(experiment)) if as_json else show(experiment)
     if not experiments:
-        say("no experiment runs there: add [experiments.NAME] to the nodes' configuration (deploy/SEARCH.md)")
+        say("no experiment is running: add [experiments.NAME] to the nodes' configuration (deploy/SEARCH.md)")
 
 
 def show(experiment: Experiment) -> None:
@@ -63,7 +63,7 @@ def sentence(experiment: Experiment) -> str:
     """The verdict on an experiment, as a sentence for an operator."""
     first, second = sides(experiment)
     if experiment.share is None:
-        return "no search was won yet: clicks come by POST /clicks, with the search that the answer names"
+        return "no search was won yet: send clicks with POST /clicks, with the search id from the answer"
     between = f"between {experiment.low:.0%} and {experiment.high:.0%}"
     share = f"{second} wins {experiment.share:.0%} of the decided searches ({between})"
     confidence = f"{experiment.confidence:.1%} confidence"
@@ -74,7 +74,7 @@ def sentence(experiment: Experiment) -> str:
 
 
 def sides(experiment: Experiment) -> tuple[str, str]:
-    """What the two rankings are called."""
+    """The names of the two rankings."""
     second = experiment.against
     if experiment.against_version is not None:
         second = f"{second} version {experiment.against_version:,}"
@@ -82,7 +82,7 @@ def sides(experiment: Experiment) -> tuple[str, str]:
 
 
 def added(experiment: Experiment, other: Experiment) -> Experiment:
-    """Both nodes' counts as one, judged again."""
+    """The counts of two nodes added up, with a new verdict."""
     import msgspec
 
     from omdml.retrieval.interleaving import verdict
@@ -101,7 +101,7 @@ def added(experiment: Experiment, other: Experiment) -> Experiment:
 
 
 def together(counts: Counts, other: Counts) -> Counts:
-    """The sum of two nodes' counts."""
+    """The sums of the counts of two nodes; ``since`` is the earlier of the two."""
     from omdml.client.answers import Counts
 
     clicks = counts.clicks[0] + other.clicks[0], counts.clicks[1] + other.clicks[1]

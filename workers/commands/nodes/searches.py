@@ -1,4 +1,4 @@
-"""``omdml search`` and ``omdml compare``: what a node answers, and what moved between two versions."""
+"""``omdml search`` and ``omdml compare``: show what a node answers, and what moved between two versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def as_object(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
-    """The JSON object that an option holds; raises BadParameter if it is none."""
+    """Read an option as a JSON object; raises BadParameter if it is not one."""
     if text is None:
         return None
     try:
@@ -24,25 +24,33 @@ def as_object(_: click.Context, __: click.Parameter, text: str | None) -> dict[s
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise click.BadParameter(f'{text!r} is no object, expected such as {{"price": {{"lt": 20}}}}')
+        raise click.BadParameter(f'{text!r} is not a JSON object, expected one such as {{"price": {{"lt": 20}}}}')
     return value
 
 
 def as_texts(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
-    """Words by column; raises BadParameter if one has no column."""
+    """Read ``COLUMN=WORDS`` options as words by column; raises BadParameter if a column is missing."""
     for text in texts:
         if "=" not in text:
-            raise click.BadParameter(f"{text!r} names no column, expected such as title='red shirt'")
+            raise click.BadParameter(f"{text!r} names no column, expected COLUMN=WORDS such as title='red shirt'")
     return dict(text.split("=", 1) for text in texts) or None
 
 
 def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options by which it finds a node and a model."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="What the node answers, for programs."),
-        click.option("--token", default="", envvar="OMDML_NODE__TOKEN", show_envvar=True, help="If it asks for one."),
-        click.option("--model", help="May be left out if the node has one."),
-        click.option("--node", default="http://127.0.0.1:8080", show_default=True, metavar="URL"),
+        click.option("--json", "as_json", is_flag=True, help="Print the node's answer as JSON."),
+        click.option(
+            "--token",
+            default="",
+            envvar="OMDML_NODE__TOKEN",
+            show_envvar=True,
+            help="Token of the node, if it asks for one.",
+        ),
+        click.option("--model", help="Name of the model; may be left out if the node has only one."),
+        click.option(
+            "--node", default="http://127.0.0.1:8080", show_default=True, metavar="URL", help="URL of the node."
+        ),
     ):
         command = option(command)
     return command
@@ -54,7 +62,7 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     "--features",
     callback=as_object,
     metavar="JSON",
-    help='Raw vectors: {"color": [0.1, 0.9]}; beside IDs: the mean of all.',
+    help='Raw vectors, such as {"color": [0.1, 0.9]}. With IDs too, the query is the mean of all.',
 )
 @click.option(
     "--text",
@@ -62,27 +70,27 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     multiple=True,
     callback=as_texts,
     metavar="COLUMN=WORDS",
-    help="Words, if the catalogue was built with --text COLUMN. May be repeated.",
+    help="Words to search for, if the catalogue was built with --text COLUMN. May be repeated.",
 )
 @click.option(
     "--picture",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A picture file, if the catalogue was built with --pictures.",
+    help="Picture file to search for, if the catalogue was built with --pictures.",
 )
-@click.option("-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="How many items.")
-@click.option("--offset", default=0, type=click.IntRange(min=0), help="How many to pass over.")
-@click.option("--exclude", multiple=True, metavar="ID", help="Never answer this one. May be repeated.")
+@click.option("-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="Number of items.")
+@click.option("--offset", default=0, type=click.IntRange(min=0), help="Number of items to pass over.")
+@click.option("--exclude", multiple=True, metavar="ID", help="Item that is never in the answer. May be repeated.")
 @click.option(
     "--filter",
     "filter_",
     callback=as_object,
     metavar="JSON",
-    help='By attributes: {"price": {"lt": 20}} (deploy/SEARCH.md).',
+    help='Filter by attributes, such as {"price": {"lt": 20}} (deploy/SEARCH.md).',
 )
-@click.option("--field", "fields", multiple=True, metavar="NAME", help="Show this attribute. May be repeated.")
-@click.option("--expand", type=click.IntRange(min=0), help="Search again from this many of the nearest items too.")
+@click.option("--field", "fields", multiple=True, metavar="NAME", help="Attribute to show. May be repeated.")
+@click.option("--expand", type=click.IntRange(min=0), help="Number of nearest items from which to search again.")
 @click.option("--explain", is_flag=True, help="Show what each distance is made of.")
-@click.option("--task", help="In whose sense, if the model has tasks.")
+@click.option("--task", help="Task in whose sense to search, if the model has tasks.")
 @click.option("--version", type=click.IntRange(min=0), help="Ask this kept version instead of the live one.")
 @asking
 def search(
@@ -97,11 +105,12 @@ def search(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the items of a node that are closest to the item ID, to the mean of several, to vectors, to words or to a
-    picture.
+    """Show the items of a node that are closest to the query.
+
+    The query is the item ID, the mean of several items, vectors, words or a picture.
     """
     if not items and features is None and texts is None and picture is None:
-        raise click.UsageError("what is asked for is missing: give the ID of an item, --features, --text or --picture")
+        raise click.UsageError("the query is missing: give the ID of an item, --features, --text or --picture")
     query = None if not items else items[0] if len(items) == 1 else list(items)
     picture_bytes = read_picture(picture) if picture else None
     with connected(node, token, model) as client:
@@ -125,7 +134,7 @@ def search(
 @click.argument("item")
 @click.argument("before", type=click.IntRange(min=0))
 @click.argument("after", required=False, type=click.IntRange(min=0))
-@click.option("-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="How many items of each.")
+@click.option("-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="Items of each answer.")
 @asking
 def compare(
     item: str,
@@ -137,7 +146,7 @@ def compare(
     model: str | None,
     as_json: bool,
 ) -> None:
-    """Show what moved in a node's answer to ITEM from version BEFORE to AFTER (default: the live one)."""
+    """Show what moved in a node's answer to ITEM between version BEFORE and version AFTER (default: the live one)."""
     with connected(node, token, model) as client:
         if client.model is None:
             client.model = client.search(item, 1).model
@@ -155,27 +164,27 @@ def compare(
 
 
 def connected(node: str, token: str, model: str | None) -> Client:
-    """A client that asks once: who waits at a terminal can ask again."""
+    """A client that does not retry: whoever waits at a terminal can repeat the command."""
     from omdml.client import Client
 
     return Client(node, token, model=model, retry_s=0.0, timeout_s=30.0)
 
 
 def encoded(answer: object) -> str:
-    """An answer as JSON."""
+    """An answer of a node as JSON."""
     import msgspec
 
     return msgspec.json.encode(answer).decode()
 
 
 def made_of(item: Item) -> str:
-    """The parts of a distance in per cent. A score has parts below 0: their size counts."""
+    """The parts of a distance in per cent. A score may have negative parts; their absolute size counts."""
     whole = sum(map(abs, item.parts.values())) or 1.0
     return ", ".join(f"{name} {100 * abs(part) / whole:.0f} %" for name, part in item.parts.items())
 
 
 def moved(item: Moved) -> tuple[str, object, object, str]:
-    """A row about an item that moved; a rank beyond the first thousand is not told."""
+    """A row about an item that moved. Ranks beyond the first thousand are not known."""
     if item.rose is None:
         how = "new" if item.before is None else "gone"
     else:

@@ -1,1 +1,1 @@
-"""Commands that bring a model's vectors to other programs."""
+"""Commands that give a model's vectors to other programs."""

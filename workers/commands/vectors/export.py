@@ -1,4 +1,4 @@
-"""``omdml export``: a model's items as vectors in files."""
+"""``omdml export``: writes a model's items as vectors into files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--format", "kind", type=click.Choice(["npy", "parquet"]), default="npy", show_default=True)
 @click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
-@click.option("--task", help="In whose sense, if the model has tasks.")
+@click.option("--task", help="Task in whose sense to export, if the model has tasks.")
 @click.option("--follow", is_flag=True, help="Go on with what DIR holds, and follow new versions until a signal comes.")
 @click.option(
     "--moved",
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 )
 @stored
 def export(configuration: config.Configuration, model: str, folder: Path, kind: Format, **options: Any) -> None:
-    """Write MODEL's items as vectors whose Euclidean distances are the learned ones, and their attributes, into DIR.
+    """Write MODEL's items into DIR, as vectors whose Euclidean distances are the learned ones, with their attributes.
 
-    The parts in DIR are named by its manifest.json, which is replaced as the last step: readers never see half of a
-    version. deploy/EXPORT.md says how to read them."""
+    DIR/manifest.json lists the parts in DIR. It is replaced as the last step, so readers never see half of a version.
+    deploy/EXPORT.md says how to read them.
+    """
     import threading
 
     from omdml.workers.configuration import process
@@ -55,6 +56,6 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
             return
         stop = threading.Event()
         process.on_signals(stop.set)
-        if found := exporter.resume():
-            say(f"{folder}: goes on from version {found.version:,}, serial {found.serial}")
+        if exported := exporter.resume():
+            say(f"{folder}: goes on from version {exported.version:,}, serial {exported.serial}")
         exporter.follow(stop, lambda text: say(f"{folder}: {text}"))

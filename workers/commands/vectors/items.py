@@ -1,4 +1,4 @@
-"""A model's items and their attributes, as they are whenever somebody asks."""
+"""The current items of a model, and their current attributes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def items_now(configuration: config.Configuration, model: str) -> Callable[[], Catalogue]:
-    """Answers the model's catalogue with the items added since, or the one that took its place.
+    """A function that returns the model's catalogue as it is now: with added items, or the one that replaced it.
 
-    Raises ConfigurationError if no configured model covers the name; what it returns raises CatalogueError.
+    Raises ConfigurationError if no configured model covers the name. The function raises CatalogueError.
     """
     from omdml.workers.wiring.models import open_specs
 
@@ -38,7 +38,7 @@ def items_now(configuration: config.Configuration, model: str) -> Callable[[], C
 def attributes_now(
     configuration: config.Configuration, model: str, items: Callable[[], Catalogue]
 ) -> Callable[[], Table | None]:
-    """Answers what is known of the model's items, with what changes of items said."""
+    """A function that returns the attributes of the model's items as they are now, including changes of items."""
     from omdml.workers.node.attributes.layers import ChangedAttributes
     from omdml.workers.wiring.node import attributes_of
 

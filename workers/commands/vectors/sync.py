@@ -1,4 +1,4 @@
-"""``omdml sync``: keeps an index in a vector database current."""
+"""``omdml sync``: keeps an index in a vector database up to date."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     required=True,
     envvar="OMDML_SYNC_TO",
     metavar="ADDRESS",
-    help="postgresql://USER@HOST/DATABASE or lancedb:FOLDER; give one with a password in OMDML_SYNC_TO instead.",
+    help="postgresql://USER@HOST/DATABASE or lancedb:FOLDER. Set an address with a password in OMDML_SYNC_TO instead.",
 )
-@click.option("--name", help="Name of the index; default: omdml_ and the model's name.")
-@click.option("--task", help="In whose sense, if the model has tasks.")
+@click.option("--name", help="Name of the index. [default: omdml_ and the model's name]")
+@click.option("--task", help="Task in whose sense to index, if the model has tasks.")
 @click.option(
     "--index",
     "searched",
     type=click.Choice(["approximate", "none"]),
     default="approximate",
     show_default=True,
-    help="Fast searches that may miss a near item, or an exact scan.",
+    help="Kind of search: approximate, which may miss a near item, or none, an exact scan.",
 )
 @click.option("--follow", is_flag=True, help="Follow new versions until a signal comes.")
 @click.option(
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rows-per-second",
     type=click.FloatRange(min=0, min_open=True),
-    help="Rows to write a second, at most; default: as fast as the database takes them.",
+    help="Most rows to write per second. [default: as fast as the database takes them]",
 )
 @click.option("--bind", default="", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
 @stored
@@ -64,7 +64,8 @@ def sync(
 ) -> None:
     """Keep an index of MODEL's items in a vector database equal to what its nodes answer with.
 
-    Readers see one version at a time, whatever is written or killed meanwhile. deploy/VECTORS.md says how to search it.
+    Readers see one version at a time, even while it is written, and even if this process is killed. deploy/VECTORS.md
+    says how to search it.
     """
     import threading
 

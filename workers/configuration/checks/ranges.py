@@ -33,6 +33,7 @@ RANGES = {
         1_000_000,
         ": slower, the events behind those of new models would keep the worker from its group for too long",
     ),
+    "node.memory_mb": Range(1, TERABYTE_MB),
     "guard.hold_out": Range(2, 1_000_000, ": one event of so many (on = false holds back none)"),
     "metrics.models": Range(1, 100_000),
     "webhook.timeout_s": Range(0.01, 3600),

@@ -1,4 +1,4 @@
-"""What people know who look for sets: which labels the items of each set have."""
+"""What people know who search for sets: the labels of the items in each set."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 
 from omdml.workers.demo.people.labels import Labels
 
-# How many items sets have, in turn.
+# The numbers of items that sets have, in turn.
 SIZES = (2, 3, 4, 5)
 
 
 class Albums:
-    """Sets of open items: who searches for an item wants the sets that hold one of its label.
+    """Sets of open items. A set fits a query if it holds an item with the query's label.
 
     Parameters
     ----------
     labels
-        Of the items, and which of them are held out: those are in no set.
+        The labels of the items, and which of them are held out. Held-out items are in no set.
     sets
-        Item ids by set id.
+        The item ids of each set id.
     """
 
     task = None
@@ -36,20 +36,20 @@ class Albums:
         """Every set may answer a query."""
         return len(self._shown)
 
-    def fits(self, query: str, found: str) -> bool:
-        """Whether the set holds an item of the query's label."""
-        return self._labels.of[query] in self._shown.get(found, ())
+    def fits(self, query: str, answer: str) -> bool:
+        """Whether the set ``answer`` holds an item with the query's label."""
+        return self._labels.of[query] in self._shown.get(answer, ())
 
-    def is_open(self, found: str) -> bool:
-        """Whether it is a set: all of them may be marked."""
-        return found in self._shown
+    def is_open(self, answer: str) -> bool:
+        """Whether ``answer`` is a set; all sets may be marked."""
+        return answer in self._shown
 
     def among(self, query: str, fitting: bool) -> Sequence[str]:
-        """Sets that hold an item of the query's label, or none."""
+        """The sets that hold an item with the query's label, or those that do not."""
         return (self._showing if fitting else self._lacking)[self._labels.of[query]]
 
 
 def made_albums(items: Sequence[str], count: int, seed: int) -> dict[str, list[str]]:
-    """Sets ``album-000`` and so on, of two to five of these items each, at random."""
+    """Draw ``count`` sets of two to five of these items each, named ``album-000`` and so on."""
     draw = random.Random(seed)
     return {f"album-{turn:03d}": draw.sample(items, SIZES[turn % len(SIZES)]) for turn in range(count)}

@@ -1,4 +1,4 @@
-"""People at work on one node, at a given pace, until enough is said."""
+"""People at work on one node, at a given rate, until they have made enough comparisons."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from omdml.workers.demo.people.ground_truth import Truth
 from omdml.workers.demo.people.person import Habits, Person
 from omdml.workers.demo.services.node_client import NodeClient
 
-# Between two looks of somebody who waits to see whether all is over.
+# Seconds between two looks of a person who waits, to see whether everything has ended.
 LOOK_S = 0.1
 
 
 class Task(NamedTuple):
-    """What a crowd is there for.
+    """What a crowd does.
 
     Parameters
     ----------
     url, model
-        The node that it asks and tells, and the model.
+        The node that it searches and sends feedback to, and the model.
     comparisons
-        How many it makes, exactly.
+        How many comparisons it makes, exactly.
     rate
-        Comparisons a second, of all people together; None: as fast as the node takes them.
+        Comparisons per second of all people together. None means as fast as the node takes them.
     people
-        How many search at once.
+        How many people search at the same time.
     looks
-        Numbers of comparisons, rising, at which everybody waits for :meth:`Crowd.go_on`.
+        Rising numbers of comparisons at which everybody waits for :meth:`Crowd.go_on`.
     token
-        The node's, if it has one.
+        The token of the node, if it has one.
     """
 
     url: str
@@ -50,22 +50,24 @@ class Task(NamedTuple):
 
 
 class Crowd:
-    """Simulated people, a thread and a connection each. What each of them would do depends on the seed alone; what they
-    are shown, and so what they mark, on what the node has learned by then.
+    """Simulated people, each with a thread and a connection.
+
+    Their random choices depend on the seed alone. What they are shown, and so what they mark, also depends on what the
+    node has learned by then.
 
     Parameters
     ----------
     truths
-        What everybody knows: one a task, which each of them searches by in turn.
+        What everybody knows, one truth for each task. Each person searches by them in turn.
     form
-        Of what they say.
+        Makes an event of a comparison.
 
     Attributes
     ----------
     sent
-        Comparisons that the node has taken.
+        How many comparisons the node has taken.
     search_s, send_s
-        Seconds that each search, and each telling, took.
+        How many seconds each search took, and each sending of feedback.
     """
 
     def __init__(self, task: Task, *truths: Truth, form: Form = triplet) -> None:
@@ -74,10 +76,11 @@ class Crowd:
         self.send_s: list[float] = []
         self._began = self._ended = 0.0
         self._task, self._truths, self._form = task, truths, form
-        # how many comparisons are made when everybody waits, and at last
+        # The numbers of comparisons at which everybody waits, and the number of all.
         self._ends = [*(look for look in task.looks if look < task.comparisons), task.comparisons]
         self._left = self._ends[0]
-        self._turn_at = 0.0  # monotonic time of the next search
+        # Monotonic time of the next search.
+        self._turn_at = 0.0
         self._turns = threading.Condition()
         self._stopped = threading.Event()
         self._failed: OmdmlError | None = None
@@ -93,14 +96,14 @@ class Crowd:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop; what is being sent is sent."""
+        """Stop everybody, after they have sent what they are sending."""
         self._stopped.set()
         for thread in self._threads:
             thread.join()
 
     @property
     def at_work(self) -> bool:
-        """Whether somebody has more to say; raises what a node made somebody give up with."""
+        """Whether somebody has more to do. If somebody gave up because of an error of the node, raises that error."""
         if self._failed:
             raise self._failed
         return any(thread.is_alive() for thread in self._threads)
@@ -136,7 +139,7 @@ class Crowd:
             client.close()
 
     def _take_turn(self) -> int:
-        """Wait for it; how many comparisons it may bring, 0 at the end."""
+        """Wait for the next turn; returns how many comparisons it may bring, 0 at the end."""
         task = self._task
         with self._turns:
             while not self._left and len(self._ends) > 1 and not self._stopped.is_set():
@@ -153,17 +156,17 @@ class Crowd:
             self._turns.notify_all()
 
     def _search(self, voice: Voice, client: NodeClient, granted: int) -> int:
-        """Search, look, mark, tell; how many comparisons that brought."""
+        """Search, mark what is shown, and send it; returns the number of comparisons."""
         query = voice.person.think()
         began = time.perf_counter()
         answer = client.search(self._task.model, query, self._task.habits.page, voice.task)
         self.search_s.append(time.perf_counter() - began)
         events = voice.say(query, [item.id for item in answer.items], granted)
         if events:
-            self._tell(client, events)
+            self._send(client, events)
         return len(events)
 
-    def _tell(self, client: NodeClient, events: Sequence[AnyFeedback]) -> None:
+    def _send(self, client: NodeClient, events: Sequence[AnyFeedback]) -> None:
         began = time.perf_counter()
         client.send(events)
         self.send_s.append(time.perf_counter() - began)
@@ -173,7 +176,7 @@ class Crowd:
 
 
 class Voice:
-    """One person on one task, and the form of what they say."""
+    """One person on one task, with the form of their events."""
 
     def __init__(self, truth: Truth, crowd: Task, form: Form, number: int) -> None:
         self.task = truth.task
@@ -182,6 +185,6 @@ class Voice:
         self._turns = itertools.count()
 
     def say(self, query: str, shown: Sequence[str], granted: int) -> list[AnyFeedback]:
-        """At most ``granted`` comparisons on what is shown."""
+        """At most ``granted`` comparisons of what is shown, as events."""
         comparisons = self.person.compare(query, shown)[:granted]
         return [self._form(self._model, self.task, comparison, next(self._turns)) for comparison in comparisons]

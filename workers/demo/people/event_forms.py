@@ -1,4 +1,4 @@
-"""The forms that what people say can have: each learner takes one of them."""
+"""The kinds of events that people can send. Each learner takes one of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet
 from omdml.workers.demo.people.person import Comparison
 
-# Makes an event of model, task, what is said, and after how many others.
+# Makes an event from model, task, comparison, and the number of comparisons before it.
 Form = Callable[[str, str | None, Comparison, int], AnyFeedback]
 
 
@@ -19,7 +19,7 @@ def triplet(model: str, task: str | None, comparison: Comparison, turn: int) -> 
 
 
 def pair(model: str, task: str | None, comparison: Comparison, turn: int) -> Pair:
-    """In turn, that the query and what is relevant are similar, and that it and what is irrelevant are not."""
+    """A pair event: in turn, query and relevant item are similar, or query and irrelevant item are not."""
     similar = turn % 2 == 0
     right = comparison.relevant if similar else comparison.irrelevant
     return Pair(
@@ -28,12 +28,12 @@ def pair(model: str, task: str | None, comparison: Comparison, turn: int) -> Pai
 
 
 def ordered_pair(model: str, task: str | None, comparison: Comparison, turn: int) -> Quadruplet:
-    """In turn, that what is relevant has more than the query, and the query more than what is irrelevant (LAW 2.4)."""
+    """A quadruplet event (LAW 2.4): in turn, relevant has more than the query, or the query more than irrelevant."""
     more, less = (comparison.relevant, comparison.query) if turn % 2 == 0 else (comparison.query, comparison.irrelevant)
     return Quadruplet(model=model, near=(less, less), far=(more, less), at=time.time())
 
 
 def judgement(model: str, task: str | None, comparison: Comparison, turn: int) -> SetJudgement:
-    """One set that answers the query, and one that does not."""
+    """A set event: one set answers the query, and another one does not."""
     query, relevant, irrelevant = comparison
     return SetJudgement(model=model, query=(query,), relevant=(relevant,), irrelevant=(irrelevant,), at=time.time())

@@ -1,4 +1,4 @@
-"""What simulated people know of the items, whatever it is that they are asked about."""
+"""What simulated people know about the items."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ class Truth(Protocol):
 
     @property
     def task(self) -> str | None:
-        """Sense of similar, if the model learns several; None if there is one."""
+        """The sense of similar, if the model learns several; None if it learns only one."""
 
     @property
     def queries(self) -> Sequence[str]:
-        """Items that people search for; each has open answers that fit and open ones that do not."""
+        """Items that people search for. For each of them some open answers fit, and some do not."""
 
     @property
     def held_out(self) -> Sequence[str]:
-        """Items kept back to measure with: nobody searches for them or marks them."""
+        """Items that are kept back for measuring: nobody searches for them or marks them."""
 
     @property
     def answers(self) -> int:
-        """How many ids the full answer to a held-out query holds."""
+        """How many ids are in the full answer to a held-out query."""
 
-    def fits(self, query: str, found: str) -> bool:
-        """Whether ``found`` is what somebody who searches for ``query`` is after; nothing unknown is."""
+    def fits(self, query: str, answer: str) -> bool:
+        """Whether ``answer`` fits the query. An id that is not known fits nothing."""
 
-    def is_open(self, found: str) -> bool:
-        """Whether people may mark it: it is known, and not held out."""
+    def is_open(self, answer: str) -> bool:
+        """Whether people may mark this id: it is known, and not held out."""
 
     def among(self, query: str, fitting: bool) -> Sequence[str]:
-        """Open ids among which there are some that fit, or some that do not."""
+        """Open ids, of which at least some fit the query (or do not fit, if ``fitting`` is False)."""

@@ -1,4 +1,4 @@
-"""What answers are worth, measured on queries that nobody searched for or marked."""
+"""Measures how good answers are, with queries that nobody searched for or marked."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class HeldOut:
     Raises
     ------
     ClientError
-        From every measure: the node does not answer.
+        Every measure raises it if the node does not answer.
     """
 
     def __init__(self, client: NodeClient, model: str, truth: Truth) -> None:
         self._client, self._model, self._truth = client, model, truth
 
     def mean_average_precision(self) -> float:
-        """MAP over the full ranking of all that people know; raises MeasureError if the node ranks less."""
+        """The mAP over the full ranking of all items that people know; raises MeasureError if the node ranks fewer."""
         count = self._truth.answers
         ranked = [self._relevance(query, count) for query in self._truth.held_out]
         shortest = min(map(len, ranked))
@@ -40,6 +40,6 @@ class HeldOut:
         return float(np.mean([np.mean(self._relevance(query, PAGE)) for query in self._truth.held_out]))
 
     def _relevance(self, query: str, k: int) -> list[bool]:
-        """The relevance of what is in the answer, closest first."""
+        """Whether each item of the answer is relevant, closest first."""
         answer = self._client.search(self._model, query, k, self._truth.task)
         return [self._truth.fits(query, item.id) for item in answer.items]

@@ -1,4 +1,4 @@
-"""What the simulated people know: the true label of every item, and the queries kept back to measure with."""
+"""What the simulated people know: the true label of every item, and which queries are kept back for measuring."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Labels:
     Parameters
     ----------
     of
-        Label of each item id.
+        The label of each item id.
     seed
-        Of the choice of held-out items: of each label in proportion, about 200, at most an eighth of all.
+        Chooses the held-out items: about 200, at most an eighth of all, from each label in proportion.
     task
-        What the labels are similar by, if a model learns several such tasks.
+        The sense of similar in which the labels are, if a model learns several tasks.
 
     Attributes
     ----------
@@ -36,12 +36,12 @@ class Labels:
     alike
         Open items by label.
     queries
-        Open items that have an open one of the same label.
+        Open items that share their label with another open item.
 
     Raises
     ------
     ConfigurationError
-        Fewer than two labels, or none with three items.
+        There are fewer than two labels, or no label has three items.
     """
 
     def __init__(self, of: Mapping[str, str], seed: int, task: str | None = None) -> None:
@@ -52,30 +52,30 @@ class Labels:
         largest = max(map(len, everything.values()), default=0)
         if len(everything) < 2 or largest < 3:
             raise ConfigurationError(
-                f"labels: {len(everything)} labels, the most frequent with {largest} items: people need two labels, "
-                "and three items of one of them, to tell what is relevant"
+                f"labels: got {len(everything)} labels, the most frequent with {largest} items; people need at least "
+                "two labels, and three items of one of them, to tell what is relevant: add labels or items"
             )
         self.held_out = _held_out(everything.values(), min(HELD_OUT / len(of), HELD_OUT_SHARE), seed)
         self._hidden = hidden = frozenset(self.held_out)
         self.open = [item for item in of if item not in hidden]
-        self.alike = {label: [one for one in items if one not in hidden] for label, items in everything.items()}
+        self.alike = {label: [item for item in items if item not in hidden] for label, items in everything.items()}
         self.queries = [item for items in self.alike.values() if len(items) > 1 for item in items]
 
     def is_open(self, item: str) -> bool:
-        """Whether people may mark it: it has a label, and is not held out."""
+        """Whether people may mark this item: it has a label, and is not held out."""
         return item in self.of and item not in self._hidden
 
-    def fits(self, query: str, found: str) -> bool:
-        """Whether it has the query's label."""
-        return self.of.get(found) == self.of[query]
+    def fits(self, query: str, answer: str) -> bool:
+        """Whether the item ``answer`` has the query's label."""
+        return self.of.get(answer) == self.of[query]
 
     def among(self, query: str, fitting: bool) -> Sequence[str]:
-        """Open items of the query's label, or all open ones."""
+        """Open items with the query's label, or all open ones."""
         return self.alike[self.of[query]] if fitting else self.open
 
     @property
     def answers(self) -> int:
-        """Every labelled item but the query."""
+        """The number of labelled items except the query."""
         return len(self) - 1
 
     def __len__(self) -> int:
@@ -83,16 +83,16 @@ class Labels:
 
 
 def _held_out(groups: Iterable[Sequence[str]], share: float, seed: int) -> list[str]:
-    """This share of each group, at least one of a group with three."""
+    """Choose this share of each group, and at least one item of a group of three or more."""
     draw = random.Random(seed)
     large = [group for group in groups if len(group) > 2]
     return [item for group in large for item in draw.sample(group, max(1, round(share * len(group))))]
 
 
 def read_labels(path: str | Path, column: str = "label") -> dict[str, str]:
-    """The label of each id, from a CSV file with columns ``id`` and ``label``, or another than that.
+    """The label of each id, from a CSV file with columns ``id`` and ``column``.
 
-    Raises ConfigurationError: it cannot be read, lacks a column, leaves a label empty or names an id twice.
+    Raises ConfigurationError if the file cannot be read, lacks a column, leaves a label empty or names an id twice.
     """
     labels: dict[str, str] = {}
     try:
@@ -102,7 +102,7 @@ def read_labels(path: str | Path, column: str = "label") -> dict[str, str]:
         for row in rows:
             item, label = row["id"], row[column]
             if not item or not label or item in labels:
-                what = "is there already" if item in labels else f"has {column} {label!r}, expected both"
+                what = "occurs twice" if item in labels else f"has {column} {label!r}, expected an id and a {column}"
                 raise ConfigurationError(f"labels {path}, line {rows.line_num}: id {item!r} {what}")
             labels[item] = label
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -1,4 +1,4 @@
-"""What people know who compare by more and less: how much of one attribute every item has."""
+"""What people know who compare by more and less: how much of an attribute each item has."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from omdml.workers.demo.people.labels import HELD_OUT, HELD_OUT_SHARE
 
 
 class Order:
-    """Items in the order of an attribute: who searches for one wants what has more of it.
+    """Items in the order of an attribute. An item fits a query if it has more of the attribute.
 
     Parameters
     ----------
     amounts
-        Of the attribute, by item id.
+        The amount of the attribute of each item id.
     seed
-        Of the choice of held-out items: about 200, at most an eighth of all.
+        Chooses the held-out items: about 200, at most an eighth of all.
 
     Raises
     ------
     ConfigurationError
-        Fewer than four different amounts.
+        There are fewer than four different amounts.
     """
 
     task = None
@@ -34,8 +34,8 @@ class Order:
         inner = [item for item, amount in amounts.items() if least < amount < most]
         if len({amounts[item] for item in inner}) < 2:
             raise ConfigurationError(
-                f"amounts: {len(set(amounts.values()))} different ones, expected at least 4: people need items with "
-                "more and with less than what they search for"
+                f"amounts: got {len(set(amounts.values()))} different amounts, expected at least 4: people need items "
+                "with more and with less than what they search for"
             )
         count = max(1, round(min(HELD_OUT, HELD_OUT_SHARE * len(amounts))))
         self.held_out = random.Random(seed).sample(inner, min(count, len(inner) - 1))
@@ -46,16 +46,16 @@ class Order:
 
     @property
     def answers(self) -> int:
-        """Every item except the query may answer it."""
+        """The number of items except the query."""
         return len(self.amounts) - 1
 
-    def fits(self, query: str, found: str) -> bool:
-        """Whether it has more of the attribute."""
-        return found in self.amounts and self.amounts[found] > self.amounts[query]
+    def fits(self, query: str, answer: str) -> bool:
+        """Whether the item ``answer`` has more of the attribute than the query."""
+        return answer in self.amounts and self.amounts[answer] > self.amounts[query]
 
-    def is_open(self, found: str) -> bool:
-        """Whether its amount is known, and it is not held out."""
-        return found in self.amounts and found not in self._hidden
+    def is_open(self, answer: str) -> bool:
+        """Whether the amount of this item is known, and it is not held out."""
+        return answer in self.amounts and answer not in self._hidden
 
     def among(self, query: str, fitting: bool) -> Sequence[str]:
         """Open items with more of the attribute, or with less."""

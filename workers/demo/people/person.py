@@ -1,22 +1,24 @@
-"""A simulated person: what they look for, and what they mark on the page that a node shows them.
+"""A simulated person: what they search for, and what they mark on the page that a node shows them.
 
-Which marks teach most was measured on the digits: mAP of held-out queries, 0.72 before, after 1,000 and after 10,000
-comparisons (three marks of each kind a search, 5 % of them wrong, three seeds that differ by 0.01 at most).
+Which marks teach most was measured on the digits. The table shows the mAP of held-out queries after 1,000 and after
+10,000 comparisons; before, it was 0.72. Each search had three marks of each kind, 5 % of marks were wrong, and three
+seeds differed by 0.01 at most.
 
 ===========================================================  =====  ======
-marks that go to items of the page, others going anywhere    1,000  10,000
+marks that go to items of the page; others go anywhere       1,000  10,000
 ===========================================================  =====  ======
 all                                                          0.83   0.88
 none                                                         0.87   0.93
 half                                                         0.88   0.94
 a quarter of the relevant, three quarters of the irrelevant  0.89   0.95
-the same, on pages of 10 and not of 50                       0.87   0.93
+the same, on pages of 10 instead of 50                       0.87   0.93
 the same, sent as a ranking of 3 x 3                         0.87   0.93
 only the irrelevant                                          0.91   0.95
 ===========================================================  =====  ======
 
-What is relevant and on the page already teaches little; what stands there wrongly, and what is missing, teaches most.
-Three comparisons of one search tell more each than nine of one. People do the fourth: they praise now and then, too.
+A relevant item on the page teaches little. An irrelevant item on the page, or a relevant one that is missing, teaches
+most. Three comparisons for each search teach more per comparison than nine. The demo's people mark as in the fourth
+line, because real people also mark relevant items on the page now and then.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ class Habits(NamedTuple):
     Parameters
     ----------
     page
-        Items looked at of each answer.
+        How many items of each answer they look at.
     marks
-        Items marked as relevant, and as many as irrelevant, a search.
+        How many items they mark as relevant in each search; they mark as many as irrelevant.
     relevant_shown, irrelevant_shown
-        How often a mark goes to an item of the page, if there is a fitting one; the others are found elsewhere.
+        The share of marks of this kind that go to an item of the page, if one fits. The others go to items elsewhere.
     wrong
-        Share of marks that say the opposite of the truth.
+        The share of marks that say the opposite of the truth.
     """
 
     page: int = 50
@@ -51,7 +53,7 @@ class Habits(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """For who looks for ``query``, ``relevant`` fits better than ``irrelevant``."""
+    """For somebody who searches for ``query``, ``relevant`` fits better than ``irrelevant``."""
 
     query: str
     relevant: str
@@ -59,7 +61,7 @@ class Comparison(NamedTuple):
 
 
 class Person:
-    """Somebody who knows the truth, but errs at times. The same seed sees, chooses and errs alike."""
+    """Somebody who knows the truth, but sometimes makes mistakes. The same seed makes the same choices and mistakes."""
 
     def __init__(self, truth: Truth, habits: Habits, seed: str) -> None:
         self._truth, self._habits = truth, habits
@@ -70,9 +72,9 @@ class Person:
         return self._draw.choice(self._truth.queries)
 
     def compare(self, query: str, shown: Sequence[str]) -> list[Comparison]:
-        """What the person's marks say once ``shown`` was the answer: ``marks`` comparisons, give or take one or two.
+        """Mark items of the answer ``shown``; returns about ``marks`` comparisons.
 
-        Every mark is part of a comparison; none is where all marks are of one kind.
+        Every mark is part of a comparison. If all marks are of one kind, there are no comparisons.
         """
         relevant, irrelevant = self._err(self._mark(query, shown, True), self._mark(query, shown, False))
         if not relevant or not irrelevant:
@@ -83,7 +85,7 @@ class Person:
         ]
 
     def _mark(self, query: str, shown: Sequence[str], relevant: bool) -> list[str]:
-        """Items that truly are what they are marked as, none twice."""
+        """Choose items to mark, all different. They truly are relevant, or irrelevant: mistakes come later."""
         habits, draw = self._habits, self._draw
         seen = [item for item in shown if self._fits(query, item, relevant)]
         draw.shuffle(seen)
@@ -98,14 +100,14 @@ class Person:
         return item != query and truth.is_open(item) and truth.fits(query, item) is relevant
 
     def _browse(self, query: str, relevant: bool) -> str:
-        """An item found elsewhere than on the page."""
+        """Choose an item from anywhere, not only from the page."""
         among = self._truth.among(query, relevant)
         while not self._fits(query, item := self._draw.choice(among), relevant):
             pass
         return item
 
     def _err(self, relevant: list[str], irrelevant: list[str]) -> tuple[list[str], list[str]]:
-        """The marks with some of them inverted."""
+        """Turn some marks into the opposite, by mistake."""
         answers: tuple[list[str], list[str]] = ([], [])
         for truly_irrelevant, items in enumerate((relevant, irrelevant)):
             for item in items:

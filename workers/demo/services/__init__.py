@@ -1,1 +1,1 @@
-"""What the demo runs on: worker, node, log and store as real processes, and how they end."""
+"""What the demo runs on: worker, node, log and store as real processes."""

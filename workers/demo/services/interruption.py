@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: end, but take everything down first."""
+"""Ctrl-C and SIGTERM end the demo, but everything is stopped first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """A signal asked to end; no ``except Exception`` on the way stops it."""
+    """Raised if a signal asks this process to end. It is no Exception, so that ``except Exception`` lets it pass."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -20,7 +20,7 @@ class Interrupted(BaseException):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within it, signals raise Interrupted. For the main thread."""
+    """Inside this context, signals raise Interrupted. Use it in the main thread."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)
@@ -35,9 +35,9 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Within it, signals wait for its end. For the main thread, around what must not be left half done.
+    """Inside this context, signals wait until its end. Use it in the main thread, around steps that must be completed.
 
-    Starting a process is of that kind also because Python drops what is raised while it forks.
+    Starting a process is such a step: Python drops an exception that is raised while it forks.
     """
     heard: list[int] = []
     before = {number: signal.signal(number, lambda number, frame: heard.append(number)) for number in SIGNALS}

@@ -1,4 +1,4 @@
-"""A node as the demo's people see it, whether its model tells tasks apart or not."""
+"""A node as the demo's people use it, with models that have tasks and models that have none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from omdml.client import Answer, Client, Live
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.feedback import AnyFeedback
 
-# Seconds for an answer, and for trying again: a demo that lost its node says so soon.
+# Seconds to wait for an answer, and to try again. They are short, so that the demo soon says if it lost its node.
 TIMEOUT_S, RETRY_S = 10.0, 2.0
 
 
@@ -20,16 +20,16 @@ class NodeClient:
     url
         ``http://host:port``, or ``https://host``.
     token
-        The node's, if it has one.
+        The token of the node, if it has one.
     retry_s
         Seconds after which no further attempt begins.
 
     Raises
     ------
     ConfigurationError
-        The URL is none.
+        The URL is not valid.
     ClientError
-        From every method: out of reach, or refused.
+        Every method raises it if the node is out of reach or refuses the request.
     """
 
     def __init__(self, url: str, token: str = "", retry_s: float = RETRY_S) -> None:
@@ -40,22 +40,22 @@ class NodeClient:
         self._tasks: dict[str, Sequence[str]] = {}
 
     def search(self, model: str, query: str, k: int, task: str | None = None) -> Answer:
-        """The ``k`` items closest to the item ``query``, in the sense of a task if the model tells tasks apart."""
+        """The ``k`` items closest to the item ``query``, in the sense of ``task`` if the model has tasks."""
         sense = task if task is not None and task in self._tasks_of(model) else None
         return self._client.search(query, k, task=sense, model=model)
 
     def _tasks_of(self, model: str) -> Sequence[str]:
-        """Asked for once: a model's tasks stay what they are."""
+        """The tasks of a model. The node is asked only once, because they do not change."""
         if model not in self._tasks:
             self._tasks[model] = self.models()[model].tasks
         return self._tasks[model]
 
     def send(self, events: Iterable[AnyFeedback]) -> None:
-        """Post feedback; returns when the node has it on disk, or in Kafka."""
+        """Post feedback; returns when the node has stored it on disk or in Kafka."""
         self._client.feedback(*events)
 
     def models(self, since: float = 0.0) -> dict[str, Live]:
-        """The models that the node knows, by name; their freshness is that of what went live after ``since``."""
+        """The models of the node by name. Their freshness covers only versions that went live after ``since``."""
         return {live.model: live for live in self._client.models(since)}
 
     def close(self) -> None:

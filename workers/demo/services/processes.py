@@ -18,14 +18,14 @@ PR_SET_PDEATHSIG = 1
 LAST_LINES = 15
 # Seconds from SIGTERM to SIGKILL.
 STOP_S = 5.0
-# Below the ports that Linux gives to clients, which could end up connected to themselves.
+# Below the ports that Linux gives to clients: a client on such a port could connect to itself.
 PORTS = range(20_000, 32_000)
-# It is loaded here, because nothing may be loaded between fork and exec.
+# Loaded here, because nothing may be loaded between fork and exec.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessError(OmdmlError):
-    """A process of the demo that ended, or did not become ready."""
+    """Raised if a process of the demo ended, or did not become ready."""
 
     reason = "process"
 
@@ -33,13 +33,14 @@ class ProcessError(OmdmlError):
 class Child:
     """A process with its output in a file.
 
-    It runs in a session of its own, so that Ctrl-C in a terminal reaches only us, and the kernel kills it when we are
-    gone, whatever ended us. The kernel watches the *thread* that started it: start children from the main thread.
+    It runs in a session of its own, so that Ctrl-C in a terminal reaches only this process. If this process ends in any
+    way, the kernel kills the child. The kernel watches the *thread* that started it: start children from the main
+    thread.
 
     Parameters
     ----------
     folder
-        Where ``<name>.log`` is written.
+        The folder in which ``<name>.log`` is written.
     """
 
     def __init__(self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
@@ -64,18 +65,18 @@ class Child:
             )
 
     def check(self, wait_s: float = 0.0) -> None:
-        """Raise ProcessError, with its last words, when it has ended or does so within ``wait_s``."""
+        """Raise ProcessError, with the last lines of the log, if the process has ended or ends within ``wait_s``."""
         with suppress(subprocess.TimeoutExpired):
             raise self.error(f"ended with exit code {self._process.wait(wait_s)}")
 
     def error(self, what: str) -> ProcessError:
-        """An error about it that quotes the end of its log."""
+        """Make an error about this process that quotes the end of its log."""
         lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         output = "\n".join(["its last lines:", *(f"  {line}" for line in lines)]) if lines else "it wrote nothing"
         return ProcessError(f"{self.name} {what}; {output}")
 
     def stop(self) -> None:
-        """Ask it to end, then make it."""
+        """Send SIGTERM, and SIGKILL if the process has not ended after ``STOP_S`` seconds."""
         with suppress(ProcessLookupError):
             self._process.terminate()
         try:
@@ -86,7 +87,7 @@ class Child:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on; raises ProcessError if none is found."""
+    """A free port of 127.0.0.1; raises ProcessError if 200 tries find none."""
     for port in random.SystemRandom().sample(PORTS, 200):
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

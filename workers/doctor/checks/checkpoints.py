@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 from omdml.errors import ConfigurationError, CorruptError
 from omdml.streams.extents import Extent
+from omdml.streams.placement import Placement
+from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
@@ -22,7 +24,8 @@ YOUNG_S = 60.0
 class Seen:
     """What was seen of all checkpoints, by kind of problem and by model."""
 
-    def __init__(self, extents: Sequence[Extent]) -> None:
+    def __init__(self, extents: Sequence[Extent], placement: Placement | None = None) -> None:
+        self.placement = placement
         self.extents = {extent.partition: extent for extent in extents}
         self.topics = {extent.partition.topic_id for extent in extents}
         self.waits: dict[str, str] = {}
@@ -49,19 +52,22 @@ class Seen:
         else:
             if checkpoint:
                 self.sound += 1
-                self._place(name, position, checkpoint.next)
+                self._place(name, position, checkpoint.next, store)
             elif position:
                 self.waits[name] = waits(name, "no checkpoint of it can be read, all are damaged")
             elif (live := store.current(name)) and live.version and self.now - live.published_at > YOUNG_S:
                 self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone")
 
-    def _place(self, name: str, position: ModelPosition | None, resumed: int) -> None:
-        """Hold a model's position against the log, and against the checkpoint that could be read."""
+    def _place(self, name: str, position: ModelPosition | None, resumed: int, store: Store) -> None:
+        """Hold a model's position against the log, the placement, and the checkpoint that could be read."""
         if position is None:
             return
         home, offset = position
         extent = self.extents.get(home)
-        if resumed < offset and extent and resumed < extent.begin:
+        older = resumed < offset or store.fell_back(name)
+        if why := self._misplaced(name, home, offset, older):
+            self.waits[name] = waits(name, why)
+        elif older and extent and resumed < extent.begin:
             why = f"its newest checkpoint is damaged, the one before it ends at offset {resumed:,}, and the log begins "
             self.waits[name] = waits(name, f"{why}at {extent.begin:,}")
         elif resumed < offset:
@@ -82,6 +88,21 @@ class Seen:
                 f"{extent.end:,}: it was cut, or is an older copy. New events below {offset:,} are skipped. Bring the "
                 f"log back, or learn what it holds now: omdml replay --model {name} --publish --replace"
             )
+
+    def _misplaced(self, name: str, home: Partition, offset: int, older: bool) -> str:
+        """Why no worker moves a model from the partition of its checkpoint to the one that it lives on now."""
+        placement = self.placement
+        if placement is None or home.topic_id not in self.topics or placement.home(name) == home.number:
+            return ""
+        left, before = placement.left(name, home.number), f"partition {home.number}"
+        moved = f"it lives on partition {placement.home(name)} now, and"
+        if left is None:
+            return f"{moved} its checkpoint is about {before}, where it never lived"
+        if older:
+            return f"{moved} its newest checkpoint, which said what it learned on {before}, is damaged"
+        if offset > left:
+            return f"{moved} its checkpoint has learned {before} beyond offset {left:,}, where it left"
+        return ""
 
     def remarks(self) -> list[Remark]:
         """The remarks on all models, errors before warnings."""
@@ -106,8 +127,9 @@ def look_at_checkpoints(
 
     The log is asked how far it reaches after the store: it only grows, so nothing sound lies beyond its end.
     """
-    positions = store.positions(names)
-    seen, until = Seen(extents()), time.monotonic() + look_s
+    positions, reach = store.positions(names), extents()
+    placement = store.placement(reach[0].partition.topic_id) if reach else None
+    seen, until = Seen(reach, placement), time.monotonic() + look_s
     for name in names:
         if time.monotonic() >= until:
             break

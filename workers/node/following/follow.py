@@ -113,7 +113,10 @@ class Follower:
     def _refresh(self, model: str) -> None:
         """Refresh one model. An unexpected failure stops neither the other models nor the thread."""
         try:
-            self._refresher.refresh(model)
+            if model in self._named:
+                self._refresher.refresh(model)
+            else:
+                self._refresher.refresh_if_loaded(model)
             self._found()
         except StoreError:
             raise

@@ -132,6 +132,12 @@ class Refresher:
                 self._refuse(model, pointer, error, began)
             return self.views.get(model)
 
+    def refresh_if_loaded(self, model: str) -> None:
+        """The same as :meth:`refresh`, unless the model was dropped meanwhile: it must not come back by itself."""
+        with self._loading:
+            if model in self.views:
+                self.refresh(model)
+
     def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
         view = self.views.get(model)
         if self._first and pointer is None and view is None:

@@ -93,7 +93,7 @@ class Index(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """How many bytes of memory it takes."""
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows, fewer if there are no more; None if the index cannot prove its answer.
@@ -137,7 +137,7 @@ class Gallery:
 
     @property
     def embedding(self) -> NDArray[np.float32]:
-        """Embedded items (n, R)."""
+        """The embedded items (n, R), a row for each item."""
         return self._embedded.rows
 
     @property
@@ -147,7 +147,7 @@ class Gallery:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """How many bytes of memory it takes."""
         return self.embedding.nbytes + self.codes.nbytes + (self.cells.nbytes if self.cells else 0)
 
     def grown(self, features: Features) -> Self:

@@ -1,1 +1,1 @@
-"""``omdml export``: a model's items as vectors that other programs can search in."""
+"""``omdml export``: a model's items as vectors that other programs can search."""

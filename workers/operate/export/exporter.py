@@ -1,4 +1,4 @@
-"""Writes what a version makes of the items, and then only what moved."""
+"""Writes the vectors of all items under a version; for later versions, only those that moved."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from omdml.workers.operate.export.vectors import (
 )
 
 LOCK = ".lock"
-# Between two looks at the store.
+# Seconds between two looks at the store.
 LOOK_S = 1.0
 OURS = re.compile(r"part-\d{6,}|\.[0-9a-f]{16}")
 
 
 class Options(NamedTuple):
-    """What is exported, and how: ``moved`` is the bound as a share of the items' spread.
+    """What is exported, and how.
 
-    An export that follows leaves room for embeddings that get wider.
+    ``moved`` is how far an item must move to be written again, as a share of the items' spread. If ``follow``, the
+    vectors are padded, so that embeddings can get wider.
     """
 
     model: str
@@ -52,7 +53,7 @@ class Options(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a step came to: the manifest, and the part if one was written."""
+    """The result of a step: the new manifest, and the part if one was written."""
 
     manifest: Manifest
     part: Part | None
@@ -61,7 +62,7 @@ class Written(NamedTuple):
 class Exporter:
     """Keeps an export in a folder equal to what a model's nodes answer with.
 
-    It holds the embedding that was written last, and the new one: two float32 (n, width).
+    It needs memory for the embedding that was written last and for the new one: two float32 arrays (n, width).
 
     Parameters
     ----------
@@ -72,16 +73,16 @@ class Exporter:
     store
         The store of the snapshots.
     catalogue
-        Answers the model's catalogue as it is now, with the items added since; raises CatalogueError.
+        Returns the model's catalogue as it is now, including items that were added; raises CatalogueError.
     attributes
-        Answers what is known of the items, None if nothing is.
+        Returns the attributes of the items, None if there are none.
 
     Raises
     ------
     ConfigurationError
-        The folder holds something else, or another process writes there; pyarrow is missing.
+        The folder holds something else, another process writes there, or pyarrow is missing.
     CorruptError
-        What is there cannot be read.
+        The export in the folder cannot be read.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Exporter:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Write alone; raises ConfigurationError if another process writes into this folder."""
+        """Hold the lock of the folder; raises ConfigurationError if another process writes into it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -109,7 +110,9 @@ class Exporter:
             raise ConfigurationError(f"{self.folder}: {error.strerror}: name a folder that can be written") from error
         try:
             if not take_lock(descriptor):
-                raise ConfigurationError(f"{self.folder}: another omdml export writes here: stop it, or name another")
+                raise ConfigurationError(
+                    f"{self.folder}: another `omdml export` writes here: stop it, or name another folder"
+                )
             # Another process may have written here until now.
             self.manifest = read_manifest(self.folder)
             yield
@@ -117,9 +120,10 @@ class Exporter:
             os.close(descriptor)
 
     def resume(self) -> Manifest | None:
-        """Go on with what is in the folder; None if that was exported in another way, or there is nothing.
+        """Read the export in the folder, to go on with it.
 
-        Raises CorruptError.
+        Returns None if the folder is empty, or its export is of another model, task or format. Raises CorruptError if
+        it cannot be read.
         """
         was, asked = self.manifest, self.options
         if was is None or (was.model, was.task, was.format) != (asked.model, asked.task, asked.format):
@@ -145,7 +149,7 @@ class Exporter:
         return written
 
     def follow(self, stop: threading.Event, tell: Callable[[str], None], look_s: float = LOOK_S) -> None:
-        """Keep the export up to date until ``stop``; ``tell`` hears of each part, and once of what keeps it waiting."""
+        """Keep the export up to date until ``stop``. Calls ``tell`` for each part, and once for a reason to wait."""
         waiting = ""
         while not stop.is_set():
             try:
@@ -153,7 +157,8 @@ class Exporter:
                     tell(in_words(manifest))
                 waiting = ""
             except (StoreError, CatalogueError, CorruptError) as error:
-                # A store comes back, a worker publishes on another catalogue, an operator rolls back.
+                # All of these can pass: a store comes back, a worker publishes on the new catalogue, an operator rolls
+                # back.
                 if isinstance(error, StoreRefused):
                     raise
                 if str(error) != waiting:
@@ -162,7 +167,7 @@ class Exporter:
             stop.wait(look_s)
 
     def _changes(self, now: Rows, generation: str) -> tuple[Rows | None, float]:
-        """What to write beside what was written, and the bound; None to write all."""
+        """The rows that changed since the last part, and the bound in distance; None if all must be written."""
         was, manifest = self._written, self.manifest
         if was is None or manifest is None or manifest.generation != generation:
             return None, 0.0
@@ -179,7 +184,7 @@ class Exporter:
             far[[row for row, before in pairs if now.attributes[row] != was.attributes[before]]] = True
         gone = sorted(set(was.ids) - set(now.ids))
         changes = chosen(Rows(now.ids, turned, now.attributes, gone), np.flatnonzero(far))
-        # A reader that comes now would read more rows than there are items.
+        # If the parts had more changed rows than there are items, writing all is shorter for a new reader.
         if sum(part.rows for part in manifest.parts[1:]) + len(changes.ids) > len(now.ids):
             return None, 0.0
         return changes, bound
@@ -187,11 +192,11 @@ class Exporter:
     def _keep(self, pointer: Pointer, snapshot: Snapshot, now: Rows, changes: Rows | None, bound: float) -> Written:
         """Write a part and the manifest that names it; a crash in between leaves the export as it was.
 
-        1. The part is written aside, and gets its name when it is on the disk. Nobody reads it yet: the next start
-           writes over it.
+        1. The part is written under another name, and renamed when it is on the disk. Nobody reads it yet. After a
+           crash the next start overwrites it.
         2. The manifest is replaced. From now on readers see the part.
-        3. Folders that neither this manifest nor the one before names are deleted: who reads by the one before still
-           finds all of it.
+        3. Folders are deleted that neither this manifest nor the previous one names. So whoever still reads by the
+           previous one finds all of its parts.
         """
         before = self.manifest
         parts = before.parts if before and changes is not None else ()
@@ -219,7 +224,7 @@ class Exporter:
 
 
 def in_words(written: Written) -> str:
-    """A step in a sentence."""
+    """Describe a step in one sentence."""
     manifest, part = written
     if part is None:
         what = "nothing moved far enough"
@@ -231,5 +236,5 @@ def in_words(written: Written) -> str:
 
 
 def number(name: str) -> int:
-    """Of a part, by its name."""
+    """The number in the name of a part."""
     return int(name.removeprefix("part-"))

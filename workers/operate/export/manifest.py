@@ -1,13 +1,13 @@
-"""The manifest of an export: which parts it consists of, and which version they add up to.
+"""The manifest of an export: its parts, and the version that they add up to.
 
 =====================  ==========================================================================
-``manifest.json``      this manifest; it is put in place last, so what it names is whole
+``manifest.json``      this manifest; it is replaced last, so everything that it names is complete
 ``part-000001/``       a part: all items, or those that changed since the part before
-``.lock``              held by the process that writes here
+``.lock``              locked by the process that writes here
 =====================  ==========================================================================
 
-Who reads the parts in their order, each over those before, has every item as ``version`` has it, or no further from
-that than ``bound`` says. The first part is always a whole one.
+Read the parts in order, and let later rows replace earlier ones. Then every item is where ``version`` has it, or at
+most ``bound`` away from there. The first part always has all items.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Format = Literal["npy", "parquet"]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part: so many ``rows`` of one version, and so many ``removed`` items; sha256 by file."""
+    """One part: the number of its ``rows``, of its ``removed`` items, and the sha256 of each file.
+
+    ``whole`` says that it has all items.
+    """
 
     name: str
     whole: bool
@@ -42,8 +45,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What an export holds: ``items`` of ``width`` numbers each, as ``version`` embeds them.
 
-    ``moved`` is the bound as a share of the items' root mean square distance from their mean, ``bound`` that distance:
-    no item lies further from where the version has it. ``serial``, ``digest`` and ``generation`` are the snapshot's.
+    No item is further than ``bound`` from where the version has it. ``moved`` is this bound as a share of the items'
+    root mean square distance from their mean. ``serial``, ``digest`` and ``generation`` are the snapshot's.
     """
 
     manifest: int = FORMAT
@@ -66,17 +69,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of an export, None if there is none; raises CorruptError.
+    """Read the manifest of an export; None if there is none.
 
-    Raises ConfigurationError for a folder that holds something else: nothing of it must be deleted.
+    Raises CorruptError if it cannot be read, and ConfigurationError if the folder holds something else, which must not
+    be deleted.
     """
     try:
         data = read_regular(folder / MANIFEST, DOCUMENT_BYTES)
     except FileNotFoundError:
         if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
             raise ConfigurationError(
-                f"{folder}: it holds something, and no {MANIFEST}: name a folder that is empty, not there yet, or an "
-                "export's"
+                f"{folder}: it is not empty and has no {MANIFEST}: name an empty folder, a new one, or one with an "
+                "export"
             ) from None
         return None
     except OSError as error:

@@ -1,11 +1,11 @@
 """The parts of an export as folders: npy and JSON lines, or Parquet.
 
 =========================  ======================================================================
-``ids.txt``                npy: UTF-8, one id a line
-``embeddings.npy``         npy: float32 (n, width), a row an id
-``attributes.jsonl``       npy, if the catalogue has attributes: a JSON object an id
-``items.parquet``          Parquet: ``id``, ``embedding`` (a list of float32), a column an attribute
-``removed.txt``            if items went: their ids, one a line
+``ids.txt``                npy: the ids in UTF-8, one on each line
+``embeddings.npy``         npy: float32 (n, width), a row for each id
+``attributes.jsonl``       npy, if there are attributes: a JSON object for each id
+``items.parquet``          Parquet: ``id``, ``embedding`` (a list of float32), the attributes
+``removed.txt``            if items were removed: their ids, one on each line
 =========================  ======================================================================
 """
 
@@ -30,16 +30,14 @@ from omdml.workers.operate.export.manifest import Format, Part
 
 IDS, EMBEDDINGS, ATTRIBUTES, REMOVED = "ids.txt", "embeddings.npy", "attributes.jsonl", "removed.txt"
 TABLE = "items.parquet"
-# Columns of a table that are no attributes.
+# Columns of a table that are not attributes.
 ID, EMBEDDING = "id", "embedding"
 
 Attributes = list[dict[str, Any]]
 
 
 class Rows(NamedTuple):
-    """Items of one version: ids (n), embedding float32 (n, width), attributes (n) if there are any, and ids of items
-    that went.
-    """
+    """Items under one version: n ids, embedding float32 (n, width), n attributes or None, and ids of removed items."""
 
     ids: Sequence[str]
     embedding: NDArray[np.float32]
@@ -48,9 +46,9 @@ class Rows(NamedTuple):
 
 
 def write_part(folder: Path, name: str, kind: Format, rows: Rows) -> dict[str, str]:
-    """Write a part aside and give it its name when it is on the disk; answers sha256 by file.
+    """Write a part under another name, and rename it when it is on the disk; returns the sha256 of each file.
 
-    Raises ConfigurationError if the disk refuses, or pyarrow is missing.
+    Raises ConfigurationError if it cannot be written, or pyarrow is missing.
     """
     aside = folder / f"{ASIDE}{secrets.token_hex(8)}"
     try:
@@ -63,26 +61,26 @@ def write_part(folder: Path, name: str, kind: Format, rows: Rows) -> dict[str, s
             sync(path)
             files[path.name] = digest(path)
         sync(aside)
-        # What an export left that was killed before it wrote its manifest.
+        # An earlier export may have left this folder, if it was killed before it wrote its manifest.
         shutil.rmtree(folder / name, ignore_errors=True)
         os.rename(aside, folder / name)
         sync(folder)
         return files
     except OSError as error:
         raise ConfigurationError(
-            f"{folder}: cannot be written ({error.strerror}): make room, or choose another"
+            f"{folder}: cannot be written ({error.strerror}): make room, or choose another folder"
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
 def read_part(folder: Path, part: Part, kind: Format, width: int) -> Rows:
-    """The rows of a part; raises CorruptError if they are not those that the manifest names."""
+    """Read the rows of a part; raises CorruptError if its files are not those that the manifest names."""
     where = folder / part.name
     try:
         for file, expected in part.files.items():
             if digest(where / file) != expected:
-                raise CorruptError(f"{where / file}: another sha256 than the manifest says: {AGAIN}")
+                raise CorruptError(f"{where / file}: its sha256 is not the one in the manifest: {AGAIN}")
         ids, embedding, attributes = (_read_parquet if kind == "parquet" else _read_npy)(where, width)
         removed = _read_lines(where / REMOVED) if REMOVED in part.files else []
     except (OSError, ValueError) as error:
@@ -118,7 +116,7 @@ def _write_lines(path: Path, lines: Sequence[str]) -> None:
 
 
 def _read_lines(path: Path) -> list[str]:
-    # Not splitlines: an id may hold what that takes for an end.
+    # Not splitlines: an id may contain other characters that splitlines takes for the end of a line.
     with opened(path) as file:
         text: str = file.read().decode()
     return text.split("\n")[:-1]
@@ -134,14 +132,14 @@ def _write_parquet(folder: Path, rows: Rows) -> None:
     }
     for name in dict.fromkeys(name for attribute in rows.attributes or () for name in attribute):
         if name == EMBEDDING:
-            raise CatalogueError(f"an attribute is called {name!r}, as the column of vectors: rename it, or export npy")
+            raise CatalogueError(f"attribute {name!r} has the name of the column of vectors: rename it, or export npy")
         columns[name] = _column(arrow, [row.get(name) for row in rows.attributes or ()])
     marks = {b"attributes": b"yes" if rows.attributes is not None else b"no"}
     parquet.write_table(arrow.table(columns).replace_schema_metadata(marks), folder / TABLE)
 
 
 def _column(arrow: Any, values: list[Any]) -> Any:
-    """An attribute's values; whole numbers are written as the others are."""
+    """A column of an attribute's values; whole numbers become float64 like other numbers."""
     numbers = any(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     return arrow.array(values, arrow.float64()) if numbers else arrow.array(values)
 
@@ -158,7 +156,7 @@ def _read_parquet(folder: Path, width: int) -> tuple[list[str], NDArray[np.float
 
 
 def pyarrow() -> tuple[Any, Any]:
-    """Pyarrow and its Parquet; raises ConfigurationError if it is missing."""
+    """Import pyarrow and its Parquet module; raises ConfigurationError if it is not installed."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet

@@ -1,4 +1,4 @@
-"""A model's items as its live version embeds them, whenever something about them has changed."""
+"""A model's items as its live version embeds them, each time that something has changed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from omdml.workers.versions.targets import misfit
 
 
 class Table(Protocol):
-    """What is known of items beside their vectors."""
+    """A table of the attributes of items."""
 
     @property
     def columns(self) -> Any:
         """Names of the attributes."""
 
     def of(self, items: Sequence[str], names: Sequence[str]) -> Attributes:
-        """The values of each item, as far as it has them."""
+        """The values of these attributes for each item; an item need not have all of them."""
 
 
 class Look(NamedTuple):
-    """The items under one version; ``seen`` tells this look from an earlier one."""
+    """The items under one version. ``seen`` differs between two looks if anything changed."""
 
     pointer: Pointer
     snapshot: Snapshot
@@ -40,13 +40,13 @@ class LiveItems:
     Parameters
     ----------
     store
-        Where the snapshots are.
+        The store of the snapshots.
     catalogue
-        Answers the model's catalogue as it is now, with the items added since; raises CatalogueError.
+        Returns the model's catalogue as it is now, including items that were added; raises CatalogueError.
     attributes
-        Answers what is known of the items, None if nothing is.
+        Returns the attributes of the items, None if there are none.
     model, task, version
-        What is embedded, in whose sense, and under which kept version; None is the live one.
+        The model, the task in whose sense items are embedded, and the kept version; None means the live one.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LiveItems:
         self._seen: object = None
 
     def look(self) -> Look | None:
-        """The items as they are now; None if nothing changed since the look that was last done.
+        """The items as they are now; None if nothing changed since the last look that :meth:`done` noted.
 
         Raises StoreError if nothing is published, or the store is out of reach; CatalogueError if the version does not
         fit the catalogue; CorruptError if the metric diverged.
@@ -83,13 +83,13 @@ class LiveItems:
         return Look(pointer, snapshot, now, (pointer, *rest))
 
     def done(self, look: Look) -> None:
-        """Note that this look was made use of."""
+        """Note that this look was used, so that the next one returns only later changes."""
         self._seen = look.seen
 
     def _loaded(self) -> tuple[Pointer, Snapshot]:
-        found = self._store.load(self._model, self._version)
-        if found is None:
+        loaded = self._store.load(self._model, self._version)
+        if loaded is None:
             version = self._version
             what = "nothing is published" if version is None else f"version {version} is not kept: see omdml history"
             raise StoreError(f"model {self._model!r}: {what}")
-        return found
+        return loaded

@@ -1,4 +1,4 @@
-"""The arithmetic of an export: what a version makes of the items, and how far each of them moved."""
+"""The arithmetic of an export: the vectors of items under a version, and how far each of them moved."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.operate.export.parts import Rows
 
 Matrix = NDArray[np.float32]
+# Embeddings of an export that follows are padded to a multiple of this.
 ROOM = 16
 
 
 def items_of(catalogue: Catalogue) -> tuple[list[str], NDArray[np.int64]]:
-    """Ids of a catalogue's items, and their rows (n,): of each id the one that the catalogue finds it by, if any."""
+    """The ids of a catalogue's items, and their rows (n,). Rows that an id no longer leads to are left out."""
     names = list(catalogue.ids)
     rows = np.flatnonzero(catalogue.rows(names) == np.arange(len(names)))
     return names if len(rows) == len(names) else [names[row] for row in rows], rows
 
 
 def embedded(snapshot: Snapshot, catalogue: Catalogue, rows: NDArray[np.int64], task: str | None) -> Matrix:
-    """What a snapshot makes of these rows of a catalogue: (n, R).
+    """The vectors (n, R) of these rows of a catalogue under a snapshot.
 
-    Raises ConfigurationError for a metric without vectors or an unknown task, CorruptError for one that diverged.
+    Raises ConfigurationError for a metric without vectors or an unknown task, CorruptError for a metric that diverged.
     """
     metric = snapshot.metric
     if not metric.euclidean:
         raise ConfigurationError(
-            f"model {snapshot.model!r} learns by {snapshot.learner!r}, whose metric makes no vector of an item: "
-            "there is nothing to export"
+            f"model {snapshot.model!r} learns with {snapshot.learner!r}, whose metric has no vectors of items: there "
+            "is nothing to export"
         )
     if task is not None and task not in metric.tasks:
         raise ConfigurationError(f"--task {task!r}: model {snapshot.model!r} has {', '.join(metric.tasks) or 'none'}")
@@ -44,12 +45,14 @@ def embedded(snapshot: Snapshot, catalogue: Catalogue, rows: NDArray[np.int64], 
         chunks.append(np.asarray(metric.embed({name: table[part] for name, table in features.items()}, task)))
     embedding = np.concatenate(chunks).astype(np.float32, copy=False)
     if not np.isfinite(embedding).all():
-        raise CorruptError(f"model {snapshot.model!r}, version {snapshot.version}: it diverged: roll back, and export")
+        raise CorruptError(
+            f"model {snapshot.model!r}, version {snapshot.version}: the metric diverged: roll back, and export again"
+        )
     return embedding
 
 
 def matched(now: Sequence[str], was: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the items that are in both, of one and of the other."""
+    """The rows in ``now`` and the rows in ``was`` of the items that are in both."""
     row_of = {name: row for row, name in enumerate(was)}
     both = [(row, row_of[name]) for row, name in enumerate(now) if name in row_of]
     rows = np.array(both, np.int64).reshape(-1, 2)
@@ -57,10 +60,10 @@ def matched(now: Sequence[str], was: Sequence[str]) -> tuple[NDArray[np.int64], 
 
 
 def aligned(now: Matrix, was: Matrix, rows_now: NDArray[np.int64], rows_was: NDArray[np.int64]) -> Matrix:
-    """The new embedding, padded to the old one's width and turned to lie as close to it as it can.
+    """The new embedding, padded to the width of the old one and rotated as close to it as possible.
 
-    That changes no distance between items. Versions of one metric order their directions again each time, so without it
-    nearly all items would move with each version. The turn is the orthogonal Procrustes problem's: the singular vectors
+    A rotation changes no distance between items. Each version orders its directions again, so without it nearly all
+    items would move with each version. The rotation solves the orthogonal Procrustes problem, with the singular vectors
     of ``now' was`` (Schoenemann 1966).
     """
     width = was.shape[1]
@@ -75,17 +78,17 @@ def aligned(now: Matrix, was: Matrix, rows_now: NDArray[np.int64], rows_was: NDA
 
 
 def padded_to(width: int, embedding: Matrix) -> Matrix:
-    """The same vectors with zeros behind them."""
+    """The same vectors, with zeros appended up to this width."""
     padded = np.zeros((len(embedding), width), np.float32)
     padded[:, : embedding.shape[1]] = embedding
     return padded
 
 
 def widened(embedding: Matrix) -> Matrix:
-    """The same vectors, as wide as the next multiple of :data:`ROOM`.
+    """The same vectors, padded to the next multiple of :data:`ROOM`.
 
-    dca's embeddings get a few numbers wider or narrower from version to version. A vector database must be made again
-    for another width.
+    Embeddings of dca get a few numbers wider or narrower from version to version, but another width means that the
+    index in a vector database must be built again.
     """
     return padded_to(-(-embedding.shape[1] // ROOM) * ROOM, embedding)
 
@@ -93,7 +96,7 @@ def widened(embedding: Matrix) -> Matrix:
 def distances(
     now: Matrix, was: Matrix, rows_now: NDArray[np.int64], rows_was: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """How far each of these rows lies from where it was: (len(rows_now),)."""
+    """How far each of these rows moved: (len(rows_now),)."""
     far = np.empty(len(rows_now))
     for start in range(0, len(far), CHUNK_ROWS):
         part = slice(start, start + CHUNK_ROWS)
@@ -111,13 +114,16 @@ def spread(embedding: Matrix) -> float:
 
 
 def chosen(rows: Rows, places: NDArray[np.int64]) -> Rows:
-    """The vectors of these rows only."""
+    """Only the rows at these places."""
     named = None if rows.attributes is None else [rows.attributes[place] for place in places]
     return Rows([rows.ids[place] for place in places], rows.embedding[places], named, rows.removed)
 
 
 def merged(was: Rows | None, part: Rows) -> Rows:
-    """What readers have after a part: items that are in it take the place of those that were there; new ones follow."""
+    """What readers have after a part: its items replace earlier ones with the same id, and new items follow at the end.
+
+    Items that the part lists as removed are gone.
+    """
     if was is None:
         return part._replace(removed=())
     gone = set(part.removed)

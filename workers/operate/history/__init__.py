@@ -1,1 +1,1 @@
-"""A model begun from an archive of its log: sums made apart, on many machines if need be, and added up in order."""
+"""Begins a model from an archive of its log. Sums are made in parts, on many machines if needed, and added in order."""

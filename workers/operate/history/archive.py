@@ -1,4 +1,4 @@
-"""A log's records as Parquet files, so that history outlives what the log retains."""
+"""Writes a log's records as Parquet files, so that they stay when the log deletes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omdml.streams.extents import Extent
 from omdml.streams.protocols.log import Partition, Record, Source
 from omdml.workers.operate.replay import read_whole
 
-# Records of a file, and of a row group: readers take row groups whole.
+# The most records of a file, and of a row group. Readers read whole row groups.
 FILE_RECORDS, GROUP_RECORDS = 65_536, 16_384
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet")
 # The key under which a file says which offsets it covers.
@@ -24,10 +24,11 @@ COVERS = b"omdml"
 def archive(
     open_source: Callable[[], Source], extents: Sequence[Extent], folder: Path, accept_gap: bool = False
 ) -> int:
-    """Write what the log holds and the folder does not; answers how many records that were.
+    """Write the records of the log that the folder lacks; returns how many.
 
-    Each file covers the offsets ``begin`` to ``end`` of one partition and is put in place whole, so an archive that is
-    killed goes on where it was. Raises GapError if the log no longer holds what comes next, SourceError.
+    Each file covers the offsets ``begin`` to ``end`` of one partition, and appears only when it is complete. So after a
+    kill the next run goes on from there. Raises GapError if the log no longer has the next records, SourceError if it
+    cannot be read.
     """
     ends = archived(folder, extents)
     begins = {extent.partition.number: extent.begin for extent in extents}
@@ -35,7 +36,7 @@ def archive(
     count = 0
 
     def write(partition: Partition, records: list[Record]) -> None:
-        # What retention deleted before it was archived is covered by no file.
+        # No file covers records that the log deleted before they were archived.
         begin = max(ends.get(partition.number, 0), begins[partition.number])
         ends[partition.number] = end = records[-1].offset + 1
         put_file(folder_of(folder, partition) / f"{begin:020d}-{end:020d}.parquet", begin, end, records)
@@ -56,28 +57,31 @@ def archive(
 
 
 def _starts(ends: Mapping[int, int], begins: Mapping[int, int]) -> dict[int, int]:
-    """Where to go on reading: at the last record that is archived, because a log in files is read from the beginning of
-    a line only; or at the log's beginning if retention deleted just that one."""
+    """The offsets at which to go on reading.
+
+    Reading begins at the last archived record, because a log in files can be read only from the beginning of a line. If
+    the log has deleted that record, reading begins at the log's beginning.
+    """
     return {number: end if end == begins[number] else end - 1 for number, end in ends.items()}
 
 
 def folder_of(folder: Path, partition: Partition) -> Path:
-    """Where the files of a partition are."""
+    """The folder with the files of a partition."""
     return folder / partition.topic_id / f"partition-{partition.number:05d}"
 
 
 def archived(folder: Path, extents: Iterable[Extent]) -> dict[int, int]:
-    """Up to which offset each partition is archived, by number; absent if nothing of it is."""
+    """Up to which offset each partition is archived, by number. Partitions without an archive are left out."""
     ends = {}
     for partition in (extent.partition for extent in extents):
         matches = [NAME.fullmatch(path.name) for path in folder_of(folder, partition).glob("*.parquet")]
-        if found := [int(match[2]) for match in matches if match]:
-            ends[partition.number] = max(found)
+        if file_ends := [int(match[2]) for match in matches if match]:
+            ends[partition.number] = max(file_ends)
     return ends
 
 
 def put_file(path: Path, begin: int, end: int, records: Sequence[Record]) -> None:
-    """Write a file of records of one partition; raises ConfigurationError if the disk refuses."""
+    """Write a file of records of one partition; raises ConfigurationError if it cannot be written."""
     arrow, parquet = pyarrow()
     covers = json.dumps({"partition": records[0].partition.number, "begin": begin, "end": end}).encode()
     sink = arrow.BufferOutputStream()
@@ -91,7 +95,7 @@ def put_file(path: Path, begin: int, end: int, records: Sequence[Record]) -> Non
 
 
 def table_of(records: Sequence[Record]) -> Any:
-    """Records as an Arrow table, with the names of Spark's Kafka source and the log's identity."""
+    """Records as an Arrow table, with the log's identity and the column names of Spark's Kafka source."""
     arrow, _ = pyarrow()
     header = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
     columns: Mapping[str, tuple[list[Any], Any]] = {
@@ -110,7 +114,7 @@ def table_of(records: Sequence[Record]) -> Any:
 
 
 def pyarrow() -> tuple[Any, Any]:
-    """Pyarrow and its Parquet; raises ConfigurationError if it is missing."""
+    """Import pyarrow and its Parquet module; raises ConfigurationError if it is not installed."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet

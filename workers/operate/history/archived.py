@@ -1,4 +1,4 @@
-"""What Parquet files hold of one partition: which offsets, in which row groups, and the records of a part."""
+"""Reads Parquet archives of one partition: which offsets are in which row groups, and the records of a piece."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omdml.streams.bounded_files import opened
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.operate.history.archive import COVERS, pyarrow
 
-# Columns that must be there, and those that may be.
+# Columns that a file must have, and those that it may have.
 REQUIRED, OPTIONAL = ("partition", "offset", "value"), ("topic_id", "timestamp", "key", "headers")
 
 
@@ -30,10 +30,10 @@ class Group(NamedTuple):
 
 
 class Archive(NamedTuple):
-    """The offsets ``begin`` to ``end`` of one partition, and where their records are.
+    """The offsets ``begin`` to ``end`` of one partition, and the row groups with their records.
 
-    ``covers`` are the offsets, (begin, end) each, that files say they cover: offsets without a record among them hold
-    none, such as the marks of transactions. Files that other programs wrote say nothing.
+    ``covers`` lists the ranges (begin, end) that files say they cover. An offset without a record in such a range never
+    had one, for example because it marks a transaction. Files that other programs wrote do not say what they cover.
     """
 
     partition: Partition
@@ -58,29 +58,31 @@ class Piece(NamedTuple):
 
 
 def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
-    """Find out what files, or the ``*.parquet`` files in folders, hold of a partition.
+    """Find out which records of a partition are in files, or in the ``*.parquet`` files of folders.
 
     Parameters
     ----------
     topic_id
         The log's identity, for files without a column ``topic_id``.
 
-    Raises SourceError for a file that is no archive, one of several logs, or no record of the partition.
+    Raises SourceError if a file is not an archive, files are of several logs, or none has a record of the partition.
     """
     groups: list[Group] = []
     covers: list[tuple[int, int]] = []
     ids: dict[str, str] = {} if topic_id is None else {topic_id: "--topic-id"}
     paths = files_of(inputs)
     for path in paths:
-        found = _look_into(path, number)
-        groups += found.groups
-        covers += found.covers
-        ids |= {one: str(path) for one in found.topic_ids}
-        if not found.topic_ids and topic_id is None:
-            raise SourceError(f"{path}: no column topic_id, which says what log it is of: pass --topic-id")
+        content = _look_into(path, number)
+        groups += content.groups
+        covers += content.covers
+        ids |= dict.fromkeys(content.topic_ids, str(path))
+        if not content.topic_ids and topic_id is None:
+            raise SourceError(
+                f"{path}: it has no column topic_id, so it does not say of which log it is: pass --topic-id"
+            )
     if len(ids) > 1:
-        told = ", ".join(f"{name!r} ({where})" for name, where in sorted(ids.items()))
-        raise SourceError(f"the input is of several logs, expected one: {told}: leave out the files of the others")
+        listed = ", ".join(f"{name!r} ({where})" for name, where in sorted(ids.items()))
+        raise SourceError(f"the input is of several logs, expected one: {listed}: leave out the files of the others")
     if not groups:
         raise SourceError(f"{', '.join(inputs)}: {len(paths)} files, and no record of partition {number}, where the "
                           "model lives: name files that hold that partition")  # fmt: skip
@@ -92,31 +94,31 @@ def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
 
 
 def files_of(inputs: Sequence[str]) -> list[Path]:
-    """The files named, and those in the folders named, each once; raises SourceError if one is not there."""
-    found: list[Path] = []
+    """The named files, and those in the named folders, each once; raises SourceError if one does not exist."""
+    paths: list[Path] = []
     for name in inputs:
         path = Path(name)
         if not path.exists():
-            raise SourceError(f"--input {name}: not there, expected a Parquet file or a folder of such files")
+            raise SourceError(f"--input {name}: it does not exist, expected a Parquet file or a folder of such files")
         inside = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not inside:
-            raise SourceError(f"--input {name}: a folder without *.parquet files: omdml archive writes them")
-        found += inside
-    return list(dict.fromkeys(path.resolve() for path in found))
+            raise SourceError(f"--input {name}: the folder has no *.parquet files, which omdml archive writes")
+        paths += inside
+    return list(dict.fromkeys(path.resolve() for path in paths))
 
 
 def pieces(archive: Archive, span: int) -> list[Piece]:
     """The archive, cut at multiples of ``span`` offsets; pieces without a row group are left out."""
-    # Not range by range: offsets of a log in files leave wide gaps between its segments.
+    # Not range by range: the offsets of a log in files have wide gaps between segments.
     within: dict[int, list[Group]] = {}
     for group in archive.groups:
         for number in range(group.first // span, group.last // span + 1):
             within.setdefault(number, []).append(group)
-    found = []
+    cut = []
     for number, groups in sorted(within.items()):
         begin, end = max(archive.begin, number * span), min(archive.end, (number + 1) * span)
-        found.append(Piece(archive.partition, begin, end, tuple(groups)))
-    return found
+        cut.append(Piece(archive.partition, begin, end, tuple(groups)))
+    return cut
 
 
 def by_chunk(piece: Piece, span: int) -> Iterator[tuple[int, list[Record]]]:
@@ -135,7 +137,8 @@ def by_chunk(piece: Piece, span: int) -> Iterator[tuple[int, list[Record]]]:
         tables.append(table.filter(arrow.array(mine)))
     records = sorted((record for table in tables for record in _records(piece.partition, table)),
                      key=lambda record: record.offset)  # fmt: skip
-    yield from ((number, list(some)) for number, some in groupby(_once(records), lambda one: one.offset // span))
+    chunks = groupby(_once(records), key=lambda record: record.offset // span)
+    yield from ((number, list(some)) for number, some in chunks)
 
 
 def _once(records: Sequence[Record]) -> Iterator[Record]:
@@ -145,8 +148,8 @@ def _once(records: Sequence[Record]) -> Iterator[Record]:
             yield record
         elif (record.value, record.headers) != (before.value, before.headers):
             raise SourceError(
-                f"partition {record.partition.number}: the input holds two different events with the offset "
-                f"{record.offset}: its files are of several logs; leave out those of the others"
+                f"partition {record.partition.number}: the input has two different events with offset "
+                f"{record.offset}, so its files are of several logs: leave out the files of the others"
             )
         before = record
 
@@ -154,50 +157,50 @@ def _once(records: Sequence[Record]) -> Iterator[Record]:
 def _records(partition: Partition, table: Any) -> Iterator[Record]:
     columns = {name: table[name].to_pylist() for name in table.column_names}
     none = [None] * len(table)
-    for offset, value, at, key, headers in zip(
+    for offset, value, time, key, headers in zip(
         columns["offset"], columns["value"], columns.get("timestamp", none), columns.get("key", none),
         columns.get("headers", none), strict=True,
     ):  # fmt: skip
         named = tuple((header["key"], _bytes(header["value"]) or b"") for header in headers or ())
-        yield Record(partition, offset, _bytes(value) or b"", _bytes(key), _seconds(at), named)
+        yield Record(partition, offset, _bytes(value) or b"", _bytes(key), _seconds(time), named)
 
 
 def _bytes(value: bytes | str | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def _seconds(at: float | datetime | None) -> float | None:
-    if isinstance(at, datetime):
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    return at
+def _seconds(time: float | datetime | None) -> float | None:
+    if isinstance(time, datetime):
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return time
 
 
-class _Found(NamedTuple):
+class _Content(NamedTuple):
     groups: list[Group]
     covers: list[tuple[int, int]]
     topic_ids: set[str]
 
 
-def _look_into(path: Path, number: int) -> _Found:
+def _look_into(path: Path, number: int) -> _Content:
     arrow, parquet = pyarrow()
-    found = _Found([], [], set())
+    content = _Content([], [], set())
     try:
         with opened(path) as data, parquet.ParquetFile(data) as file:
             schema, metadata = file.schema_arrow, file.metadata
             _check_columns(path, schema)
             for group in range(metadata.num_row_groups):
                 if span := _span(file, group, number):
-                    found.groups.append(Group(str(path), group, *span))
+                    content.groups.append(Group(str(path), group, *span))
             if "topic_id" in schema.names and metadata.num_rows:
-                found.topic_ids.update(_distinct(file, "topic_id"))
+                content.topic_ids.update(_distinct(file, "topic_id"))
     except (OSError, arrow.ArrowException) as error:
         raise SourceError(f"{path}: not a Parquet file that can be read ({error}): leave it out") from error
-    told = (schema.metadata or {}).get(COVERS)
-    if told:
-        covers = json.loads(told)
+    note = (schema.metadata or {}).get(COVERS)
+    if note:
+        covers = json.loads(note)
         if covers["partition"] == number:
-            found.covers.append((covers["begin"], covers["end"]))
-    return found
+            content.covers.append((covers["begin"], covers["end"]))
+    return content
 
 
 def _check_columns(path: Path, schema: Any) -> None:
@@ -220,7 +223,7 @@ def _check_columns(path: Path, schema: Any) -> None:
 
 
 def _span(file: Any, group: int, number: int) -> tuple[int, int] | None:
-    """First and last offset of the partition in a row group; None if it holds none."""
+    """First and last offset of the partition in a row group; None if it has no record of the partition."""
     numbers, offsets = (_statistics(file, group, name) for name in ("partition", "offset"))
     if numbers and not numbers[0] <= number <= numbers[1]:
         return None
@@ -233,16 +236,16 @@ def _span(file: Any, group: int, number: int) -> tuple[int, int] | None:
 
 def _statistics(file: Any, group: int, name: str) -> tuple[Any, Any] | None:
     column = file.metadata.row_group(group).column(file.schema_arrow.names.index(name))
-    told = column.statistics if column.path_in_schema == name else None
-    return (told.min, told.max) if told is not None and told.has_min_max else None
+    statistics = column.statistics if column.path_in_schema == name else None
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
 
 
 def _distinct(file: Any, name: str) -> set[str]:
-    found: set[str] = set()
+    values: set[str] = set()
     for group in range(file.metadata.num_row_groups):
-        told = _statistics(file, group, name)
-        if told and told[0] == told[1]:
-            found.add(told[0])
+        bounds = _statistics(file, group, name)
+        if bounds and bounds[0] == bounds[1]:
+            values.add(bounds[0])
         else:
-            found.update(file.read_row_group(group, columns=[name])[name].unique().to_pylist())
-    return found
+            values.update(file.read_row_group(group, columns=[name])[name].unique().to_pylist())
+    return values

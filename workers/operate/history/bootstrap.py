@@ -1,4 +1,4 @@
-"""A model that begins in the store with what an archive of its log holds: no event twice, and none skipped."""
+"""Begins a model in the store from an archive of its log. No event is learned twice, and none is skipped."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from omdml.workers.operate.history.engines import Engine
 from omdml.workers.operate.history.model import HistoryModel, is_home
 from omdml.workers.operate.history.sums import Chunk, Job, sum_up
 
-# Offsets of a chunk: of a topic, whose offsets count records, and of a log in files, whose offsets count bytes.
+# Offsets in a chunk. Those of a topic count records, those of a log in files count bytes.
 SPAN, SPAN_BYTES = 4096, 1 << 20
-# Chunks of a piece, which one process sums up at a time.
+# Chunks in a piece. One process sums up a piece at a time.
 CHUNKS = 16
 
 
 class Learned(NamedTuple):
-    """What came of a history: the model, to be adopted; records read; chunks, and those that were summed up twice."""
+    """The result of learning a history: the model, and how many records and chunks were read.
+
+    ``again`` counts the chunks that had to be summed up twice.
+    """
 
     model: HistoryModel
     records: int
@@ -36,15 +39,17 @@ class Learned(NamedTuple):
 
 
 def check_model(name: str, spec: Spec, placement: Placement) -> None:
-    """Raise StartError for a model that cannot be summed up in parts, saying what to do instead."""
+    """Raise StartError if the model cannot be summed up in parts; the message says what to do instead."""
     instead = f"omdml replay --model {name} --publish learns its log event by event"
     if spec.learner is not DCA:
-        raise StartError(f"model {name!r}: only the state of dca is a sum, and this is {spec.learner.name}: {instead}")
+        raise StartError(
+            f"model {name!r}: only the state of dca is a sum, but this learner is {spec.learner.name}: {instead}"
+        )
     if spec.parameters.get("memory"):
         raise StartError(f"model {name!r}: with memory = {spec.parameters['memory']} sums fade with each event and "
                          f"cannot be made in parts: {instead}")  # fmt: skip
     if spec.parent:
-        raise StartError(f"model {name!r}: what its parent {spec.parent!r} counts for is learned event by event: "
+        raise StartError(f"model {name!r}: how much its parent {spec.parent!r} counts is learned event by event: "
                          f"leave the parent out, or {instead}")  # fmt: skip
     if spec.max_share_a_user < 1:
         raise StartError(f"model {name!r}: max_share_a_user depends on the order of all events: {instead}")
@@ -55,8 +60,8 @@ def check_model(name: str, spec: Spec, placement: Placement) -> None:
 def check_range(archive: Archive, extent: Extent, name: str, accept_gap: bool) -> None:
     """Raise GapError unless archive and log together hold every event of the model's partition once.
 
-    With ``accept_gap`` events that neither of them holds are given up; an archive of another log, or one that reaches
-    further than the log, is refused all the same.
+    With ``accept_gap``, events that are in neither are given up. But an archive of another log, or one that reaches
+    further than the log, is always refused.
     """
     here = f"partition {archive.partition.number}, where model {name!r} lives"
     theirs, ours = archive.partition.topic_id, extent.partition.topic_id
@@ -65,32 +70,33 @@ def check_range(archive: Archive, extent: Extent, name: str, accept_gap: bool) -
     if archive.end > extent.end:
         raise GapError(
             f"{here}: the input reaches up to offset {archive.end}, but the log ends at {extent.end}: the log was cut, "
-            "or brought back from an older copy; name files of what it holds"
+            "or restored from an older copy: name only files of what it still holds"
         )
     if accept_gap:
         return
     advice = "name the files that hold them, or give them up with --accept-gap"
     if archive.begin > extent.begin:
         raise GapError(
-            f"{here}: the input begins at offset {archive.begin}, but the log holds events from {extent.begin} on, "
-            f"which nobody would learn: {advice}"
+            f"{here}: the input begins at offset {archive.begin}, but the log begins at {extent.begin}: the events "
+            f"between them would not be learned: {advice}"
         )
     if archive.end < extent.begin:
         raise GapError(
-            f"{here}: the input ends at offset {archive.end}, and the log begins at {extent.begin}: what lay between "
-            f"them is in neither: {advice}"
+            f"{here}: the input ends at offset {archive.end}, but the log begins at {extent.begin}: the events between "
+            f"them are in neither: {advice}"
         )
 
 
 def check_whole(archive: Archive, chunks: list[tuple[int, int, int]], counted: bool) -> None:
-    """Raise GapError if offsets inside the archive's range are in no file.
+    """Raise GapError if no file has some offsets inside the archive's range.
 
     Parameters
     ----------
     chunks
-        Of each chunk: where it begins and ends inside the range, and how many records it holds.
+        For each chunk, where it begins and ends inside the range, and how many records it has.
     counted
-        Whether the log's offsets count records: then, if files do not say what they cover, none may be missing.
+        Whether the log's offsets count records. If they do, and files do not say what they cover, every offset must
+        have a record.
     """
     if archive.covers:
         reached = archive.begin
@@ -113,9 +119,9 @@ def check_whole(archive: Archive, chunks: list[tuple[int, int, int]], counted: b
 def missing(archive: Archive, begin: int, end: int) -> GapError:
     """The error for a hole in an archive."""
     return GapError(
-        f"partition {archive.partition.number}: events between the offsets {begin} and {end} are in no file of the "
-        "input: name the files that hold them. Producers with transactions leave offsets without a record, and so does "
-        "compaction: if that is all, pass --accept-gap (files of omdml archive say which offsets they cover)"
+        f"partition {archive.partition.number}: no file of the input has the events between the offsets {begin} and "
+        f"{end}: name the files that have them. Transactions and compaction leave offsets without a record: if that is "
+        "the only reason, pass --accept-gap (files of omdml archive say which offsets they cover)"
     )
 
 
@@ -123,7 +129,7 @@ def job_of(
     name: str, spec: Spec, configuration: Configuration, open_specs: Callable[[Configuration], Specs],
     placement: Placement, secret: bytes, span: int,
 ) -> Job:  # fmt: skip
-    """What every process needs to sum up pieces."""
+    """Make the job: what every process needs to sum up pieces."""
     start = spec.fresh().to_bytes()
     return Job(uuid.uuid4().hex, open_specs, configuration, name, placement, secret, start, span)
 
@@ -132,12 +138,12 @@ def learned(
     job: Job, spec: Spec, archive: Archive, engine: Engine, accept_gap: bool = False, counted: bool = True,
     chunks: int = CHUNKS,
 ) -> Learned:  # fmt: skip
-    """What the archive makes of the model, to the byte the same whatever the engine and the chunks of a piece.
+    """Learn the archive. The bytes of the result do not depend on the engine or on the number of chunks in a piece.
 
-    A chunk is summed up as if nothing had come before it. In order, its events are then passed through what the model
-    remembers of earlier ones. If some of them repeat those, the chunk is summed up again without them.
+    Each chunk is summed up as if nothing had come before it. Then, in order, its events are compared with what the
+    model remembers of earlier ones. If some of them are repeats, the chunk is summed up again without them.
 
-    Raises GapError for a hole in the archive, and what reading it raises.
+    Raises GapError if the archive has a hole, and what reading it raises.
     """
     model = HistoryModel(job.model, spec, archive.partition, job.secret)
     start = DCA.from_bytes(job.start)
@@ -171,12 +177,13 @@ def _chunks(job: Job, archive: Archive, engine: Engine, chunks: int) -> Iterator
 def _again(job: Job, archive: Archive, chunk: Chunk, wanted: frozenset[int]) -> Chunk:
     begin, end = chunk.number * job.span, (chunk.number + 1) * job.span
     groups = tuple(group for group in archive.groups if group.first < end and group.last >= begin)
-    (found,) = sum_up(job, Piece(archive.partition, max(begin, archive.begin), min(end, archive.end), groups), wanted)
-    return found
+    piece = Piece(archive.partition, max(begin, archive.begin), min(end, archive.end), groups)
+    (summed_again,) = sum_up(job, piece, wanted)
+    return summed_again
 
 
 def check_absent(store: Store, name: str) -> None:
-    """Raise StoreError for a model with a checkpoint."""
+    """Raise StoreError if the model has a checkpoint."""
     checkpoint = store.peek(name)
     if checkpoint is not None:
         raise exists(name, checkpoint.version)
@@ -185,17 +192,19 @@ def check_absent(store: Store, name: str) -> None:
 def adopt(
     model: HistoryModel, store: Store, placement: Placement, letters: DeadLetters, platform: str, replace: bool = False
 ) -> str:
-    """Begin a model in the store: the next worker goes on where the history ends. Answers why it is withheld, if so.
+    """Begin a model in the store, so that the next worker goes on where the history ends.
 
-    1. claim    Nothing is changed by a crash here or before.
-    2. mark     back to the history's last record, if it is ahead. A crash: workers read some events again, and skip
-                them.
-    3. letters  of what was refused, acknowledged. A crash sends them again: readers tell them by position.
-    4. save     the checkpoint: the one step that counts. With ``replace`` it takes the place of the one that is there.
-    5. publish  the snapshot. A crash before it: the worker that claims the model publishes it.
+    1. claim    Claim the model. A crash here or before changes nothing.
+    2. mark     If the mark is ahead, move it back to the history's last record. After a crash, workers read some events
+                again and skip them.
+    3. letters  Write the refused events as dead letters, and wait until they are acknowledged. After a crash they are
+                written again; readers recognize them by their position.
+    4. save     Save the checkpoint. This is the step that counts. With ``replace`` it replaces an existing one.
+    5. publish  Publish the snapshot. After a crash before it, the worker that claims the model publishes it.
 
-    Raises StoreError if the model has a checkpoint that is not to be replaced, Fenced if a worker took the model
-    meanwhile, PlacementChanged if models live elsewhere now.
+    Returns why the snapshot is withheld; empty if it is not. Raises StoreError if the model has a checkpoint and
+    ``replace`` is not set, Fenced if a worker took the model in the meantime, PlacementChanged if models live elsewhere
+    now.
     """
     home = model.home
     assert home is not None
@@ -231,11 +240,11 @@ def adopt(
 def exists(name: str, version: int) -> StoreError:
     """The error for a model that has a checkpoint."""
     return StoreError(
-        f"model {name!r} has a checkpoint already, at version {version}: to have what the input holds take its place, "
-        "stop the workers and pass --replace"
+        f"model {name!r} has a checkpoint already, at version {version}: to replace it by what the input holds, stop "
+        "the workers and pass --replace"
     )
 
 
 def busy(name: str) -> StoreError:
-    """The error for a model that a worker learns meanwhile."""
-    return Fenced(f"model {name!r}: a worker took it meanwhile; stop the workers and try again")
+    """The error for a model that a worker took in the meantime."""
+    return Fenced(f"model {name!r}: a worker took it in the meantime: stop the workers, and try again")

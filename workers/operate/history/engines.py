@@ -1,7 +1,7 @@
-"""Where the parts of a history are summed up: in processes of this machine, or on Spark.
+"""Engines that sum up the parts of a history: processes on this machine, or Spark.
 
-An engine gets a job and its pieces, and answers the chunks of each piece, in the order of the pieces. It decides
-nothing else, so any program that can call a function for each piece is one: with Dask,
+An engine gets a job and its pieces, and returns the chunks of each piece, in the order of the pieces. It decides
+nothing else. So anything that can call a function for each piece can be an engine, for example Dask with
 ``client.map(partial(sum_up, job), pieces)``.
 """
 
@@ -21,15 +21,15 @@ from omdml.workers.operate.history.sums import Chunk, Job, sum_up
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Pieces for each processor that are summed up before their sums are added: this much waits in memory.
+# Pieces for each processor that are summed up before their sums are added. So many wait in memory.
 PIECES_A_PROCESSOR = 2
 
 
 class Engine(Protocol):
-    """Sums up pieces somewhere."""
+    """Sums up pieces, wherever it likes."""
 
     def __call__(self, job: Job, pieces: Sequence[Piece]) -> Iterator[list[Chunk]]:
-        """The chunks of each piece, in the order of the pieces."""
+        """Sum up these pieces; yields the chunks of each piece, in the order of the pieces."""
 
 
 def alone(job: Job, pieces: Sequence[Piece]) -> Iterator[list[Chunk]]:
@@ -45,11 +45,11 @@ class Processes:
         self.count = count
 
     def __call__(self, job: Job, pieces: Sequence[Piece]) -> Iterator[list[Chunk]]:
-        """Start the processes, and end them with the last piece."""
+        """Start the processes, and end them after the last piece."""
         if self.count == 1:
             yield from alone(job, pieces)
             return
-        # Not forked: threads of BLAS and of clients do not survive a fork.
+        # Processes are not forked, because threads of BLAS and of clients do not survive a fork.
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(self.count, spawn, initializer=_remember, initargs=(job,)) as pool:
             for wave in _waves(pieces, self.count * PIECES_A_PROCESSOR):
@@ -73,16 +73,16 @@ class Spark:
     Parameters
     ----------
     session
-        One that is open; None opens one and closes it in the end.
+        An open session; None opens one, and closes it at the end.
     master
-        Where to open one, such as ``local[4]``; empty: what Spark itself is configured with.
+        The master of a new session, such as ``local[4]``. If it is empty, Spark's own configuration decides.
     """
 
     def __init__(self, session: SparkSession | None = None, master: str = "") -> None:
         self._session, self._master = session, master
 
     def __call__(self, job: Job, pieces: Sequence[Piece]) -> Iterator[list[Chunk]]:
-        """Collect wave after wave of pieces."""
+        """Sum up the pieces in waves, so that only one wave is in memory."""
         session = self._session or opened(self._master)
         try:
             context = session.sparkContext
@@ -96,7 +96,7 @@ class Spark:
 
 
 def opened(master: str) -> SparkSession:
-    """A Spark session; raises ConfigurationError if pyspark or Java is missing."""
+    """Open a Spark session; raises ConfigurationError if PySpark or Java is missing."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ def opened(master: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("omdml bootstrap")
     if master.startswith("local"):
-        # Everything is in this machine: nobody else needs to reach it.
+        # Everything runs on this machine, so no other needs to reach it.
         loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         builder = builder.config(map={**loopback, "spark.ui.enabled": "false"})
     try:

@@ -21,14 +21,14 @@ from omdml.workers.operate.replay import nothing_timed
 
 
 class Said(NamedTuple):
-    """What the protocol asks of an event besides its comparisons."""
+    """The parts of an event that the protocol needs besides its comparisons."""
 
     id: str | None
     features: None = None
 
 
 class Facts(NamedTuple):
-    """What is true of the events of one chunk, whatever came before it.
+    """What is true about the events of one chunk, whatever came before it.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ class Facts(NamedTuple):
     unread
         Events of the model that do not become comparisons.
     refused
-        By offset: events of the batch that cannot be learned.
+        The events of the batch that cannot be learned, by offset.
     held_out
-        By offset: events that the draw holds out, and what is kept of each.
+        The events that the draw holds out, by offset, and what the model keeps of each.
     """
 
     batch: Batch
@@ -49,14 +49,14 @@ class Facts(NamedTuple):
 
 
 def without_payloads(batch: Batch) -> Batch:
-    """What the protocol needs of a batch: positions, ids of events, and what says that one is a copy."""
+    """Only what the protocol needs of a batch: positions, ids of events, and the headers that mark a copy."""
     slim = Batch()
     slim.events = cast(list[AnyFeedback], [Said(event.id) for event in batch.events])
     slim.named = [0] * len(batch.records)
     slim.times = [None] * len(batch.records)
     slim.records = [
         msgspec.structs.replace(
-            record, value=b"", key=None, headers=tuple(one for one in record.headers if one[0] == RESENT)
+            record, value=b"", key=None, headers=tuple(header for header in record.headers if header[0] == RESENT)
         )
         for record in batch.records
     ]
@@ -64,15 +64,15 @@ def without_payloads(batch: Batch) -> Batch:
 
 
 class HistoryModel(OwnedModel):
-    """Takes chunk after chunk, in order; repeats, copies and held-out events are treated as a worker treats them.
+    """Takes chunk after chunk, in order, and treats repeats, copies and held-out events as a worker does.
 
     Attributes
     ----------
     refused
         Everything that becomes a dead letter.
     last
-        The offset of the history's last record, whichever model it is for. Reading can go on there: a log in files is
-        read from the beginning of a line only.
+        The offset of the history's last record, of any model. Reading can go on there: a log in files can be read only
+        from the beginning of a line.
     """
 
     def __init__(self, name: str, spec: Spec, home: Partition, secret: bytes) -> None:
@@ -86,7 +86,7 @@ class HistoryModel(OwnedModel):
         self._taken: list[int] = []
 
     def take_chunk(self, facts: Facts) -> frozenset[int]:
-        """Take the events of a chunk; answers the offsets of those that are to be learned."""
+        """Take the events of a chunk; returns the offsets of those to learn."""
         self._facts, self._taken = facts, []
         refused = list(facts.unread)
         if facts.batch.records:
@@ -110,11 +110,11 @@ class HistoryModel(OwnedModel):
         return refused
 
     def decide(self) -> None:
-        """Have the guard compare what was learned with the start, on the events held out."""
+        """Have the guard compare what was learned with the start, on the held-out events."""
         self._decide()
 
     def end(self, offset: int, last: int) -> None:
-        """The history ends there, and its last record lies at the offset ``last``: a worker goes on at ``offset``."""
+        """End the history at ``offset``, from which a worker goes on. Its last record is at ``last``."""
         self.next, self.last = max(self.next, offset), last
 
 

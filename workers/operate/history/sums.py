@@ -1,7 +1,7 @@
-"""What one part of the history sums up to: a plain function of the part, for Spark, Dask or a pool of processes.
+"""Sums up a part of the history. It is a plain function, for Spark, Dask or a pool of processes.
 
-Sums are made over chunks: so many offsets of a partition, counted from 0. Which records lie in a chunk follows from
-their offsets alone. So however the work is cut and wherever it is done, the same chunks make the same bytes.
+Sums are made over chunks. A chunk is a fixed number of offsets of a partition, counted from 0, so the offset alone says
+in which chunk a record is. However the work is divided, the same chunks give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _known: dict[str, tuple[Spec, DCA]] = {}
 
 
 class Job(NamedTuple):
-    """What is the same for all pieces; it travels to every process.
+    """What is the same for all pieces. It is sent to every process.
 
-    ``start`` is the learner before its first event, made once: on two kinds of processor the last digits of a start
-    may differ. ``span`` is the number of offsets of a chunk. ``open_specs`` opens the models in each process, once for
-    each ``key``.
+    ``start`` is the learner before its first event. It is made only once, because on two kinds of processor its last
+    digits may differ. ``span`` is the number of offsets in a chunk. ``open_specs`` opens the models in each process,
+    once for each ``key``.
     """
 
     key: str
@@ -48,9 +48,9 @@ class Job(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a chunk holds, and the sums over the events ``learned``, offsets, of it.
+    """The content of a chunk, and the sums over its events at the offsets ``learned``.
 
-    ``records`` counts all records of the log, and ``first`` is the offset of the first.
+    ``records`` counts its records of all models, and ``first`` is the offset of the first record.
     """
 
     number: int
@@ -63,9 +63,9 @@ class Chunk(NamedTuple):
 
 
 def sum_up(job: Job, piece: Piece, learned: Collection[int] | None = None) -> list[Chunk]:
-    """The chunks of a piece, in order; without ``learned``, each is taken as if nothing had come before it.
+    """Sum up the chunks of a piece, in order. Without ``learned``, each is taken as if nothing had come before it.
 
-    Raises SourceError if files cannot be read, or are of several logs; else as a worker that opens the same model.
+    Raises SourceError if files cannot be read or are of several logs, and what opening the model raises.
     """
     one_thread()
     spec, start = _opened(job)
@@ -77,7 +77,7 @@ def _opened(job: Job) -> tuple[Spec, DCA]:
         _known.clear()
         spec = job.open_specs(job.configuration).of(job.model)
         start = DCA.from_bytes(job.start)
-        # What models of this specification begin with is not computed once more.
+        # Models of this specification begin with this start, so it is not computed again.
         spec.starts[spec.catalogue.generation] = Start(start, start.metric)
         _known[job.key] = spec, start
     return _known[job.key]
@@ -90,14 +90,15 @@ def _chunk(
     batches, others = sort_out(records, lambda name: spec.learner.accepts if name == job.model else None)
     batch, unread = batches.get(job.model, Batch()), others.get(job.model, [])
     located, refused = model.located(batch) if batch.records else (None, [])
-    by_offset, held_out = {one.record.offset: one for one in refused}, {}
+    by_offset, held_out = {entry.record.offset: entry for entry in refused}, {}
     if located is not None:
         if every := model.progress.hold_out.every:
             events = [record.offset for record in located.events.records]
             located, held, offsets = part(located, model.draw, every, spec.catalogue, model._tasks)
-            held_out = dict(zip([one for one in events if one in offsets], [one.event for one in held], strict=True))
+            held_offsets = [offset for offset in events if offset in offsets]
+            held_out = dict(zip(held_offsets, [event.event for event in held], strict=True))
         located, unlearnable = without_unlearnable(job.model, start, located)
-        by_offset |= {one.record.offset: one for one in unlearnable}
+        by_offset |= {entry.record.offset: entry for entry in unlearnable}
     facts = Facts(without_payloads(batch), unread, by_offset, held_out)
     wanted = model.take_chunk(facts) if learned is None else frozenset(learned)
     sums, event_time = _summed(start, located, wanted)
@@ -116,7 +117,7 @@ def _summed(start: DCA, located: Located | None, wanted: Collection[int]) -> tup
 
 
 def without_unlearnable(model: str, start: DCA, located: Located) -> tuple[Located, list[Refusal]]:
-    """The events whose numbers can be learned, and the others."""
+    """Separate the events whose numbers can be learned from the others, which become refusals."""
     refused: list[Refusal] = []
     rows: Any = located.compared
     bad = unlearnable(start, rows, located.features)

@@ -1,1 +1,1 @@
-"""``omdml sync``: keeps an index in a vector database current."""
+"""``omdml sync``: keeps an index in a vector database up to date."""

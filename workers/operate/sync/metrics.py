@@ -1,4 +1,4 @@
-"""What Prometheus and probes see of ``omdml sync``."""
+"""The metrics and probes of ``omdml sync``."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ class SyncMetrics:
             "omdml_sync_rows_total", "Rows written to the draft, or removed from it", ["what"], registry=registry
         )
         self._rows = at_zero(rows, ["written", "removed"])
-        switches = Counter("omdml_sync_versions_total", "Versions brought to readers", ["how"], registry=registry)
+        switches = Counter("omdml_sync_versions_total", "Versions that readers got", ["how"], registry=registry)
         self._versions = at_zero(switches, ["switched", "unmoved"])
         self._failures = Counter(
-            "omdml_sync_failures_total", "Attempts that failed and are made again", registry=registry
+            "omdml_sync_failures_total", "Attempts that failed; each is repeated", registry=registry
         )
         self._pending = Gauge("omdml_sync_pending_rows", "Rows to write before the next switch", registry=registry)
         self._items = Gauge("omdml_sync_items", "Items that readers see", registry=registry)
         self._version = Gauge("omdml_sync_version", "Version that readers see", registry=registry)
         self._newest = Gauge("omdml_sync_newest_version", "Live version of the model", registry=registry)
         self._current_at = Gauge(
-            "omdml_sync_current_timestamp_seconds", "When readers last had the live version", registry=registry
+            "omdml_sync_current_timestamp_seconds", "Time at which readers last had the live version", registry=registry
         )
 
     def newest(self, version: int) -> None:
-        """This version of the model is live."""
+        """Set the live version of the model."""
         self._newest.set(version)
 
     def pending(self, rows: int) -> None:
-        """So many rows are still to be written."""
+        """Set how many rows are still to be written."""
         self._pending.set(rows)
 
     def wrote(self, what: str, rows: int) -> None:
-        """Rows are committed to the draft."""
+        """Count rows that were committed to the draft; ``what`` is ``written`` or ``removed``."""
         self._rows.labels(what).inc(rows)
         self._pending.dec(rows)
 
     def current(self, version: int, items: int) -> None:
-        """Readers see this version."""
+        """Set the version and the number of items that readers see now."""
         self._version.set(version)
         self._items.set(items)
         self._current_at.set_to_current_time()
 
     def checked(self) -> None:
-        """Readers still have the live version."""
+        """Note that readers still have the live version."""
         self._current_at.set_to_current_time()
 
     def brought(self, how: str) -> None:
-        """A version was brought to readers."""
+        """Count a version that readers got; ``how`` is ``switched`` or ``unmoved``."""
         self._versions.labels(how).inc()
 
     def failed(self) -> None:
-        """An attempt failed."""
+        """Count an attempt that failed."""
         self._failures.inc()
 
 
 class SyncState:
-    """How a sync is, for its probes; asked from any thread."""
+    """The state of a sync, for its probes. Any thread may ask."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -72,7 +72,7 @@ class SyncState:
         self.waiting = ""
 
     def __call__(self) -> Condition:
-        """How it is just now."""
+        """The condition at this moment."""
         stopping, ready = self._stop.is_set(), self.version is not None and not self.waiting
         if stopping:
             status = "stopping after the batch that is being written"

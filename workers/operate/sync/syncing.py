@@ -1,14 +1,15 @@
 """Brings each live version of a model to the readers of an index in a vector database.
 
-One step, and what a kill after each part of it means:
+The parts of a step, and what a kill means in each:
 
 1. Compare the items, as the live version embeds them, with what readers see. If none moved further than the bound, only
-   note the version. Nothing else is written.
-2. Write to the draft what lies further from it than the bound, in small committed batches, and remove what is gone.
-   Readers do not see the draft. The next process compares with what the draft holds, and goes on from there.
-3. Switch. Readers see the draft from one moment on, or they still see the version before; the next process looks.
+   record the version. Nothing else is written, so a kill changes nothing.
+2. Write the items that are further than the bound from the draft, in small committed batches, and remove items that are
+   gone. Readers do not see the draft. After a kill the next process compares with the draft, and goes on from there.
+3. Switch. Readers see the draft from one moment on. After a kill they see either it or the version before, and the next
+   process finds out which.
 
-Nothing is remembered outside of the database, so nothing can contradict it.
+Nothing is remembered outside the database, so nothing can contradict it.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from omdml.workers.operate.export.vectors import aligned, distances, matched, pa
 from omdml.workers.operate.sync.metrics import SyncMetrics, SyncState
 from omdml.workers.operate.sync.throttle import Throttle
 
-# Between two looks at the store, and after a failure.
+# Seconds between two looks at the store, and after a failure.
 LOOK_S, RETRY_S = 1.0, 5.0
 
 log = structlog.get_logger(__name__)
 
 
 class Changes(NamedTuple):
-    """What to do to a side: places of the rows to write, and ids of the rows to remove."""
+    """What to change in the draft or live side: places of the rows to write, and ids of the rows to remove."""
 
     written: NDArray[np.int64]
     removed: list[str]
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """How many rows change."""
         return len(self.written) + len(self.removed)
 
 
 class Synced(NamedTuple):
-    """What a step came to: what readers see, and the rows that were written and removed for it."""
+    """The result of a step: what readers see now, and how many rows were written and removed for it."""
 
     indexed: Indexed
     written: int
@@ -57,20 +58,20 @@ class Synced(NamedTuple):
 class Syncer:
     """Keeps an index equal to what a model's nodes answer with.
 
-    It holds the embeddings of both sides and of the live version: three float32 (n, width).
+    It needs memory for the embeddings of both sides and of the live version: three float32 arrays (n, width).
 
     Parameters
     ----------
     index
-        What is kept current.
+        The index to keep up to date.
     source
         The model's items.
     moved
-        The bound, as a share of the items' root mean square distance from their mean.
+        How far an item must move to be written, as a share of the items' root mean square distance from their mean.
     throttle
-        How fast rows are written.
+        Limits how fast rows are written.
     task
-        In whose sense, if the model has tasks.
+        The task in whose sense items are embedded, if the model has tasks.
     """
 
     def __init__(
@@ -97,24 +98,27 @@ class Syncer:
             return None
         self._metrics.newest(look.snapshot.version)
         try:
-            found = self._bring(look)
+            synced = self._bring(look)
         except BaseException:
-            # What the index holds now is asked again.
+            # It is not known what the index holds now, so the next step reads it again.
             self._forget()
             raise
-        if found is not None:
+        if synced is not None:
             self._source.done(look)
-            self._metrics.brought("switched" if found.switched else "unmoved")
-            self._metrics.current(found.indexed.version, found.indexed.items)
-            self._state.version = found.indexed.version
-        return found
+            self._metrics.brought("switched" if synced.switched else "unmoved")
+            self._metrics.current(synced.indexed.version, synced.indexed.items)
+            self._state.version = synced.indexed.version
+        return synced
 
     def follow(self, stop: threading.Event, look_s: float = LOOK_S, retry_s: float = RETRY_S) -> None:
-        """Keep the index current until ``stop``. Raises IndexRefused and StoreRefused: waiting does not help then."""
+        """Keep the index up to date until ``stop``.
+
+        Raises IndexRefused and StoreRefused, because waiting does not help then. Other failures are tried again.
+        """
         while not stop.is_set():
             try:
-                if found := self.step():
-                    log.info("sync_current", **told(found))
+                if synced := self.step():
+                    log.info("sync_current", **fields_of(synced))
                 self._state.waiting = ""
                 stop.wait(look_s)
             except (IndexAway, StoreError, CatalogueError, CorruptError) as error:
@@ -124,7 +128,7 @@ class Syncer:
                 stop.wait(retry_s)
 
     def _wait_for(self, error: OmdmlError) -> None:
-        """Say what keeps it waiting, once."""
+        """Count a failure, and log its reason unless it is the same as before."""
         self._metrics.failed()
         if str(error) != self._state.waiting:
             self._state.waiting = str(error)
@@ -192,8 +196,10 @@ class Syncer:
 
 
 def goal_of(look: Look, live: IndexRows | None) -> IndexRows:
-    """The items as readers shall see them: as wide as what is live, or wider, and turned to lie as close to it as they
-    can. Both sides are turned to the live one, so a draft that was left unfinished is gone on with."""
+    """The items as readers will see them: at least as wide as the live side, and rotated as close to it as possible.
+
+    Both sides are rotated to the live one, so an unfinished draft can be continued.
+    """
     rows = look.rows
     embedding = widened(rows.embedding)
     if live is not None:
@@ -204,8 +210,11 @@ def goal_of(look: Look, live: IndexRows | None) -> IndexRows:
 
 
 def changes_of(goal: IndexRows, side: IndexRows, bound: float) -> Changes:
-    """What a side lacks: items that lie further than ``bound`` from their goal, new ones, other attributes, and items
-    that are gone."""
+    """What must change in a side to become the goal.
+
+    Items are written if they are new, are further than ``bound`` from their goal, or have other attributes. Items that
+    are not in the goal are removed.
+    """
     width = goal.embedding.shape[1]
     rows_goal, rows_side = matched(goal.ids, side.ids)
     far = np.ones(len(goal.ids), bool)
@@ -216,7 +225,7 @@ def changes_of(goal: IndexRows, side: IndexRows, bound: float) -> Changes:
 
 
 def after(goal: IndexRows, side: IndexRows, changes: Changes) -> IndexRows:
-    """What a side holds after the changes: rows that did not move far stay as they were."""
+    """What a side holds after the changes. Rows that did not move far stay as they were."""
     written = np.zeros(len(goal.ids), bool)
     written[changes.written] = True
     rows_goal, rows_side = matched(goal.ids, side.ids)
@@ -226,8 +235,8 @@ def after(goal: IndexRows, side: IndexRows, changes: Changes) -> IndexRows:
     return IndexRows(goal.ids, embedding, goal.attributes)
 
 
-def told(synced: Synced) -> dict[str, object]:
-    """A step as the fields of a log line."""
+def fields_of(synced: Synced) -> dict[str, object]:
+    """The fields of the log line about a step."""
     indexed = synced.indexed
     return {
         "model": indexed.model, "version": indexed.version, "serial": indexed.serial, "items": indexed.items,
@@ -236,7 +245,7 @@ def told(synced: Synced) -> dict[str, object]:
 
 
 def sentence(synced: Synced) -> str:
-    """A step in a sentence."""
+    """Describe a step in one sentence."""
     indexed = synced.indexed
     if not synced.switched:
         what = "nothing moved far enough"

@@ -1,4 +1,4 @@
-"""Rows a second, at most."""
+"""Limits how many rows are written per second."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import threading
 import time
 from collections.abc import Callable
 
-# Rows of one transaction: what a kill can take back.
+# The most rows in one transaction. A kill can undo no more than these.
 MOST_ROWS = 1_000
-# A throttled batch takes so long at most, so that the database's other work comes in between.
+# A throttled batch has the rows of at most so many seconds, so that the database can do other work in between.
 BATCH_S = 0.5
 
 
 class Throttle:
-    """Has a writer wait before each batch, so that it writes at most so many rows a second.
+    """Makes a writer wait before each batch, so that it writes at most so many rows per second.
 
     Parameters
     ----------
     rows_per_second
-        None for no limit.
+        The most rows per second; None means no limit.
     stop
-        Ends every wait.
+        Ends every wait when it is set.
+    clock
+        Returns monotonic time in seconds.
     """
 
     def __init__(
@@ -31,11 +33,11 @@ class Throttle:
 
     @property
     def batch(self) -> int:
-        """Rows to write at once."""
+        """How many rows to write at once."""
         return MOST_ROWS if self._rate is None else max(1, min(MOST_ROWS, int(self._rate * BATCH_S)))
 
     def wait(self, rows: int) -> bool:
-        """Wait until so many rows may be written; False if the process was asked to stop."""
+        """Wait until this many rows may be written; False if the process was asked to stop."""
         if self._rate is not None:
             now = self._clock()
             self._stop.wait(max(0.0, self._free_at - now))

@@ -141,7 +141,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("raw", "options", "told"),
+    ("raw", "options", "expected"),
     [
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "a"]}, "id 'a' is there twice"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "b\nc"]}, r"id 'b\\nc' holds a line break"),
@@ -171,15 +171,17 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         ),
     ],
 )
-def test_bad_input_is_refused_and_leaves_nothing(tmp_path: Path, raw: Any, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(CatalogueError, match=told):
+def test_bad_input_is_refused_and_leaves_nothing(
+    tmp_path: Path, raw: Any, options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(CatalogueError, match=expected):
         build_catalogue(**{"target": tmp_path / "built", "inputs": raw, **options})
 
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "0 columns named 'id'"),
         ("id,v.0\n", "no items"),
@@ -188,20 +190,20 @@ def test_bad_input_is_refused_and_leaves_nothing(tmp_path: Path, raw: Any, optio
         ("id,v.0\na,1\nb,\n", "item 'b', column 'v.0' is '', expected a number"),
         ("id,v.0\na,1\nb,1,2\n", "line 3 has 3 fields, the header has 2"),
         ("id,v.0\na,nan\n", "item 'a', modality 'v', column 0 is nan"),
-        ("id,v.0,v.2\na,1,2\n", "modality 'v' has 2 columns, but none of number 1"),
+        ("id,v.0,v.2\na,1,2\n", "modality 'v' has 2 columns, but none with number 1"),
         ("id,v.0,v_0\na,1,2\n", "'v.0' and 'v_0' are the same number"),
         ('id,v.0\n"a\nb",1\n', "holds a line break"),
     ],
 )
-def test_bad_csv_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_bad_csv_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "i.csv").write_text(text)
 
-    with pytest.raises(CatalogueError, match=told):
+    with pytest.raises(CatalogueError, match=expected):
         build_catalogue(tmp_path / "built", [tmp_path / "i.csv"])
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "expected"),
     [
         ({"id": ["a", "b"], "v": [[1.0], [1.0, 2.0]]}, "item 'b', column 'v' has 2 numbers, others 1"),
         ({"id": ["a", "b"], "v": [[1.0], None]}, "item 'b', column 'v' has no numbers, others 1"),
@@ -210,25 +212,25 @@ def test_bad_csv_is_refused(tmp_path: Path, text: str, told: str) -> None:
         ({"id": [1.0, 2.0], "v": [[1.0], [2.0]]}, "column 'id' is double"),
     ],
 )
-def test_bad_parquet_is_refused(tmp_path: Path, columns: dict[str, Any], told: str) -> None:
+def test_bad_parquet_is_refused(tmp_path: Path, columns: dict[str, Any], expected: str) -> None:
     parquet.write_table(pyarrow.table(columns), tmp_path / "i.parquet")
 
-    with pytest.raises(CatalogueError, match=told):
+    with pytest.raises(CatalogueError, match=expected):
         build_catalogue(tmp_path / "built", [tmp_path / "i.parquet"])
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "expected"),
     [
         ({"text": RAW["text"][:8]}, "2 of 10 items are missing, the first is 'sku-8'"),
         ({"color": RAW["color"]}, "modality 'color' is in another input already"),
     ],
 )
-def test_every_input_holds_every_item_and_no_modality_twice(tmp_path: Path, second: Vectors, told: str) -> None:
+def test_every_input_holds_every_item_and_no_modality_twice(tmp_path: Path, second: Vectors, expected: str) -> None:
     ids = IDS[: len(next(iter(second.values())))]
     inputs = [*_npz(tmp_path, IDS, {"color": RAW["color"]}), *_csv(tmp_path, ids, second)]
 
-    with pytest.raises(CatalogueError, match=told):
+    with pytest.raises(CatalogueError, match=expected):
         build_catalogue(tmp_path / "built", inputs)
 
 
@@ -273,17 +275,17 @@ def test_a_table_without_vectors_is_refused(tmp_path: Path) -> None:
 def test_progress_counts_items_however_many_inputs_they_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool
 ) -> None:
-    told: list[float] = []
+    shares: list[float] = []
 
     @contextmanager
     def bar(what: str, total: int | None) -> Iterator[Callable[[float], None]]:
         assert total == 10
-        yield told.append
+        yield shares.append
 
     monkeypatch.setattr("omdml.streams.catalogues.building.build.progress", bar)
     build_catalogue(tmp_path / "built", _three_files(tmp_path, IDS, RAW), mapped=mapped)
 
-    assert sum(told) == pytest.approx(10)
+    assert sum(shares) == pytest.approx(10)
 
 
 def test_a_cut_archive_is_refused(tmp_path: Path) -> None:

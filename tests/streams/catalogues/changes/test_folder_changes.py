@@ -150,7 +150,7 @@ def test_a_line_that_was_not_finished_is_nothing_and_is_written_over(tmp_path, s
     assert MappedCatalogue(tmp_path / "c").shown.position == 2
 
 
-def test_a_damaged_record_is_told_with_its_place(tmp_path, shop):
+def test_a_damaged_record_is_reported_with_its_place(tmp_path, shop):
     change(shop, Change(id="i5", delete=True))
     change(shop, Change(id="i6", delete=True))
     path = tmp_path / "c" / CHANGES
@@ -197,7 +197,7 @@ def test_a_reader_beside_a_writer_sees_whole_requests_only(tmp_path, shop):
     draw = np.random.default_rng(2)
     for _ in range(60):
         place = raw_item(draw)
-        change(shop, *(Change(id=one, features=place) for one in names))
+        change(shop, *(Change(id=name, features=place) for name in names))
     done.set()
     thread.join()
     assert failures == []
@@ -217,13 +217,13 @@ def changing(folder: str, told: str) -> None:
 def test_a_writer_that_is_killed_leaves_whole_changes_and_loses_none(tmp_path, shop, kill):
     process = FORKS.Process(target=changing, args=(str(tmp_path / "c"), str(tmp_path / "told")), daemon=True)
     process.start()
-    told = tmp_path / "told"
-    while not (told.exists() and told.stat().st_size > 3 * kill):
+    report = tmp_path / "told"
+    while not (report.exists() and report.stat().st_size > 3 * kill):
         assert process.is_alive()
     os.kill(process.pid, signal.SIGKILL)
     process.join()
 
-    opened, acknowledged = MappedCatalogue(Path(tmp_path / "c")), told.stat().st_size
+    opened, acknowledged = MappedCatalogue(Path(tmp_path / "c")), report.stat().st_size
     opened.verify()
     assert opened.shown.position in (2 * acknowledged, 2 * acknowledged + 2)
     rows = opened.rows(["left", "right"])

@@ -40,7 +40,7 @@ def test_safe_settings_have_no_warnings():
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         ({"replicas": 1, "min_insync": 1}, ("one copy", "lost with their broker", "give it three")),
         ({"min_insync": 1}, ("3 copies", "one broker alone has", "min.insync.replicas=2")),
@@ -52,15 +52,15 @@ def test_safe_settings_have_no_warnings():
     ],
     ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
 )
-def test_an_unsafe_topic_is_a_warning_that_says_what_to_do(setting, told):
+def test_an_unsafe_topic_is_a_warning_that_says_what_to_do(setting, expected):
     (text,) = unsafe_topic("feedback", TOPIC._replace(**setting))
     assert "topic 'feedback'" in text
-    for words in told:
+    for words in expected:
         assert words in text
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         ({"append_only": False}, ("no save points", "forget every model", "topics rewind", "appendonly yes")),
         ({"append_only": False, "save": "3600 1 60 1000"}, ("up to 1 hour", "learn again", "appendonly yes")),
@@ -72,13 +72,13 @@ def test_an_unsafe_topic_is_a_warning_that_says_what_to_do(setting, told):
     ],
     ids=lambda value: ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )
-def test_an_unsafe_server_is_a_warning_that_says_what_to_do(setting, told):
+def test_an_unsafe_server_is_a_warning_that_says_what_to_do(setting, expected):
     (text,) = unsafe_server(SERVER._replace(**setting))
-    for words in told:
+    for words in expected:
         assert words in text
 
 
-def test_a_topic_is_told_of_by_what_it_is_for():
+def test_a_topic_is_reported_by_what_it_is_for():
     unclean = TOPIC._replace(unclean_election=True, retention_s=DAY_S)
     lost, deleted = unsafe_topic("feedback.letters", unclean, LETTERS)
     assert "with the events that they hold" in lost
@@ -102,7 +102,7 @@ def test_routers_that_kafka_remembers_for_as_long_as_their_topic_are_safe():
     assert list(forgotten_routers("clicks", TOPIC, None)) == []
 
 
-def test_what_a_safe_server_may_still_lose_is_said():
+def test_what_a_safe_server_may_still_lose_is_reported():
     assert "the last second is lost" in safe_server(SERVER)
     assert "before it is acknowledged" in safe_server(SERVER._replace(fsync="always"))
     assert "may not ask" in safe_server(SERVER._replace(fsync=None))

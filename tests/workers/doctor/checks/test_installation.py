@@ -34,10 +34,10 @@ def findings(tmp_path):
 
 
 def test_a_sound_installation_is_well_in_every_respect(findings):
-    assert [found.check for found in findings().values() if not found.well] == []
+    assert [finding.check for finding in findings().values() if not finding.well] == []
 
 
-def test_a_store_that_nobody_has_made_yet_is_told_of_and_not_made(findings, tmp_path):
+def test_a_store_that_nobody_has_made_yet_is_reported_and_not_made(findings, tmp_path):
     assert findings()["store"] == ("store", Level.OK, f"dir:{tmp_path}/state is made by the first worker")
     assert not (tmp_path / "state").exists()
 
@@ -52,8 +52,8 @@ def test_a_rate_that_does_nothing_to_small_features_is_a_finding(tmp_path, learn
 
     def rates(**more):
         table = {"catalogues": {"items": {"path": str(tmp_path / "small")}}, "models": {"shop": parameters | more}}
-        found = next(one for one in installation.examine(load(None, {}, table)) if one.check == "rates")
-        return found.well, found.text
+        result = next(entry for entry in installation.examine(load(None, {}, table)) if entry.check == "rates")
+        return result.well, result.text
 
     # I expect a finding that says what to set, and none once it is set
     well, text = rates()
@@ -70,9 +70,9 @@ def test_a_checkpoint_that_does_not_fit_the_configuration_is_a_finding(findings,
     worker = world.worker()
     run_until_idle(worker)
     worker.services.source.close()
-    found = findings()["checkpoints"]
-    assert not found.well
-    assert "model 'shop' has learned 20 comparisons in another shape (rank 4 -> 3)" in found.text
+    checkpoints = findings()["checkpoints"]
+    assert not checkpoints.well
+    assert "model 'shop' has learned 20 comparisons in another shape (rank 4 -> 3)" in checkpoints.text
 
 
 def test_a_package_without_metadata_is_said_and_no_reason_to_stop(findings, monkeypatch):
@@ -80,10 +80,10 @@ def test_a_package_without_metadata_is_said_and_no_reason_to_stop(findings, monk
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    found = findings()
-    assert found["versions"].well
-    assert "omdml not installed as a package" in found["versions"].text
-    assert found["store"].well
+    results = findings()
+    assert results["versions"].well
+    assert "omdml not installed as a package" in results["versions"].text
+    assert results["store"].well
 
 
 def test_what_nobody_foresaw_is_a_finding_and_the_other_checks_go_on(findings, monkeypatch):
@@ -91,10 +91,10 @@ def test_what_nobody_foresaw_is_a_finding_and_the_other_checks_go_on(findings, m
         raise ZeroDivisionError("by nothing")
 
     monkeypatch.setattr(facts, "open_stores", broken)
-    found = findings()
-    assert not found["store"].well
-    assert "ZeroDivisionError: by nothing" in found["store"].text
-    assert found["log"].well
+    results = findings()
+    assert not results["store"].well
+    assert "ZeroDivisionError: by nothing" in results["store"].text
+    assert results["log"].well
 
 
 def pipe(path):
@@ -116,8 +116,8 @@ def test_a_secret_that_is_none_is_an_error_for_nothing_is_learned_without(findin
     assert (findings()["store's secret"].well, list((tmp_path / "state").glob("secret"))) == (True, [])
     (tmp_path / "state").mkdir()
     make(tmp_path / "state" / "secret")
-    found = findings()["store's secret"]
-    assert (found.level, says in found.text) == (Level.ERROR, True), found.text
+    results = findings()["store's secret"]
+    assert (results.level, says in results.text) == (Level.ERROR, True), results.text
 
 
 def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings, tmp_path, monkeypatch):
@@ -147,8 +147,8 @@ def log_found(folder, name, content):
 
 
 def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_told(tmp_path):
-    found = log_found(tmp_path, "clicks.jsonl", b"{}\n")
-    assert (found.level, "no worker has read any of it" in found.text) == (Level.WARNING, True)
+    results = log_found(tmp_path, "clicks.jsonl", b"{}\n")
+    assert (results.level, "no worker has read any of it" in results.text) == (Level.WARNING, True)
     assert not (tmp_path / "clicks.jsonl.id").exists()
 
 
@@ -157,8 +157,8 @@ def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_told(tmp_path):
 def test_a_file_whose_first_line_is_no_json_is_told_to_be_no_log(tmp_path, content, begun):
     if begun:
         open_log(tmp_path / "clicks.jsonl")
-    found = log_found(tmp_path, "clicks.jsonl", content)
-    assert (found.level, "its first line is no JSON" in found.text) == (Level.WARNING, True), found
+    results = log_found(tmp_path, "clicks.jsonl", content)
+    assert (results.level, "its first line is no JSON" in results.text) == (Level.WARNING, True), results
     assert (tmp_path / "clicks.jsonl").read_bytes() == content
 
 

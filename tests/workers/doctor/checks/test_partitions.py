@@ -19,12 +19,12 @@ def found(placement, ends, owners, partitioner="murmur2", learning=True, since=N
     store = MemoryStore()
     if placement:
         store.place("topic", None, placement)
-    extents = [Extent(at, 0, end, None) for at, end in zip(PARTITIONS, ends, strict=False)]
-    for at in PARTITIONS[: len(ends)]:
-        store.move_mark(at, None, 10 if placement and at.number < placement.count else 0)
+    extents = [Extent(place, 0, end, None) for place, end in zip(PARTITIONS, ends, strict=False)]
+    for index in PARTITIONS[: len(ends)]:
+        store.move_mark(index, None, 10 if placement and index.number < placement.count else 0)
     workers = [Member(name, "host", owned) for name, owned in owners.items()]
-    told = partitions(survey(extents, store, workers), placement, partitioner, learning, since or {}, NOW)
-    return [(Level.OK, told)] if isinstance(told, str) else [tuple(remark) for remark in told]
+    findings = partitions(survey(extents, store, workers), placement, partitioner, learning, since or {}, NOW)
+    return [(Level.OK, findings)] if isinstance(findings, str) else [tuple(remark) for remark in findings]
 
 
 def test_partitions_that_are_read_are_well():
@@ -37,7 +37,7 @@ def test_partitions_that_are_read_are_well():
 def test_of_added_partitions_that_nobody_reads_no_worker_is_named():
     store, placement = MemoryStore(), Placement.first("murmur2", 2)
     store.place("topic", None, placement)
-    extents = [Extent(at, 0, 10, None) for at in PARTITIONS[:4]]
+    extents = [Extent(place, 0, 10, None) for place in PARTITIONS[:4]]
     lines = survey(extents, store, [Member("a", "host", [0, 1, 2, 3])])
     assert [line.worker for line in lines] == ["a at host", "a at host", "", ""]
 
@@ -55,11 +55,11 @@ def test_a_partition_that_no_worker_owns_is_an_error_if_events_wait_there():
 def test_without_any_worker_what_waits_is_an_error():
     ((level, text),) = found(Placement.first("murmur2", 2), [15, 15], {}, learning=False)
     assert level is Level.ERROR
-    assert text.startswith("partitions 0, 1: nobody learns what comes")
+    assert text.startswith("partitions 0, 1: nobody learns new events")
     assert "start one; 10 events wait there" in text
 
 
-def test_added_partitions_are_told_with_what_waits_there():
+def test_added_partitions_are_reported_with_what_waits_there():
     placement = Placement.first("murmur2", 2)
     ((level, text),) = found(placement, [10, 10, 0, 0], {"a": [0, 1]})
     assert level is Level.WARNING
@@ -72,7 +72,7 @@ def test_added_partitions_are_told_with_what_waits_there():
 def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be():
     ((_, text),) = found(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
     assert "partition 2 came after models were placed on 2" in text
-    assert "3 is no multiple of 2" in text
+    assert "3 is not a multiple of 2" in text
     assert "omdml topics grow --partitions 4" in text
 
 
@@ -83,7 +83,7 @@ def test_another_partitioner_than_the_stores_is_an_error():
     assert "omdml topics rewind" in text
 
 
-def test_what_waits_for_a_minute_although_a_worker_owns_it_is_told():
+def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
     placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
     ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 600})
     assert level is Level.WARNING

@@ -28,7 +28,7 @@ def keyed(partitioner, count=4, models=MODELS, **options):
 
 
 def told(records, partitioner="murmur2", homes=4, partitions=4, learned=False):
-    """Levels and texts."""
+    """The levels and texts of the findings."""
     advice = advise(look_at_senders(records, Placement.first(partitioner, homes), partitions), learned, NOW)
     return [(Level.OK, advice)] if isinstance(advice, str) else [tuple(remark) for remark in advice]
 
@@ -41,7 +41,7 @@ def test_events_that_lie_at_their_homes_are_well(partitioner):
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("murmur2", "crc32"), ("crc32", "murmur2")])
-def test_senders_of_another_partitioner_are_told_what_to_set(ours, theirs):
+def test_the_advice_about_another_partitioner_says_what_to_set(ours, theirs):
     strays = sum(PARTITIONERS[ours](model.encode(), 4) != PARTITIONERS[theirs](model.encode(), 4) for model in MODELS)
     ((level, text),) = told(keyed(theirs), ours)
     assert level is Level.ERROR
@@ -52,14 +52,14 @@ def test_senders_of_another_partitioner_are_told_what_to_set(ours, theirs):
     assert {"crc32": "partitioner=consistent_random", "murmur2": "partitioner=murmur2_random"}[ours] in text
 
 
-def test_senders_that_differ_are_not_told_to_change_the_setting():
+def test_senders_that_differ_are_not_advised_to_change_the_setting():
     ((level, text),) = told(keyed("crc32") + keyed("murmur2"))
     assert level is Level.ERROR
     assert "the senders differ: have these senders choose by murmur2" in text
     assert "log.partitioner =" not in text
 
 
-def test_events_without_a_key_are_told_of_the_key_and_of_the_router():
+def test_events_without_a_key_bring_advice_about_keys_and_the_router():
     records = [event(model, number) for model in MODELS for number in range(4)]
     ((level, text),) = told(records)
     assert level is Level.ERROR
@@ -89,7 +89,7 @@ def test_a_sender_with_a_partitioner_of_its_own_is_told_so():
     assert "neither murmur2 nor crc32" in text
 
 
-def test_senders_that_know_of_added_partitions_are_told_of_rehome():
+def test_senders_that_know_of_added_partitions_bring_advice_to_rehome():
     ((level, text),) = told(keyed("murmur2", count=8), homes=4, partitions=8)
     assert level is Level.ERROR
     assert "among 8 partitions, but models have their homes among 4" in text
@@ -119,7 +119,7 @@ def test_keyless_events_that_came_home_by_chance_make_no_stray_harmless():
     assert told(strays + chance)[0][0] is Level.ERROR
 
 
-def test_several_causes_are_told_one_by_one_the_most_frequent_first():
+def test_several_causes_are_reported_one_by_one_the_most_frequent_first():
     keyless = [event(model, number) for model in MODELS for number in range(4)]
     causes = [text for _, text in told(keyless + keyed("crc32"))]
     assert ["have no key" in text for text in causes] == [True, False]

@@ -1,4 +1,4 @@
-"""The alarm where a model's mistakes become more frequent."""
+"""An alarm is raised if a model's mistakes become more frequent."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def river_alarms(rows):
     from river.drift import ADWIN
 
     adwin, alarms = ADWIN(), []
-    for at, batch in enumerate(np.split(rows, len(rows) // 100)):
+    for index, batch in enumerate(np.split(rows, len(rows) // 100)):
         before = adwin.estimation
         for wrong in (batch > 0).tolist():
             adwin.update(wrong)
             if adwin.drift_detected and adwin.estimation > before:
-                alarms.append(at)
+                alarms.append(index)
     return alarms
 
 
 def test_it_tells_of_the_rises_that_rivers_adwin_finds_and_of_nothing_else():
     rows = scores(0.1, 0.4, 0.1, 0.5, 0.05)
     drift = Drift()
-    alarms = [at for at, batch in enumerate(np.split(rows, len(rows) // 100)) if drift.add(batch)]
-    assert [at // 30 for at in alarms] == [1, 3] == [at // 30 for at in river_alarms(rows)]
+    alarms = [index for index, batch in enumerate(np.split(rows, len(rows) // 100)) if drift.add(batch)]
+    assert [alarm // 30 for alarm in alarms] == [1, 3] == [river_alarm // 30 for river_alarm in river_alarms(rows)]
     assert all(abs(mine - rivers) <= 2 for mine, rivers in zip(alarms, river_alarms(rows), strict=True))
 
 
@@ -49,7 +49,7 @@ def told(rise, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_rise_of_two_points_is_not_told_and_one_of_ten_is_once(seed):
+def test_a_rise_of_two_points_is_not_reported_and_one_of_ten_is_once(seed):
     assert told(0.02, seed) == []
     (line,) = told(0.1, seed)
     before, after = map(float, re.findall(r"([\d.]+)%", line))

@@ -235,16 +235,16 @@ def test_a_burst_does_not_pass_for_a_change_of_mind(count):
 
 # when
 def test_decisions_are_made_at_powers_of_two_and_then_at_every_step():
-    found, version = [], 0
+    result, version = [], 0
     while version < 2_000:
-        found.append(version := next_decision(version, 512))
-    assert found == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1536, 2048]
+        result.append(version := next_decision(version, 512))
+    assert result == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1536, 2048]
 
 
 @given(version=st.integers(0, 10_000), step=st.sampled_from([512, 1024, 2048]))
 def test_the_next_decision_is_the_first_after_a_version(version, step):
     due = {1 << power for power in range(12) if 1 << power <= step} | set(range(step, 20_000, step))
-    assert next_decision(version, step) == min(at for at in due if at > version)
+    assert next_decision(version, step) == min(place for place in due if place > version)
 
 
 @pytest.mark.parametrize(("size", "expected"), [(10, 512), (1_700, 1024), (3_209, 2048), (50_000, 2048)])
@@ -327,8 +327,8 @@ def test_slow_growth_is_no_leap():
 
 def test_sizes_are_the_norm_of_every_tensor_and_the_directions_of_every_matrix():
     plain = ProjectionMetric({"shape": 0.5, "noise": 0.5}, {"shape": 2 * np.eye(4, 9), "noise": np.ones((3, 5))})
-    found = [round(size, 6) for _, size in sizes(plain)]
-    assert found == [4.0, 4.0, round(math.sqrt(15), 6), 1.0]
+    results = [round(size, 6) for _, size in sizes(plain)]
+    assert results == [4.0, 4.0, round(math.sqrt(15), 6), 1.0]
     assert weight_moved(weights(turned(0.0)), weights(turned(math.pi / 4))) == pytest.approx(0.5)
 
 

@@ -55,13 +55,13 @@ def told_of(world):
 
 
 def taken_back_count(worker):
-    """What Prometheus sees."""
+    """How many versions were taken back, by the metric."""
     labels = {"outcome": "taken_back"}
     return worker.services.metrics.registry.get_sample_value("omdml_worker_publications_total", labels)
 
 
 def held_gauge(worker):
-    """What Prometheus sees."""
+    """How many models are held, by the metric."""
     return worker.services.metrics.registry.get_sample_value("omdml_worker_models_held", {"model": "shop"})
 
 
@@ -258,10 +258,10 @@ def run(folder, said, cuts, seconds, killed=()):
     ids=["killed", "other batches"],
 )
 def test_what_is_allowed_is_a_function_of_the_log(tmp_path_factory, cuts, seconds, killed):
-    said = [*events(460), *inverted(events(200, seed=5)), *events(40, seed=9)]
+    sent = [*events(460), *inverted(events(200, seed=5)), *events(40, seed=9)]
     runs = []
     for batches, pace, deaths in ((range(100, 700, 100), 1.0, ()), (cuts, seconds, killed)):
-        runs.append(run(tmp_path_factory.mktemp("run"), said, batches, pace, deaths))
+        runs.append(run(tmp_path_factory.mktemp("run"), sent, batches, pace, deaths))
     (often, kept), (seldom, kept_too) = runs
     assert kept.next == 700
     assert kept.to_bytes() == kept_too.to_bytes()
@@ -294,7 +294,7 @@ def test_where_the_live_snapshot_is_damaged_the_next_one_goes_live(tmp_path, cap
     assert world.store.load("shop")[1].version == learned(world)
 
 
-def test_another_secret_is_told_in_the_history_and_learning_goes_on(tmp_path):
+def test_another_secret_is_reported_in_the_history_and_learning_goes_on(tmp_path):
     world = guarded(tmp_path)
     worker = world.worker()
     world.send(*events(100))

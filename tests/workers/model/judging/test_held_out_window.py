@@ -156,8 +156,8 @@ def test_shares_grow_where_a_catalogue_has_few_items(items, expected):
 
 
 def test_rare_dissimilar_pairs_stay_for_similar_ones_to_be_compared_with():
-    said = [pair("one", n % 10 != 0, 2 * n, 2 * n + 1) for n in range(4_000)]
-    kept = admitted(said)
+    events = [pair("one", n % 10 != 0, 2 * n, 2 * n + 1) for n in range(4_000)]
+    kept = admitted(events)
     assert Counter(event.similar for event in kept) == {True: WINDOW // 2, False: WINDOW // 2}
 
 
@@ -185,32 +185,32 @@ def started(name, items):
 def test_an_event_says_the_mean_of_its_comparisons(items):
     metric = started("lomdml", items).metric
     rows = triplets(9).tolist()
-    found = margins_on(metric, [HeldEvent(rows[:5]), HeldEvent(rows[5:6]), HeldEvent(rows[6:])], items.features)
+    result = margins_on(metric, [HeldEvent(rows[:5]), HeldEvent(rows[5:6]), HeldEvent(rows[6:])], items.features)
     each = margins(metric, np.array(rows), items.features)
-    np.testing.assert_allclose(found, [each[:5].mean(), each[5], each[6:].mean()], rtol=1e-6)
+    np.testing.assert_allclose(result, [each[:5].mean(), each[5], each[6:].mean()], rtol=1e-6)
 
 
 def test_similar_pairs_are_compared_with_the_newest_dissimilar_of_their_task(items):
-    said = [pair("one", True, 1, 2), pair("one", True, 3, 4), pair("other", False, 5, 6), pair("one", False, 7, 8)]
-    assert {task: rows.tolist() for task, rows in opposed(said).items()} == {"one": [[3, 4, 7, 8]], "other": []}
+    events = [pair("one", True, 1, 2), pair("one", True, 3, 4), pair("other", False, 5, 6), pair("one", False, 7, 8)]
+    assert {task: rows.tolist() for task, rows in opposed(events).items()} == {"one": [[3, 4, 7, 8]], "other": []}
     metric = started("cpmtml", items).metric
-    found = margins_on(metric, said, items.features)
-    np.testing.assert_allclose(found, margins(metric, np.array([[3, 4, 7, 8]]), items.features, "one"))
+    result = margins_on(metric, events, items.features)
+    np.testing.assert_allclose(result, margins(metric, np.array([[3, 4, 7, 8]]), items.features, "one"))
 
 
 def test_pairs_speak_in_the_order_of_their_age(items):
-    said = [pair("one", n % 2 == 0, n, n + 1) for n in range(40)]
+    events = [pair("one", n % 2 == 0, n, n + 1) for n in range(40)]
     metric = started("cpmtml", items).metric
     rows = np.array([[n, n + 1, n + 1, n + 2] for n in range(0, 40, 2)])
-    np.testing.assert_allclose(margins_on(metric, said, items.features), margins(metric, rows, items.features, "one"))
+    np.testing.assert_allclose(margins_on(metric, events, items.features), margins(metric, rows, items.features, "one"))
 
 
 # comparisons and pairs, of a learner that takes both
 def both(comparisons, similar, dissimilar):
-    said = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(comparisons)]
-    said += [pair("default", True, 2 * n, 2 * n + 1) for n in range(similar)]
-    said += [pair("default", False, 2 * n + 1, 2 * n) for n in range(dissimilar)]
-    return [said[turn] for turn in np.random.default_rng(0).permutation(len(said))]
+    events = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(comparisons)]
+    events += [pair("default", True, 2 * n, 2 * n + 1) for n in range(similar)]
+    events += [pair("default", False, 2 * n + 1, 2 * n) for n in range(dissimilar)]
+    return [events[turn] for turn in np.random.default_rng(0).permutation(len(events))]
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def both(comparisons, similar, dissimilar):
     [((5, 5, 5), False), ((5, 6, 6), True), ((5, 60, 5), False), ((0, 7, 0), True), ((1, 0, 9), False)],
 )  # fmt: skip
 def test_pairs_judge_if_they_say_more_than_the_comparisons_beside_them(counts, pairs):
-    said = both(*counts)
-    assert judging(said) == [event for event in said if (event.similar is not None) == pairs]
+    events = both(*counts)
+    assert judging(events) == [event for event in events if (event.similar is not None) == pairs]
 
 
 def test_margins_of_a_mixed_window_are_those_of_what_judges(items):
@@ -250,8 +250,8 @@ def test_of_a_mixed_window_so_many_of_what_judges_stay_and_what_came_later(items
     assert window.kept == before
 
 
-def test_the_sets_of_a_judgement_come_back_as_they_were_said():
-    found = judgement(judged([3], [1, 2], [4, 5, 6]))
-    assert found.query.tolist() == [3]
-    assert [one.tolist() for one in found.relevant] == [[1, 2]]
-    assert [one.tolist() for one in found.irrelevant] == [[4, 5, 6]]
+def test_the_sets_of_a_judgement_come_back_as_they_were_sent():
+    results = judgement(judged([3], [1, 2], [4, 5, 6]))
+    assert results.query.tolist() == [3]
+    assert [entry.tolist() for entry in results.relevant] == [[1, 2]]
+    assert [entry.tolist() for entry in results.irrelevant] == [[4, 5, 6]]

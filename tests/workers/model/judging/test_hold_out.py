@@ -63,9 +63,9 @@ def located(said, items, learner=LOMDML, first=0):
     for offset, event in enumerate(said, start=first):
         record = Record(Partition("topic", 3), offset, encode(event))
         batch.add(record, event, conversion(learner.accepts)(event, learner.accepts))
-    found, refused = Lookup("shop", learner, items).locate(batch)
+    result, refused = Lookup("shop", learner, items).locate(batch)
     assert not refused
-    return found
+    return result
 
 
 # which events
@@ -86,9 +86,14 @@ def test_one_event_of_fifty_is_held_out_by_secret_model_and_partition():
         draw = Draw(secret, model)
         return {offset for offset in range(50_000) if draw.holds_out(partition, offset, 50)}
 
-    found = [drawn(SECRET, "shop", 0), drawn(b"6" * 32, "shop", 0), drawn(SECRET, "shop2", 0), drawn(SECRET, "shop", 1)]
-    assert all(850 < len(one) < 1150 for one in found)
-    assert all(len(found[0] & other) < 60 for other in found[1:])
+    results = [
+        drawn(SECRET, "shop", 0),
+        drawn(b"6" * 32, "shop", 0),
+        drawn(SECRET, "shop2", 0),
+        drawn(SECRET, "shop", 1),
+    ]
+    assert all(850 < len(result) < 1150 for result in results)
+    assert all(len(results[0] & other) < 60 for other in results[1:])
 
 
 def test_a_fingerprint_tells_two_secrets_apart_and_shows_neither():
@@ -131,23 +136,23 @@ def test_with_the_guard_off_every_event_is_learned(tmp_path):
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), every=st.integers(2, 6), plain=st.lists(st.booleans(), max_size=40))
 def test_the_split_is_total_and_independent_of_batch_boundaries(items, data, every, plain):
-    said = [
+    sent = [
         event if can else msgspec.structs.replace(event, features=BROUGHT)
         for event, can in zip(feedback("triplet", 40), plain, strict=False)
     ]
-    learned, held, at = [], [], 0
-    while at < len(said):
-        count = data.draw(st.integers(1, len(said) - at))
-        parted = part(located(said[at : at + count], items, first=at), Draw(SECRET, "shop"), every, items, ())
+    learned, held, start = [], [], 0
+    while start < len(sent):
+        count = data.draw(st.integers(1, len(sent) - start))
+        parted = part(located(sent[start : start + count], items, first=start), Draw(SECRET, "shop"), every, items, ())
         learned += [record.offset for record in parted.learned.events.records]
         held += sorted(parted.offsets)
         for out, offset in zip(parted.held_out, sorted(parted.offsets), strict=True):
             assert (out.event is None) is not plain[offset]
-            before = sum(at <= number < offset for number in learned)
+            before = sum(start <= number < offset for number in learned)
             assert out.before == before
-        at += count
-    assert held == [at for at in range(len(said)) if is_held_out(SECRET, "shop", 3, at, every)]
-    assert sorted(learned + held) == list(range(len(said)))
+        start += count
+    assert held == [number for number in range(len(sent)) if is_held_out(SECRET, "shop", 3, number, every)]
+    assert sorted(learned + held) == list(range(len(sent)))
 
 
 def test_an_event_with_its_own_vectors_is_held_out_and_not_kept(tmp_path):
@@ -161,8 +166,8 @@ def test_an_event_with_its_own_vectors_is_held_out_and_not_kept(tmp_path):
 
 def test_a_pair_of_an_unknown_task_is_a_dead_letter_and_never_held_out(tmp_path):
     world = guarded(tmp_path, models={"shop": {"learner": "cpmtml", "rank": 2, "tasks": list(TASKS)}}, hold_out=2)
-    said = [msgspec.structs.replace(event, task="three") for event in feedback("pair", 20)]
-    world.send(*map(encode, said))
+    sent = [msgspec.structs.replace(event, task="three") for event in feedback("pair", 20)]
+    world.send(*map(encode, sent))
     run_until_idle(world.worker())
     assert [letter.reason for letter in letters(world)] == ["unknown_task"] * 20
 
@@ -170,9 +175,9 @@ def test_a_pair_of_an_unknown_task_is_a_dead_letter_and_never_held_out(tmp_path)
 def test_held_out_events_count_not_as_learned_fresh_or_mistaken(tmp_path):
     world = guarded(tmp_path)
     offset = next(offset for offset in range(1000) if is_held_out(SECRET, "shop", 0, offset))
-    said = list(events(offset + 1))
-    said[offset] = said[offset].replace(b'"at":1.0', b'"at":9.0')
-    world.send(*said)
+    sent = list(events(offset + 1))
+    sent[offset] = sent[offset].replace(b'"at":1.0', b'"at":9.0')
+    world.send(*sent)
     worker = world.worker()
     run_until_idle(worker)
     checkpoint, (pointer, snapshot) = world.store.claim("shop").checkpoint, world.store.load("shop")
@@ -224,7 +229,7 @@ def test_whatever_a_learner_learns_from_says_something_of_its_metrics(tmp_path, 
     hold_out, state = kept(world, name)
     assert letters(world) == []
     assert hold_out.count == len(hold_out.kept) > 5
-    found = margins_on(LEARNERS[name].from_bytes(state).metric, hold_out.kept, world.catalogue.features)
-    assert len(found)
-    assert np.all(np.abs(found) <= 1)
-    assert np.any(found != 0)
+    results = margins_on(LEARNERS[name].from_bytes(state).metric, hold_out.kept, world.catalogue.features)
+    assert len(results)
+    assert np.all(np.abs(results) <= 1)
+    assert np.any(results != 0)

@@ -97,8 +97,8 @@ def test_layers_hold_what_was_said_last_however_changes_were_spread(looks):
         layers = changed.over(file, catalogue)
         expected = [catalogue.attributes[i]["price"] if i in catalogue.attributes else in_file.get(i) for i in ids]
         assert [told.get("price") for told in layers.of(ids, ["price"])] == expected
-        found = layers.mask({"price": {"gte": 4}}, catalogue, len(ids))
-        assert found.tolist() == [price is not None and price >= 4 for price in expected]
+        result = layers.mask({"price": {"gte": 4}}, catalogue, len(ids))
+        assert result.tolist() == [price is not None and price >= 4 for price in expected]
 
 
 def test_a_change_of_one_among_many_makes_one_small_layer():
@@ -143,8 +143,8 @@ def test_random_changes_filter_as_a_dict_would(shop, seed):
                 if (values.get("price", -1) >= 4 or values.get("size") == "M") and values.get("brand") != "a"
             }
             view = node.view()
-            found = node.answers(view, [node.filtered(view, view.items(["i0"]), asked)], 500)
-            hits = single(node.with_fields(view, found, ["price", "size", "brand"])).items
+            result = node.answers(view, [node.filtered(view, view.items(["i0"]), asked)], 500)
+            hits = single(node.with_fields(view, result, ["price", "size", "brand"])).items
             assert {hit.id for hit in hits} == expected - {"i0"}
             for hit in hits:
                 values = {name: known[hit.id][name] for name in ("price", "size", "brand") if name in known[hit.id]}

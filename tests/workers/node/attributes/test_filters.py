@@ -94,8 +94,8 @@ def test_a_filter_matches_what_its_literal_twin_matches(items, asked):
     named = {"whole": WHOLE, **{f"i{number}": item for number, item in enumerate(items)}}
     # The catalogue has another order, and an item of which nothing is known.
     ids = [*reversed(named), "unknown"]
-    found = Attributes(lines(named), "file").mask(asked, Ids(*ids), len(ids))
-    assert found.tolist() == [matches(named.get(item, {}), asked) for item in ids]
+    result = Attributes(lines(named), "file").mask(asked, Ids(*ids), len(ids))
+    assert result.tolist() == [matches(named.get(item, {}), asked) for item in ids]
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -197,9 +197,9 @@ def test_a_changed_file_is_read_again_and_a_broken_one_leaves_what_was(tmp_path,
 
 def test_the_examples_of_the_page_for_users_are_filters():
     text = (ROOT / "deploy" / "SEARCH.md").read_text()
-    (told,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    (examples,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
     (known,) = re.findall(r"```\n(\{.*?)```", text, re.DOTALL)
     table = Attributes(known.encode().splitlines(), "SEARCH.md")
-    asked = [json.loads(line) for line in told.splitlines()]
-    found = [table.mask(one, Ids("17", "4"), 2).tolist() for one in asked]
-    assert found == [[True, False], [True, False], [True, False], [False, True]]
+    asked = [json.loads(line) for line in examples.splitlines()]
+    results = [table.mask(one, Ids("17", "4"), 2).tolist() for one in asked]
+    assert results == [[True, False], [True, False], [True, False], [False, True]]

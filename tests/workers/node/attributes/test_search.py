@@ -33,10 +33,8 @@ def client(shop):
 
 
 def search(client, **body):
-    """Ids that are answered."""
-    return [
-        found["id"] for found in client.post("/search", json={"id": "i5", **body}).raise_for_status().json()["items"]
-    ]
+    """Search with this body; returns the ids in the answer."""
+    return [item["id"] for item in client.post("/search", json={"id": "i5", **body}).raise_for_status().json()["items"]]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +58,9 @@ def test_answers_are_the_nearest_of_what_matches_however_few_do(shop, client, as
 
 def test_fields_come_with_each_answer_and_only_then(client):
     plain = client.post("/search", json={"id": "i5", "k": 2}).json()["items"]
-    assert all(set(found) == {"id", "distance"} for found in plain)
-    found = client.post("/search", json={"id": "i5", "k": 2, "fields": ["number", "even"]}).json()["items"]
-    assert [one["attributes"]["number"] for one in found] == [int(one["id"][1:]) for one in plain]
+    assert all(set(items) == {"id", "distance"} for items in plain)
+    items = client.post("/search", json={"id": "i5", "k": 2, "fields": ["number", "even"]}).json()["items"]
+    assert [entry["attributes"]["number"] for entry in items] == [int(item["id"][1:]) for item in plain]
     message = refused(client.post("/search", json={"id": "i5", "fields": ["numbr"]}), 400, "unknown_field")
     assert "did you mean 'number'" in message
 

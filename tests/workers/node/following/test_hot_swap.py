@@ -35,7 +35,7 @@ def refresher(shop, patience_s=60.0):
     return Refresher(shop.store, lambda model: shop.catalogue, NodeMetrics(CollectorRegistry()), str, patience_s)
 
 
-def test_a_deleted_model_is_dropped_and_followed_again_once_it_begins_anew(shop):
+def test_a_deleted_model_is_dropped_and_followed_again_once_it_begins_again(shop):
     node = refresher(shop)
     assert node.refresh("shop").snapshot.version == 40
     shop.store.delete("shop")
@@ -47,7 +47,7 @@ def test_a_deleted_model_is_dropped_and_followed_again_once_it_begins_anew(shop)
     assert node.stale_seconds() == 0
 
 
-def test_each_move_of_an_operator_is_logged_and_new_versions_are_told_together(shop, monkeypatch):
+def test_each_move_of_an_operator_is_logged_and_new_versions_are_reported_together(shop, monkeypatch):
     node = refresher(shop)
 
     def learned():
@@ -67,8 +67,8 @@ def test_each_move_of_an_operator_is_logged_and_new_versions_are_told_together(s
         monkeypatch.setattr("omdml.workers.node.following.hot_swap.TELL_EVERY_S", 0.0)
         learned()
         node.refresh("shop")
-    told = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]
-    assert told == [
+    message = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]
+    assert message == [
         ("model_live", None, 40, None),
         ("new_version", 40, 41, 1),
         ("rolled_back", 43, 40, None),

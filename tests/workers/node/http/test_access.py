@@ -242,7 +242,7 @@ def test_tokens_are_read_from_files_and_never_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("token", "named", "told"),
+    ("token", "named", "expected"),
     [
         ("", {"page": NamedToken(token="short", role="feedback")}, r"node\.tokens\.page\.token: 5 characters"),
         (
@@ -253,8 +253,8 @@ def test_tokens_are_read_from_files_and_never_shown(tmp_path):
         (TOKEN, {"token": NAMED["page"]}, r"node\.tokens\.token: the history calls node\.token so"),
     ],
 )
-def test_named_tokens_that_are_short_or_alike_are_refused(token, named, told):
-    with pytest.raises(ConfigurationError, match=told) as caught:
+def test_named_tokens_that_are_short_or_alike_are_refused(token, named, expected):
+    with pytest.raises(ConfigurationError, match=expected) as caught:
         check_tokens(token, named)
     assert TOKEN not in str(caught.value)
 
@@ -263,7 +263,7 @@ GET_SCHEMA = b"GET /schema HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class Slow:
-    """A client by hand."""
+    """A client with a socket of its own, so that it can be slow."""
 
     def __init__(self, server: HttpServer) -> None:
         self.socket = socket.socket()

@@ -34,8 +34,8 @@ from tests.support.worlds import events, items
 def test_a_search_names_the_nearest_items_and_the_version_that_says_so(shop, client):
     body = client.get("/search", params={"id": "i5", "k": 3}).raise_for_status().json()
     ids, distances = shop.expected(0, "i5", 3)
-    assert [found["id"] for found in body["items"]] == ids
-    assert [found["distance"] for found in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
+    assert [item["id"] for item in body["items"]] == ids
+    assert [item["distance"] for item in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
     assert (body["model"], body["version"], body["serial"]) == ("shop", 0, 1)
     assert body["took_s"] >= 0
 
@@ -52,7 +52,7 @@ def test_one_item_several_items_and_vectors_can_be_posted(client):
     by_vectors = client.post("/search", json={"features": vectors, "k": 5}).json()["items"]
     several = client.post("/search", json={"ids": ["i5", "i6"], "k": 200}).json()["items"]
     assert one == listed
-    assert [found["id"] for found in by_vectors] == ["i5", *(found["id"] for found in one)]
+    assert [by_vector["id"] for by_vector in by_vectors] == ["i5", *(found["id"] for found in one)]
     assert len(several) == 118
 
 
@@ -246,7 +246,7 @@ def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypat
 def test_big_searches_run_beside_the_event_loop(shop, client, monkeypatch):
     monkeypatch.setattr("omdml.workers.node.searching.shared_scans.INLINE_WORK", 0)
     body = client.get("/search", params={"id": "i5", "k": 3}).json()
-    assert [found["id"] for found in body["items"]] == shop.expected(0, "i5", 3)[0]
+    assert [item["id"] for item in body["items"]] == shop.expected(0, "i5", 3)[0]
 
 
 def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
@@ -255,12 +255,12 @@ def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
         assert shop.publish() == version
         until(lambda version=version: node.view().snapshot.version == version)
         answer = client.get("/search", params={"id": "i3", "k": 5}).raise_for_status().json()
-        assert [found["id"] for found in answer["items"]] == shop.expected(version, "i3", 5)[0]
+        assert [item["id"] for item in answer["items"]] == shop.expected(version, "i3", 5)[0]
 
 
 def test_an_address_in_use_is_said_in_one_sentence(node):
-    said = pytest.raises(ConfigurationError, match="another process has this port")
-    with socket.create_server(("127.0.0.1", 0)) as other, said:
+    caught = pytest.raises(ConfigurationError, match="another process has this port")
+    with socket.create_server(("127.0.0.1", 0)) as other, caught:
         HttpServer(create_app(node), port=other.getsockname()[1])
 
 

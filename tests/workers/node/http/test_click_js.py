@@ -31,11 +31,11 @@ def test_what_people_click_reaches_the_log_when_they_leave_the_page(shop, node):
     with listening(node) as server, client_of(server) as client:
         script = client.get("/click.js").raise_for_status().text
         # When two results are clicked, another page is looked at, and after the return one more is
-        told = subprocess.run(
+        result = subprocess.run(
             ["node", STUB, f"{server.url}/click.js"], input=script, capture_output=True, text=True, timeout=60
         )
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout) == {"beacons": 2, "statuses": [202, 202]}
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == {"beacons": 2, "statuses": [202, 202]}
     # Then the log has a page for each time, and the second does not hold what was clicked before
     first, second = [decode(event) for event in sent(shop)]
     assert (first.model, first.query, first.shown, first.clicked) == (

@@ -115,8 +115,8 @@ def test_an_event_the_log_did_not_take_is_not_accepted(shop, node, client, monke
 
 def test_a_node_without_a_log_says_that_it_takes_no_feedback(shop):
     with shop.serving(sink=None) as node, asking(node) as client:
-        told = refused(client.post("/feedback", content=next(events(1))), 503, "source")
-    assert "takes no feedback" in told
+        refusal = refused(client.post("/feedback", content=next(events(1))), 503, "source")
+    assert "takes no feedback" in refusal
 
 
 def test_posts_at_the_same_time_are_all_taken(shop, client):

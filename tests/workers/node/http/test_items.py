@@ -36,8 +36,8 @@ def found(client, one="i0", k=200):
 
 
 def test_an_item_is_put_found_changed_and_deleted(client):
-    told = client.put("/items/red%20shirt%2F1", json={"features": VECTORS}).json()
-    assert told == {
+    answer = client.put("/items/red%20shirt%2F1", json={"features": VECTORS}).json()
+    assert answer == {
         "model": "shop", "position": 1, "put": 1, "attributes": 0, "deleted": 0, "unknown": [],
     }  # fmt: skip
     assert found(client, k=ITEMS + 5).count("red shirt/1") == 1
@@ -56,8 +56,8 @@ def test_an_item_is_put_found_changed_and_deleted(client):
 
 def test_a_batch_is_made_whole_and_listed(client):
     lines = [{"id": "new", "features": VECTORS}, {"id": "i3", "delete": True}, {"id": "i4", "attributes": {"price": 3}}]
-    told = client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))).json()
-    assert (told["put"], told["deleted"], told["attributes"], told["position"]) == (1, 1, 1, 3)
+    answer = client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))).json()
+    assert (answer["put"], answer["deleted"], answer["attributes"], answer["position"]) == (1, 1, 1, 3)
     listed = client.get("/items", params={"limit": 1000}).json()
     assert (listed["total"], listed["position"], "new" in listed["items"]) == (ITEMS, 3, True)
     assert "i3" not in listed["items"]
@@ -122,8 +122,8 @@ def test_another_node_follows_and_says_its_position(shop, tmp_path):
 
     with shop.serving() as node, asking(node) as client, shop.node(catalogues=refreshed) as other, asking(other) as far:
         until(lambda: far.get("/items").status_code == 200)
-        told = client.delete("/items/i3").json()
-        until(lambda: far.get("/items").json()["position"] == told["position"])
+        answer = client.delete("/items/i3").json()
+        until(lambda: far.get("/items").json()["position"] == answer["position"])
         assert "i3" not in found(far)
 
 
@@ -144,13 +144,13 @@ def test_confirmed_changes_are_seen_by_every_search_after_them(shop):
         twin.vectors = {}
         with client_of(server) as client:
             for _ in range(40):
-                one = msgspec.structs.replace(random_change(draw, twin), id=str(draw.choice(sorted(own))))
-                if one.features is None and one.id not in twin.vectors:
+                replaced = msgspec.structs.replace(random_change(draw, twin), id=str(draw.choice(sorted(own))))
+                if replaced.features is None and replaced.id not in twin.vectors:
                     continue
-                answer = client.post("/items", content=msgspec.json.encode(one))
+                answer = client.post("/items", content=msgspec.json.encode(replaced))
                 assert answer.status_code == 200, answer.text
-                twin.make(one)
-                there = [one for one in found(client, k=ITEMS + 100) if one in own]
+                twin.make(replaced)
+                there = [replaced for replaced in found(client, k=ITEMS + 100) if replaced in own]
                 if sorted(there) != sorted(twin.vectors):
                     failures.append((number, there, sorted(twin.vectors)))
         return twin
@@ -196,4 +196,4 @@ def test_the_schema_describes_the_changes(client):
         "Change"
     )
     assert paths["/items/{id}"]["put"]["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
-    assert [one["name"] for one in paths["/items/{id}"]["delete"]["parameters"]] == ["id", "model"]
+    assert [parameter["name"] for parameter in paths["/items/{id}"]["delete"]["parameters"]] == ["id", "model"]

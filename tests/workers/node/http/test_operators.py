@@ -38,9 +38,9 @@ def client(tmp_path, office):
     with (
         Shop(tmp_path).serving() as node,
         listening(node, tokens=tokens, office=office) as server,
-        client_of(server, headers={"authorization": f"Bearer {OPERATOR}"}) as found,
+        client_of(server, headers={"authorization": f"Bearer {OPERATOR}"}) as result,
     ):
-        yield found
+        yield result
 
 
 @pytest.mark.parametrize(

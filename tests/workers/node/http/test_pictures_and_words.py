@@ -26,9 +26,9 @@ def first(answer):
 
 
 def test_a_search_by_a_picture_finds_it(client):
-    found = first(client.post("/search", json={"picture": BASE64, "text": {TEXT: PRODUCT.description}, "k": 3}))
-    assert found["id"] == PRODUCT.id
-    assert found["distance"] == pytest.approx(0, abs=1e-6)
+    result = first(client.post("/search", json={"picture": BASE64, "text": {TEXT: PRODUCT.description}, "k": 3}))
+    assert result["id"] == PRODUCT.id
+    assert result["distance"] == pytest.approx(0, abs=1e-6)
     by_picture = client.post("/search", json={"picture": BASE64, "k": 3}).json()["items"]
     assert PRODUCT.id in [item["id"] for item in by_picture]
 
@@ -49,8 +49,8 @@ def test_the_list_of_items_says_what_a_search_may_bring(client):
 def test_an_item_that_is_put_by_picture_and_words_is_found_and_shown(client):
     body = {"picture": BASE64, "text": {TEXT: PRODUCT.description}, "attributes": {"price": 3}}
     assert client.put("/items/new", json=body).raise_for_status().json()["put"] == 1
-    found = client.get("/search", params={"id": PRODUCT.id, "k": 1}).json()["items"][0]
-    assert (found["id"], found["distance"]) == ("new", pytest.approx(0, abs=1e-6))
+    items = client.get("/search", params={"id": PRODUCT.id, "k": 1}).json()["items"][0]
+    assert (items["id"], items["distance"]) == ("new", pytest.approx(0, abs=1e-6))
     shown = client.get("/picture", params={"id": "new"}).raise_for_status()
     assert (shown.headers["content-type"], Image.open(io.BytesIO(shown.content)).size) == ("image/webp", (64, 64))
     assert client.put("/items/raw", content=PICTURE, headers={"content-type": "image/png"}).json()["put"] == 1
@@ -62,8 +62,8 @@ def test_an_item_that_is_put_by_picture_and_words_is_found_and_shown(client):
 
 def test_what_cannot_be_described_is_refused_with_the_reason(client):
     bomb = base64.b64encode(png_that_says(60_000, 60_000)).decode()
-    told = refused(client.post("/search", json={"picture": bomb}), 400, "bad_picture")
-    assert "16,000,000 pixels" in told
+    refusal = refused(client.post("/search", json={"picture": bomb}), 400, "bad_picture")
+    assert "16,000,000 pixels" in refusal
     refused(client.put("/items/x", json={"picture": bomb}), 400, "bad_picture")
     refused(client.post("/search", json={"picture": base64.b64encode(b"x" * 99).decode()}), 400, "bad_picture")
     refused(client.post("/search", json={"picture": "not base64!"}), 400, "invalid")
@@ -79,8 +79,8 @@ def test_what_cannot_be_described_is_refused_with_the_reason(client):
 
 
 def test_the_list_of_items_says_where_each_thumbnail_is(client, shop):
-    told = client.get("/items", params={"limit": 3, "offset": 2}).json()
-    assert (told["pictures"], told["atlas"], told["cells"]) == (
+    answer = client.get("/items", params={"limit": 3, "offset": 2}).json()
+    assert (answer["pictures"], answer["atlas"], answer["cells"]) == (
         True,
         {"side": 64, "cells": 16},
         [[0, 2], [0, 3], [0, 4]],
@@ -91,5 +91,5 @@ def test_the_list_of_items_says_where_each_thumbnail_is(client, shop):
     shown = client.get("/picture", params={"id": PRODUCT.id}).raise_for_status()
     assert Image.open(io.BytesIO(shown.content)).size == (64, 64)
     client.put(f"/items/{PRODUCT.id}", json={"picture": BASE64}).raise_for_status()
-    told = client.get("/items", params={"limit": COUNT}).json()
-    assert told["cells"][told["items"].index(PRODUCT.id)] is None
+    answer = client.get("/items", params={"limit": COUNT}).json()
+    assert answer["cells"][answer["items"].index(PRODUCT.id)] is None

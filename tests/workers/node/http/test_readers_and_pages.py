@@ -61,15 +61,15 @@ def test_a_browser_reads_by_a_cookie_that_cannot_write_nor_give_the_token(privat
     refused(private.post("/session"), 401, "unauthorized")
     given = private.post("/session", headers=bearer(TOKEN))
     assert given.status_code == 204
-    told = given.headers["set-cookie"]
-    assert "HttpOnly" in told
-    assert "SameSite=strict" in told
-    assert TOKEN not in told
+    headers = given.headers["set-cookie"]
+    assert "HttpOnly" in headers
+    assert "SameSite=strict" in headers
+    assert TOKEN not in headers
     assert private.get("/models").status_code == 200
     assert private.get("/search?id=i1").status_code == 200
     refused(private.post("/feedback", content=next(events(1))), 401, "unauthorized")
     refused(private.post("/models/shop/pin"), 401, "unauthorized")
-    (name, value) = told.partition(";")[0].split("=", 1)
+    (name, value) = headers.partition(";")[0].split("=", 1)
     private.cookies.clear()
     for cookie in (f"{name}={value[:-1]}", f"{name}=", f"other={value}", "a;;;=b", f"{name}={TOKEN}"):
         refused(private.get("/models", headers={"cookie": cookie}), 401, "unauthorized")
@@ -141,15 +141,15 @@ def test_a_named_page_may_teach_a_node_of_this_machine_and_any_page_may_not(shop
     (event,) = events(1)
     with shop.serving() as node, listening(node, origins=(PAGE, "*")) as server, client_of(server) as client:
         assert client.post("/feedback", content=event, headers={"origin": PAGE}).status_code == 202
-        told = refused(
+        refusal = refused(
             client.post("/feedback", content=event, headers={"origin": "https://x.example"}), 403, "forbidden"
         )
-        assert "node.origins" in told
+        assert "node.origins" in refusal
         assert client.get("/models", headers={"origin": "https://x.example"}).status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("private", "origins", "rate", "told"),
+    ("private", "origins", "rate", "expected"),
     [
         (True, (), 0, r"node\.private asks for a token.*openssl"),
         (False, ("shop.example",), 0, r"node\.origins holds 'shop\.example', expected such as"),
@@ -159,9 +159,9 @@ def test_a_named_page_may_teach_a_node_of_this_machine_and_any_page_may_not(shop
         (False, (), -1, r"max_per_s is -1"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(private, origins, rate, told):
+def test_settings_that_cannot_be_meant_are_refused(private, origins, rate, expected):
     named = {"page": NamedToken(token="t" * 16, role="read", max_per_s=rate)} if not private else {}
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=expected):
         check_pages(private, origins, named, Access("", named))
 
 
@@ -199,7 +199,7 @@ def test_refusals_are_problems_as_the_standard_describes_them(shop):
     with shop.serving() as node, listening(node) as server, client_of(server) as client:
         response = client.get("/search?id=nobody")
         assert response.headers["content-type"] == "application/problem+json"
-        told = response.json()
-        assert (told["title"], told["status"], told["error"]) == ("Not Found", 404, "unknown_item")
-        assert told["detail"] == told["message"]
+        answer = response.json()
+        assert (answer["title"], answer["status"], answer["error"]) == ("Not Found", 404, "unknown_item")
+        assert answer["detail"] == answer["message"]
         assert client.get("/nowhere").json()["status"] == 404

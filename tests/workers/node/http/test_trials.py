@@ -35,8 +35,8 @@ def search(client, **asked):
 
 
 def outcome(client):
-    (found,) = client.get("/experiments").json()["experiments"]
-    return found
+    (experiment,) = client.get("/experiments").json()["experiments"]
+    return experiment
 
 
 def teams_of(client, told):
@@ -47,14 +47,14 @@ def teams_of(client, told):
 
 def test_an_answer_is_made_of_both_rankings_and_says_so(shop):
     with trying(shop) as client:
-        ids, told = search(client)
+        ids, trial = search(client)
         own, other = (search(client, version=version)[0] for version in (200, 0))
         assert own != other
         assert set(ids) <= set(own) | set(other)
         assert len(set(ids)) == 8
-        assert (told["experiment"], told["against"], told["against_version"]) == ("metric", "shop", 0)
+        assert (trial["experiment"], trial["against"], trial["against_version"]) == ("metric", "shop", 0)
         # The same session sees the same page again, and the page after it goes on from there.
-        assert search(client) == (ids, told)
+        assert search(client) == (ids, trial)
         assert search(client, k=4, offset=4)[0] == ids[4:]
         assert outcome(client)["counts"]["searches"] == 1
         got = client.get("/search", params={"id": "i5", "k": 8, "session": "alice"})
@@ -64,14 +64,14 @@ def test_an_answer_is_made_of_both_rankings_and_says_so(shop):
 
 def test_clicks_count_once_for_the_team_that_brought_the_item(shop):
     with trying(shop) as client:
-        ids, told = search(client)
-        team = teams_of(client, told)
+        ids, trial = search(client)
+        team = teams_of(client, trial)
         mine, theirs = ids[team.index(0)], ids[team.index(1)]
         for _ in range(2):
-            client.post("/clicks", json={"search": told["search"], "ids": [theirs, "i99999"]})
+            client.post("/clicks", json={"search": trial["search"], "ids": [theirs, "i99999"]})
         counts = outcome(client)["counts"]
         assert (counts["first"], counts["second"], counts["ties"], counts["clicks"]) == (0, 1, 0, [0, 1])
-        assert client.post("/clicks", json={"search": told["search"], "ids": [mine]}).json() == {"counted": 1}
+        assert client.post("/clicks", json={"search": trial["search"], "ids": [mine]}).json() == {"counted": 1}
         counts = outcome(client)["counts"]
         assert (counts["first"], counts["second"], counts["ties"], counts["clicks"]) == (0, 0, 1, [1, 1])
 
@@ -79,13 +79,13 @@ def test_clicks_count_once_for_the_team_that_brought_the_item(shop):
 def test_sessions_that_always_click_on_one_side_lead_to_a_verdict(shop):
     with trying(shop) as client:
         for number in range(12):
-            ids, told = search(client, session=f"visitor {number}")
-            theirs = ids[teams_of(client, told).index(1)]
-            client.post("/clicks", json={"search": told["search"], "ids": [theirs]})
-        found = outcome(client)
-        assert (found["better"], found["share"]) == ("second", 1.0)
-        assert found["confidence"] > 0.99
-        assert found["low"] > 0.5
+            ids, trial = search(client, session=f"visitor {number}")
+            theirs = ids[teams_of(client, trial).index(1)]
+            client.post("/clicks", json={"search": trial["search"], "ids": [theirs]})
+        result = outcome(client)
+        assert (result["better"], result["share"]) == ("second", 1.0)
+        assert result["confidence"] > 0.99
+        assert result["low"] > 0.5
 
 
 def test_a_share_of_the_sessions_is_interleaved_always_the_same(shop):
@@ -117,15 +117,15 @@ def test_clicks_on_unknown_searches_are_refused(shop):
 
 def test_clicks_need_a_token_where_there_is_one(shop):
     with trying(shop, token="0123456789abcdef-clicks") as client:
-        told = search(client)[1]
-        refused(client.post("/clicks", json={"search": told["search"], "ids": ["i1"]}), 401, "unauthorized")
+        answer = search(client)[1]
+        refused(client.post("/clicks", json={"search": answer["search"], "ids": ["i1"]}), 401, "unauthorized")
 
 
 def test_counts_outlive_the_node_if_they_have_a_file(tmp_path, shop):
     path = tmp_path / "counts.json"
     with trying(shop, counts=str(path)) as client:
-        ids, told = search(client)
-        client.post("/clicks", json={"search": told["search"], "ids": ids[:1]})
+        ids, trial = search(client)
+        client.post("/clicks", json={"search": trial["search"], "ids": ids[:1]})
         before = outcome(client)["counts"]
     assert before["clicks"] in ([1, 0], [0, 1])
     assert Tally(path).counts.clicks == tuple(before["clicks"])

@@ -41,7 +41,7 @@ def streaming(server, **parameters):
 
 
 def next_step(lines):
-    """The next event."""
+    """Read the next event of the stream."""
     data = next(line for line in lines if line.startswith("data: "))
     return json.loads(data.removeprefix("data: "))
 
@@ -63,8 +63,8 @@ def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(client):
         "pictures": False,
         "describes": {"texts": [], "picture": False},
     }
-    found = client.get("/items", params={"find": "I11", "limit": 3}).json()
-    assert (found["items"], found["total"]) == (["i11", "i110", "i111"], 11)
+    answer = client.get("/items", params={"find": "I11", "limit": 3}).json()
+    assert (answer["items"], answer["total"]) == (["i11", "i110", "i111"], 11)
     assert "limit" in refused(client.get("/items?limit=100000"), 400, "invalid")
 
 
@@ -72,8 +72,8 @@ def test_a_version_that_is_kept_can_answer_though_another_is_live(shop, node, cl
     learn(shop, node)
     body = client.post("/search", json={"id": "i5", "k": 5, "version": 0}).raise_for_status().json()
     ids, distances = shop.expected(0, "i5", 5)
-    assert [found["id"] for found in body["items"]] == ids
-    assert [found["distance"] for found in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
+    assert [item["id"] for item in body["items"]] == ids
+    assert [item["distance"] for item in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
     assert client.get("/search", params={"id": "i5", "version": 0, "k": 5}).json()["items"] == body["items"]
     assert client.get("/search", params={"id": "i5"}).json()["version"] == 20
     message = refused(client.get("/search?id=i5&version=7"), 404, "not_kept")
@@ -87,7 +87,7 @@ def test_a_kept_version_whose_bytes_are_damaged_is_refused(shop, node, client):
     assert "damaged" in refused(client.get("/search?id=i5&version=0"), 500, "corrupt")
 
 
-def test_history_steps_and_a_look_into_a_version_are_told(shop, node, client):
+def test_history_steps_and_a_look_into_a_version_are_reported(shop, node, client):
     learn(shop, node)
     lines = client.get("/models/shop/history").raise_for_status().json()["lines"]
     assert [line["version"] for line in lines] == [0, 20]
@@ -103,7 +103,7 @@ def test_history_steps_and_a_look_into_a_version_are_told(shop, node, client):
         assert "did you mean" in refused(client.get(f"/models/shpo/{path}"), 404, "unknown_model")
 
 
-def test_what_is_live_is_told_first_and_what_goes_live_at_once(shop, node):
+def test_what_is_live_is_reported_first_and_what_goes_live_at_once(shop, node):
     with listening(node) as server, streaming(server, model="shop") as lines:
         assert next_step(lines)["version"] == 0
         learn(shop, node)

@@ -39,11 +39,11 @@ def check(view, catalogue, twin, metric, draw):
     """A page of neighbours is what brute force finds; nothing is answered twice, or after it went."""
     ids = list(draw.choice(list(twin.vectors), draw.integers(1, 3), replace=False))
     k = int(draw.integers(1, ITEMS))
-    found = view.search(view.items(ids), k).items
+    answer = view.search(view.items(ids), k).items
     distances = expected(metric, catalogue, twin, ids)
-    assert len(found) == min(k, len(distances)) == len({one.id for one in found})
-    assert [one.distance for one in found] == pytest.approx(sorted(distances.values())[:k], rel=1e-3, abs=1e-5)
-    for one in found:
+    assert len(answer) == min(k, len(distances)) == len({item.id for item in answer})
+    assert [entry.distance for entry in answer] == pytest.approx(sorted(distances.values())[:k], rel=1e-3, abs=1e-5)
+    for one in answer:
         assert one.distance == pytest.approx(distances[one.id], rel=1e-3, abs=1e-5)
 
 
@@ -79,17 +79,17 @@ def test_a_view_stays_what_it_was_when_it_was_made(shop):
     first = answer[0].id
     change(shop.catalogue, Change(id=first, delete=True), Change(id=answer[1].id, features=VECTORS))
     after = grown_view(before, shop.catalogue)
-    assert [one.id for one in before.search(before.items(["i0"]), 5).items] == [one.id for one in answer]
-    assert first not in [one.id for one in after.search(after.items(["i0"]), ITEMS).items]
+    assert [item.id for item in before.search(before.items(["i0"]), 5).items] == [item.id for item in answer]
+    assert first not in [item.id for item in after.search(after.items(["i0"]), ITEMS).items]
 
 
 def test_an_older_view_answers_neither_a_query_item_that_changed_nor_what_is_excluded(shop):
     shop.publish()
     view = embedded_view(*shop.store.load("shop"), shop.catalogue)
     change(shop.catalogue, Change(id="i3", features=VECTORS), Change(id="i4", features=VECTORS))
-    found = view.search(view.items(["i3"]), ITEMS, page=Page(exclude=["i4"])).items
-    assert {"i3", "i4"} & {one.id for one in found} == set()
-    assert len(found) == ITEMS - 2
+    answer = view.search(view.items(["i3"]), ITEMS, page=Page(exclude=["i4"])).items
+    assert {"i3", "i4"} & {item.id for item in answer} == set()
+    assert len(answer) == ITEMS - 2
 
 
 def test_items_of_a_metric_without_an_embedding_come_and_go(shop):
@@ -114,15 +114,15 @@ def test_room_grows_twice_from_the_same_rows_without_a_mix_up():
 def test_first_and_past_versions_answer_nothing_that_was_deleted(shop):
     past = shop.publish()
     with shop.node(first=lambda model: shop.snapshot(version=0)) as node:
-        assert "i3" in [one.id for one in node.view_of("shop", past).search(node.view().items(["i0"]), ITEMS).items]
+        assert "i3" in [item.id for item in node.view_of("shop", past).search(node.view().items(["i0"]), ITEMS).items]
         change(shop.catalogue, Change(id="i3", delete=True))
         view = node.view_of("shop", past)
-        assert "i3" not in [one.id for one in view.search(view.items(["i0"]), ITEMS).items]
+        assert "i3" not in [item.id for item in view.search(view.items(["i0"]), ITEMS).items]
     firsts = FirstViews(lambda model: shop.snapshot(), lambda model: shop.catalogue, str, ["shop"])
     assert "i3" not in firsts.view("shop").listed
     change(shop.catalogue, Change(id="i4", delete=True))
     view = firsts.view("shop")
-    assert {"i3", "i4"} & {one.id for one in view.search(view.items(["i0"]), ITEMS).items} == set()
+    assert {"i3", "i4"} & {item.id for item in view.search(view.items(["i0"]), ITEMS).items} == set()
 
 
 def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(shop, monkeypatch):
@@ -147,4 +147,4 @@ def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(sho
         while node.view().origin is not None:
             threading.Event().wait(0.005)
         view = node.view()
-        assert "i3" not in [one.id for one in view.search(view.items(["i0"]), ITEMS).items]
+        assert "i3" not in [item.id for item in view.search(view.items(["i0"]), ITEMS).items]

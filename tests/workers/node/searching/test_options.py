@@ -167,17 +167,17 @@ def test_queries_of_every_kind_share_one_request_and_one_version(client):
     body = found(client, queries=queries, k=4, exclude=["i0"])
     alone = [found(client, **query, k=4, exclude=["i0"]) for query in queries]
     assert [[item["id"] for item in items] for items in body["answers"]] == [
-        [item["id"] for item in one["items"]] for one in alone
+        [item["id"] for item in entry["items"]] for entry in alone
     ]
-    assert {one["version"] for one in alone} == {body["version"]}
+    assert {entry["version"] for entry in alone} == {body["version"]}
     assert set(body) == {"model", "version", "serial", "took_s", "answers"}
 
 
 def test_a_mix_of_items_and_vectors_asks_for_their_mean(shop, client):
     mixed = found(client, ids=["i5", "i6"], features=vectors(7), k=150)["items"]
     listed = found(client, ids=["i5", "i6", "i7"], k=150)["items"]
-    assert [one["id"] for one in mixed if one["id"] != "i7"] == [one["id"] for one in listed]
-    assert "i5" not in [one["id"] for one in mixed]
+    assert [item["id"] for item in mixed if item["id"] != "i7"] == [item["id"] for item in listed]
+    assert "i5" not in [item["id"] for item in mixed]
 
 
 @pytest.mark.parametrize("mapped", [False, True], ids=["features", "mapped"])
@@ -197,12 +197,12 @@ def test_vectors_of_some_modalities_ask_with_the_conditional_mean_of_others(tmp_
 
 def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
     alone = found(client, features=vectors(5, "shape"), k=20)["items"]
-    assert "i5" in [one["id"] for one in alone]
+    assert "i5" in [item["id"] for item in alone]
     mixed = found(client, ids=["i6"], features=vectors(5, "shape"), k=119)["items"]
-    assert "i6" not in [one["id"] for one in mixed]
+    assert "i6" not in [item["id"] for item in mixed]
     assert len(mixed) == 119
-    told = refused(client.post("/search", json={"features": {"shape": [1.0]}}), 400, "dimension")
-    assert "has 1 numbers" in told
+    refusal = refused(client.post("/search", json={"features": {"shape": [1.0]}}), 400, "dimension")
+    assert "has 1 numbers" in refusal
     refused(client.post("/search", json={"features": {"shap": [1.0]}}), 400, "invalid")
 
 
@@ -223,12 +223,12 @@ def test_a_model_expands_as_configured_unless_the_search_says_otherwise(shop):
             found(client, id="i5", k=50, **more)["items"] for more in ({}, {"expand": 5}, {"expand": 0})
         )
     assert configured == asked
-    assert [one["id"] for one in off] == shop.expected(shop.learner.version, "i5", 50)[0]
-    assert [one["distance"] for one in off] != [one["distance"] for one in asked]
+    assert [item["id"] for item in off] == shop.expected(shop.learner.version, "i5", 50)[0]
+    assert [entry["distance"] for entry in off] != [entry["distance"] for entry in asked]
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "told"),
+    ("asked", "error", "expected"),
     [
         ({"queries": []}, "invalid", "queries"),
         ({"queries": [{"id": "i1"}] * 101, "k": 1}, "invalid", "queries"),
@@ -241,8 +241,8 @@ def test_a_model_expands_as_configured_unless_the_search_says_otherwise(shop):
         ({"id": "i1", "expand": -1}, "invalid", "expand"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_saying_why(client, asked, error, told):
-    assert told in refused(client.post("/search", json=asked), 400, error)
+def test_options_that_make_no_sense_are_refused_saying_why(client, asked, error, expected):
+    assert expected in refused(client.post("/search", json=asked), 400, error)
 
 
 def test_a_comparison_tells_both_answers_and_who_moved(shop):
@@ -256,9 +256,9 @@ def test_a_comparison_tells_both_answers_and_who_moved(shop):
         assert body == client.get(f"{url}&after={second}").json()
         ranks = [{name: rank for rank, name in enumerate(shop.expected(v, "i5", 119)[0], 1)} for v in (first, second)]
         shown = [shop.expected(version, "i5", 6)[0] for version in (first, second)]
-        assert [[one["id"] for one in body[side]["items"]] for side in ("before", "after")] == shown
+        assert [[item["id"] for item in body[side]["items"]] for side in ("before", "after")] == shown
         expected = [name for name in dict.fromkeys(shown[1] + shown[0]) if ranks[0][name] != ranks[1][name]]
-        assert [one["id"] for one in body["moved"]] == expected
+        assert [item["id"] for item in body["moved"]] == expected
         for item in body["moved"]:
             was, now = ranks[0][item["id"]], ranks[1][item["id"]]
             assert (item["before"], item["after"], item["rose"]) == (was, now, was - now)

@@ -66,8 +66,8 @@ def alone(node, one, asked=ASKED):
 
 def test_searches_that_come_at_once_get_what_each_gets_alone(node, scans):
     ids = [f"i{number}" for number in range(40)]
-    found = searched(node, ids)
-    assert [one.answers for one in found] == [alone(node, one).answers for one in ids]
+    results = searched(node, ids)
+    assert [entry.answers for entry in results] == [alone(node, one).answers for one in ids]
     # Threads may begin in any order.
     assert sorted(scans) == [8, AT_ONCE, AT_ONCE]
 
@@ -75,9 +75,9 @@ def test_searches_that_come_at_once_get_what_each_gets_alone(node, scans):
 def test_only_searches_that_ask_for_the_same_share_a_scan(node, scans):
     ids = [f"i{number}" for number in range(20)]
     kinds = [ASKED, ASKED._replace(k=3), ASKED._replace(page=Page(2)), ASKED._replace(page=Page(0, ("i3", "i7")))]
-    found = searched(node, ids, lambda number: kinds[number % 4])
+    result = searched(node, ids, lambda number: kinds[number % 4])
     assert scans == [5] * 4
-    for number, one in enumerate(found):
+    for number, one in enumerate(result):
         assert one.answers == alone(node, ids[number], kinds[number % 4]).answers
 
 
@@ -93,7 +93,9 @@ def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(
 
     monkeypatch.setattr(node, "answers", slow)
     monkeypatch.setattr(node, "answers_together", lambda view, searches, *options: counts.append(len(searches)) or [])
-    monkeypatch.setattr(shared_scans, "_settle", lambda group, found: [one.set_result(None) for one in group.answers])
+    monkeypatch.setattr(
+        shared_scans, "_settle", lambda group, found: [answer.set_result(None) for answer in group.answers]
+    )
     view, searches = node.view("shop"), SharedScans(node)
     searches._most_scans = 1
 
@@ -123,10 +125,10 @@ def test_a_search_that_cannot_be_answered_is_refused_and_the_others_are_answered
         return real(view, queries, *options)
 
     monkeypatch.setattr(type(node.view("shop")), "search_each", fails)
-    found = searched(node, [f"i{number}" for number in range(6)])
-    errors = [number for number, one in enumerate(found) if isinstance(one, SearchError)]
+    result = searched(node, [f"i{number}" for number in range(6)])
+    errors = [number for number, one in enumerate(result) if isinstance(one, SearchError)]
     assert errors == [3]
-    assert [len(one.answers[0]) for number, one in enumerate(found) if number != 3] == [5] * 5
+    assert [len(one.answers[0]) for number, one in enumerate(result) if number != 3] == [5] * 5
 
 
 def test_every_search_of_a_group_is_counted(node, scans):

@@ -29,13 +29,16 @@ def omdml(shop, *arguments):
 
 
 def archived(history, folder, begins=0):
-    extents = [Extent(one, history.log.start(one), history.log.end(one), None) for one in history.log.partitions]
+    extents = [
+        Extent(partition, history.log.start(partition), history.log.end(partition), None)
+        for partition in history.log.partitions
+    ]
     return archive.archive(lambda: MemorySource(history.log, "archive"), extents, folder)
 
 
 def read(folder, number, span=64):
-    found = look([str(folder)], number, None)
-    return [record for piece in pieces(found, 2 * span) for _, some in by_chunk(piece, span) for record in some]
+    result = look([str(folder)], number, None)
+    return [record for piece in pieces(result, 2 * span) for _, some in by_chunk(piece, span) for record in some]
 
 
 def test_an_archive_that_grows_holds_every_record_as_it_was(history, tmp_path, monkeypatch):
@@ -81,7 +84,8 @@ def test_a_log_in_files_is_archived_and_begun_from_with_the_command(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [(["--input", "nowhere"], "--input nowhere: not there"), (["--input", "feedback"], r"a folder without \*.parquet"),
+    [(["--input", "nowhere"], "--input nowhere: it does not exist"),
+     (["--input", "feedback"], r"the folder has no \*.parquet"),
      (["--input", "omdml.toml"], "not a Parquet file that can be read"),
      (["--input", "omdml.toml", "--master", "local"], "--master is about the engine spark"),
      (["--input", "omdml.toml", "--engine", "spark", "--processes", "2"], "--processes is about the engine local")],
@@ -98,7 +102,7 @@ def test_an_input_that_is_no_archive_is_a_clear_error(tmp_path, monkeypatch, opt
 
 def as_spark_writes(history, path, **columns):
     """A file with the columns of Spark's Kafka source, two partitions in one row group."""
-    records = [record for one in history.log.partitions for record in history.log.read(one, 0, 1000)]
+    records = [record for partition in history.log.partitions for record in history.log.read(partition, 0, 1000)]
     table = {
         "key": pa.array([record.key for record in records], pa.binary()),
         "value": pa.array([record.value for record in records], pa.binary()),
@@ -118,11 +122,11 @@ def test_files_of_sparks_kafka_source_are_read_with_the_logs_identity(history, t
     as_spark_writes(history, path)
     with pytest.raises(SourceError, match=r"no column topic_id, .*: pass --topic-id"):
         look([str(path)], 2, None)
-    found = look([str(path)], 2, history.log.topic_id)
-    assert (found.partition, found.begin, found.end, found.covers) == (history.home, 0, 150, ())
-    (piece,) = pieces(found, 4096)
+    result = look([str(path)], 2, history.log.topic_id)
+    assert (result.partition, result.begin, result.end, result.covers) == (history.home, 0, 150, ())
+    (piece,) = pieces(result, 4096)
     ((_, records),) = by_chunk(piece, 4096)
-    assert [record.value for record in records] == [one.value for one in history.log.read(history.home, 0, 1000)]
+    assert [record.value for record in records] == [entry.value for entry in history.log.read(history.home, 0, 1000)]
     assert records[0].timestamp is not None
     assert round(records[1].timestamp - records[0].timestamp, 6) == 0.001
 
@@ -156,5 +160,5 @@ def test_two_events_with_one_offset_are_no_archive_of_one_log(history, tmp_path)
     twisted = history.log.read(history.home, 0, 10)
     archive.put_file(tmp_path / "archive" / "x.parquet", 0, 10, [msgspec.structs.replace(
         record, value=record.value + b" ") for record in twisted])  # fmt: skip
-    with pytest.raises(SourceError, match="two different events with the offset 0"):
+    with pytest.raises(SourceError, match="two different events with offset 0"):
         history.summed(folder)

@@ -41,7 +41,7 @@ def test_a_catalogue_embedded_with_spark_is_what_an_export_writes(tmp_path, spar
     names = [str(tmp_path / name) for name in ("shop.snapshot", "items", "items.parquet", "out")]
     embed(spark, *names)
     table = parquet.read_table(tmp_path / "out")
-    found = dict(zip(table["id"].to_pylist(), np.array(table["embedding"].to_pylist()), strict=True))
+    result = dict(zip(table["id"].to_pylist(), np.array(table["embedding"].to_pylist()), strict=True))
     store = DirectoryStore(tmp_path / "state")
     store.publish(snapshot, store.claim("shop").epoch)
     (tmp_path / "omdml.toml").write_text(
@@ -52,9 +52,9 @@ def test_a_catalogue_embedded_with_spark_is_what_an_export_writes(tmp_path, spar
     )
     assert done.exit_code == 0, done.output
     _, vectors, _ = read(tmp_path / "vectors")
-    assert found.keys() == vectors.keys()
+    assert result.keys() == vectors.keys()
     for name, vector in vectors.items():
-        np.testing.assert_allclose(found[name], vector, atol=2e-6)
+        np.testing.assert_allclose(result[name], vector, atol=2e-6)
 
 
 def test_a_snapshot_of_another_catalogue_is_refused(tmp_path):

@@ -1,0 +1,48 @@
+"""A fault that alerts are for, and what Prometheus must have seen once it is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.fault.alerts.service import Watched
+
+PREFIX = "Omdml"
+
+
+class Fault(NamedTuple):
+    """Something that breaks, and is repaired.
+
+    Parameters
+    ----------
+    told
+        What happens, in words.
+    run
+        Breaks it, waits until its alerts fire, and repairs it as the runbook says.
+    alerts
+        What must fire; nothing else may.
+    """
+
+    told: str
+    run: Callable[[Watched], None]
+    alerts: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+
+def fault(told: str, *alerts: str) -> Callable[[Callable[[Watched], None]], Fault]:
+    """Make a fault of a function; names of alerts are without their prefix."""
+    return lambda run: Fault(told, run, frozenset(alerts))
+
+
+def trial(fault: Fault, service: Watched) -> None:
+    """Make a fault and remove it. Fails unless its alerts fired, and no others."""
+    service.silent()
+    began = time.time()
+    fault.run(service)
+    service.silent()
+    fired = {alert.removeprefix(PREFIX) for alert in service.prometheus.fired_since(began)}
+    assert fired == fault.alerts, f"{fault.told}: {sorted(fired)} fired, expected {sorted(fault.alerts)}"
