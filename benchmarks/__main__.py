@@ -41,6 +41,7 @@ BENCHMARKS = (
     "items",
     "expand",
     "query_side",
+    "two_stage",
     "missing",
     "million",
     "history",

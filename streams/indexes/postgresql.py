@@ -34,7 +34,7 @@ import numpy as np
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import masked
-from omdml.streams.protocols.index import Attributes, IndexAway, Indexed, IndexRefused, IndexRows, no_rows
+from omdml.streams.protocols.index import Attributes, IndexAway, Indexed, IndexRefused, IndexRows, VectorIndex, no_rows
 
 # Identifiers of PostgreSQL have 63 bytes at most; ours get up to 7 more.
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,55}")
@@ -72,7 +72,7 @@ def client() -> tuple[Any, Callable[[Any], None]]:
     return psycopg, register_vector
 
 
-class PostgresIndex:
+class PostgresIndex(VectorIndex):
     """An index of one name in the first schema of a connection's search path.
 
     Parameters
@@ -81,7 +81,7 @@ class PostgresIndex:
         A connection string, ``postgresql://USER@HOST/DATABASE``; what it leaves out, libpq takes from the environment.
     name
         Name of the view, lower case letters, digits and ``_``.
-    hnsw
+    approximate
         Whether the tables have an HNSW index by Euclidean distance; otherwise every search is an exact scan.
 
     Raises
@@ -92,13 +92,13 @@ class PostgresIndex:
 
     alternating = True
 
-    def __init__(self, url: str, name: str, hnsw: bool = True) -> None:
+    def __init__(self, url: str, name: str, approximate: bool = True) -> None:
         if not NAME.fullmatch(name):
             raise ConfigurationError(
                 f"--name {name!r}: expected at most 56 lower case letters, digits and _, not a digit first"
             )
         self._psycopg, self._register_vector = client()
-        self._url, self._name, self._hnsw = url, name, hnsw
+        self._url, self._name, self._hnsw = url, name, approximate
         self._connection: Any = None
 
     def __str__(self) -> str:

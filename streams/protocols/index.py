@@ -7,6 +7,7 @@ meanwhile: what a killed writer leaves is a draft that the next one completes.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -74,16 +75,19 @@ class VectorIndex(Protocol):
     """An index of one name in a vector database, written by one process at a time.
 
     Every method raises IndexAway if the database is away and IndexRefused if it refuses; after either, what was
-    committed stays, and the next call connects again.
+    committed stays, and the next call connects again. ``str(index)`` says in messages which index it is.
+
+    deploy/VECTORS.md says how to add one for another database.
     """
 
-    @property
-    def alternating(self) -> bool:
-        """Whether the draft is, after a switch, what was live before it; otherwise it is what is live now."""
+    # Whether the draft is, after a switch, what was live before it; otherwise it is what is live now.
+    alternating: bool = False
 
+    @abstractmethod
     def live(self) -> tuple[Indexed, IndexRows] | None:
         """What readers see; None if nothing was ever switched to."""
 
+    @abstractmethod
     def draft(self, width: int) -> IndexRows:
         """What the draft holds now, ready to take rows of this width.
 
@@ -91,23 +95,27 @@ class VectorIndex(Protocol):
         had another width.
         """
 
-    def write(self, rows: IndexRows) -> None:
-        """Put rows into the draft, over those of the same ids, and commit them."""
-
-    def remove(self, ids: Sequence[str]) -> None:
-        """Take rows out of the draft, and commit that; ids that are not there are passed over."""
-
     def prepare(self, changes: int, total: int) -> None:
         """Hear how many of the draft's ``total`` rows will be written, before the first of them is.
 
         A backend may drop its search structure if building it again costs less than so many changes.
         """
 
+    @abstractmethod
+    def write(self, rows: IndexRows) -> None:
+        """Put rows into the draft, over those of the same ids, and commit them."""
+
+    @abstractmethod
+    def remove(self, ids: Sequence[str]) -> None:
+        """Take rows out of the draft, and commit that; ids that are not there are passed over."""
+
+    @abstractmethod
     def switch(self, indexed: Indexed) -> None:
         """Make the draft live as ``indexed``, in one step, with its search structure built."""
 
+    @abstractmethod
     def keep(self, indexed: Indexed) -> None:
-        """Note that the live side, as it is, stands for ``indexed`` too, in one step."""
+        """Note that the live side, as it is, stands for ``indexed`` too, in one step; the draft may be lost."""
 
     def close(self) -> None:
         """Release the lock, so that others can write."""

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import shown
 from omdml.streams.protocols.index import VectorIndex
 
-POSTGRESQL = ("postgresql://", "postgres://")
+POSTGRESQL = ("postgresql", "postgres")
+# Packages say here which address they know: the name of an entry point is what stands before the colon.
+GROUP = "omdml.indexes"
 
 
-def open_index(address: str, name: str | None, model: str, searched: str) -> VectorIndex:
+def open_index(address: str, name: str | None, model: str, approximate: bool) -> VectorIndex:
     """The index of a model at an address; its name is the model's if none is given.
 
     Raises ConfigurationError.
     """
     name = name or name_of(model)
-    if address.startswith(POSTGRESQL):
+    kind, _, rest = address.partition(":")
+    if kind in POSTGRESQL and rest.startswith("//"):
         from omdml.streams.indexes.postgresql import PostgresIndex
 
-        return PostgresIndex(address, name, hnsw=searched == "hnsw")
-    raise ConfigurationError(f"--to {shown(address)}: expected postgresql://USER@HOST/DATABASE")
+        return PostgresIndex(address, name, approximate)
+    if kind == "lancedb" and rest:
+        from omdml.streams.indexes.lancedb import LanceIndex
+
+        return LanceIndex(rest, name, approximate)
+    others = entry_points(group=GROUP)
+    if kind in others.names:
+        return others[kind].load()(address, name, approximate)
+    expected = [
+        "postgresql://USER@HOST/DATABASE",
+        "lancedb:FOLDER",
+        *(f"{other}:..." for other in sorted(others.names)),
+    ]
+    raise ConfigurationError(f"--to {shown(address)}: expected one of {', '.join(expected)}")
 
 
 def name_of(model: str) -> str:

@@ -1,25 +1,16 @@
-"""``omdml sync`` into a real PostgreSQL: concurrent readers, kills, outages, and what it refuses."""
+"""``omdml sync`` into a real PostgreSQL: transactions, rights, outages, and what it refuses."""
 
 from __future__ import annotations
 
 import threading
-import time
 
-import httpx
-import numpy as np
 import psycopg
 import pytest
 
-from omdml.errors import ConfigurationError
 from omdml.streams.indexes.postgresql import PostgresIndex
 from omdml.streams.protocols.index import IndexAway, IndexRefused
-from omdml.workers.wiring.indexes import open_index
-from tests.support.exports import error
-from tests.support.forks import ForkedProcess
-from tests.support.indexes import NAME, Postgres, Sync, widen
-from tests.support.nodes import CONFIGURATION, stored_shop
+from tests.support.indexes import NAME, Postgres, Sync, Watcher, bytes_of, of_one_version, seen, start_sync, widen
 from tests.support.processes import free_port, wait_for
-from tests.support.shops import Shop
 from tests.support.worlds import ITEMS
 
 
@@ -28,101 +19,37 @@ def database(postgres):
     return Postgres(postgres.url)
 
 
-@pytest.fixture
-def shop(tmp_path):
-    shop = Shop(tmp_path)
-    shop.learn()
-    shop.publish()
-    return shop
-
-
-@pytest.fixture
-def installed(tmp_path):
-    shop = stored_shop(tmp_path)
-    (tmp_path / "omdml.toml").write_text(CONFIGURATION.format(port=1))
-    return shop
-
-
-def start(folder, database, *arguments, name="sync"):
-    return ForkedProcess(
-        folder,
-        "sync",
-        "shop",
-        "--moved",
-        "0.05",
-        *arguments,
-        name=name,
-        environment={"OMDML_SYNC_TO": database.address},
-    )
-
-
-def of_one_version(shop, answers):
-    """Whether the rows of each answer lie where the version that they name embeds them, but for the bound."""
-    different = {(rows[0][2], vectors_of(rows)): rows for rows in answers}
-    return all(as_the_version_has_it(shop, rows) for rows in different.values())
-
-
-def vectors_of(rows):
-    """The vectors of an answer, in the order of their ids."""
-    return b"".join(row[1].to_numpy().tobytes() for row in sorted(rows, key=lambda row: row[0]))
-
-
-def as_the_version_has_it(shop, rows):
-    (version,) = {row[2] for row in rows}
-    vectors = {row[0]: row[1].to_numpy() for row in rows}
-    assert len(vectors) == ITEMS
-    return error(shop, vectors, version) <= 0.1
-
-
-class Reader(threading.Thread):
-    """Reads all rows again and again, in statements of their own or in pairs in one transaction."""
-
-    def __init__(self, database, transactions=False) -> None:
-        super().__init__()
-        self.answers, self.failed, self.ended = [], None, threading.Event()
-        self._database, self._transactions = database, transactions
+class PairReader(Watcher):
+    """Reads all rows twice in one transaction, again and again."""
 
     def run(self):
         try:
             with self._database.reader() as connection:
-                # A reader that never rests would leave the writer no time on a small machine.
                 while not self.ended.wait(0.02):
-                    if not self._transactions:
-                        self.answers.append(self._read(connection))
-                        continue
                     with connection.transaction():
                         self.answers += [self._read(connection), self._read(connection)]
         except BaseException as error:
             self.failed = error
 
-    def sees(self, version):
-        """Whether the last answer was of this version; fails if reading failed."""
-        assert self.failed is None, self.failed
-        return bool(self.answers) and self.answers[-1][0][2] == version
-
     def _read(self, connection):
-        return connection.execute(f"SELECT id, embedding, version FROM {NAME}").fetchall()
+        return seen(connection.execute(f"SELECT id, embedding, attributes, version FROM {NAME}").fetchall())
 
 
-@pytest.mark.parametrize("transactions", [False, True])
-def test_a_reader_never_sees_two_versions_in_one_answer(shop, database, transactions):
+def test_a_transaction_sees_the_same_rows_until_it_ends(shop, database):
     with Sync(shop, database.open()) as sync:
         sync.step()
-        reader = Reader(database, transactions)
+        reader = PairReader(database)
         reader.start()
         for _ in range(8):
             shop.learn(10)
             version = shop.publish()
             sync.step()
             wait_for(lambda version=version: reader.sees(version), "the reader to see the version")
-        reader.ended.set()
-        reader.join()
-    assert reader.failed is None
+        reader.end()
     assert of_one_version(shop, reader.answers)
-    if transactions:
-        pairs = zip(reader.answers[::2], reader.answers[1::2], strict=True)
-        # The rows stay as they are while a transaction uses the view; a version that moved none may be noted.
-        assert all(vectors_of(one) == vectors_of(other) for one, other in pairs)
+    pairs = zip(reader.answers[::2], reader.answers[1::2], strict=True)
+    # A version that moved no row may be noted meanwhile.
+    assert all(bytes_of(one) == bytes_of(other) for one, other in pairs)
 
 
 def test_a_transaction_older_than_the_switch_is_told_so(shop, database):
@@ -191,62 +118,8 @@ def test_searches_use_the_index_through_the_view(shop, database):
     assert [row[0] for row in results] == shop.expected(20, "i5", 5)[0]
 
 
-def test_a_killed_sync_is_gone_on_with_and_readers_never_notice(installed, database, tmp_path):
-    draw = np.random.default_rng(0)
-    with Sync(installed, database.open()) as sync:
-        sync.step()
-    reader = Reader(database)
-    reader.start()
-    for number in range(2):
-        installed.learn(30)
-        version = installed.publish()
-        process = start(tmp_path, database, "--follow", "--rows-per-second", "200", name=f"sync-{number}")
-        wait_for(lambda name=f"sync-{number}": "sync_writing" in (tmp_path / f"{name}.log").read_text(), "it to write",
-                 60, process)  # fmt: skip
-        # Somewhere among the batches of 120 rows.
-        time.sleep(draw.uniform(0, 0.6))
-        process.kill()
-        process.close()
-    last = start(tmp_path, database, "--follow", name="last")
-    wait_for(lambda: "sync_current" in last.said, "the newest version", 60, last)
-    assert last.stop() == 0
-    assert database.read().version == version
-    reader.ended.set()
-    reader.join()
-    assert reader.failed is None
-    assert of_one_version(installed, reader.answers)
-    assert error(installed, database.read().vectors, version) <= 0.1
-
-
-def test_writes_are_throttled(shop, database):
-    with Sync(shop, database.open(), rows_per_second=100) as sync:
-        begun = time.monotonic()
-        sync.step()
-        # 120 rows in batches of 50: the last one begins a second after the first.
-        assert time.monotonic() - begun >= 1.0
-
-
-def test_the_daemon_tells_how_it_is(installed, database, tmp_path):
-    port = free_port()
-    process = start(tmp_path, database, "--follow", "--bind", f"127.0.0.1:{port}")
-
-    def answers(path):
-        try:
-            return httpx.get(f"http://127.0.0.1:{port}{path}", verify=False).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    wait_for(lambda: answers("/readyz"), "it to be ready", 60, process)
-    page = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-    assert f"omdml_sync_items {ITEMS:.1f}" in page
-    assert 'omdml_sync_rows_total{what="written"} 120.0' in page
-    assert process.stop() == 0
-    assert "event=sync_current" in process.said
-    assert database.address not in process.said
-
-
 def test_a_database_that_goes_in_the_middle_is_waited_for(installed, database, postgres, tmp_path):
-    process = start(tmp_path, database, "--follow", "--rows-per-second", "100")
+    process = start_sync(tmp_path, database, "--follow", "--rows-per-second", "100")
     wait_for(lambda: "sync_writing" in process.said, "it to write", 60, process)
     postgres.kill()
     wait_for(lambda: "sync_waiting" in process.said, "it to notice", 60, process)
@@ -316,7 +189,7 @@ def test_more_numbers_than_an_index_takes_are_refused_before_any_write(shop, dat
     with pytest.raises(IndexRefused, match=r"2,016 numbers, pgvector takes at most 2,000: use --index none"):
         index.draft(2016)
     index.close()
-    without = PostgresIndex(database.address, NAME, hnsw=False)
+    without = PostgresIndex(database.address, NAME, approximate=False)
     assert without.draft(2016).embedding.shape == (0, 2016)
     without.close()
 
@@ -348,12 +221,3 @@ def test_a_lost_session_leaves_readers_what_they_had(shop, database):
         sync.index.write = write
         sync.step()
     assert database.read().version == 60
-
-
-def test_the_command_ends_with_what_it_did(installed, database, tmp_path):
-    process = start(tmp_path, database)
-    assert process.wait() == 0
-    assert "version 0, serial 1: 120 rows written, 0 removed, 120 items of 16 numbers" in process.said
-    with pytest.raises(ConfigurationError, match="expected postgresql://USER@HOST/DATABASE") as raised:
-        open_index("mysql://me:secret@host/shop", None, "shop", "hnsw")
-    assert "secret" not in str(raised.value)

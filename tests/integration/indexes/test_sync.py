@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -11,24 +12,18 @@ from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.exports import error
-from tests.support.indexes import Postgres, Sync, widen
-from tests.support.shops import Shop
+from tests.support.indexes import Lance, Postgres, Sqlite, Sync, Watcher, of_one_version, widen
+from tests.support.processes import wait_for
 from tests.support.worlds import ITEMS, catalogue, items
 
 MOVED = 0.05
 
 
-@pytest.fixture(params=["postgresql"])
-def database(request):
-    return Postgres(request.getfixturevalue("postgres").url)
-
-
-@pytest.fixture
-def shop(tmp_path):
-    shop = Shop(tmp_path)
-    shop.learn()
-    shop.publish()
-    return shop
+@pytest.fixture(params=["postgresql", "lancedb", "shown"])
+def database(request, tmp_path):
+    if request.param == "postgresql":
+        return Postgres(request.getfixturevalue("postgres").url)
+    return Lance(tmp_path / "vectors") if request.param == "lancedb" else Sqlite(tmp_path / "vectors")
 
 
 def attributes(prices):
@@ -209,3 +204,25 @@ def test_a_sync_that_stops_in_the_middle_leaves_readers_what_they_had(shop, data
         # What was written is not written again.
         assert sync.step().written == ITEMS - 20
     assert error(shop, database.read().vectors, version) < 1e-4
+
+
+def test_a_reader_never_sees_two_versions_in_one_answer(shop, database):
+    with Sync(shop, database.open()) as sync:
+        sync.step()
+        reader = Watcher(database)
+        reader.start()
+        for _ in range(8):
+            shop.learn(10)
+            version = shop.publish()
+            sync.step()
+            wait_for(lambda version=version: reader.sees(version), "the reader to see the version")
+        reader.end()
+    assert of_one_version(shop, reader.answers)
+
+
+def test_writes_are_throttled(shop, database):
+    with Sync(shop, database.open(), rows_per_second=100) as sync:
+        begun = time.monotonic()
+        sync.step()
+        # 120 rows in batches of 50: the last one begins a second after the first.
+        assert time.monotonic() - begun >= 1.0

@@ -7,7 +7,7 @@ import pytest
 
 from omdml import DCA, LOMDML, OASIS
 from omdml.errors import MeasureError
-from omdml.metrics import ProjectionMetric
+from omdml.metrics import CosineMetric, ProjectionMetric
 from omdml.retrieval.query_side import query_vectors, reranked, shares_in_order, side_by_side
 from tests.support.worlds import items, triplets
 
@@ -56,10 +56,49 @@ def test_the_learned_length_is_all_that_the_query_side_of_a_projection_lacks(fea
     np.testing.assert_allclose(left, left[:, :1].repeat(len(left), axis=1), atol=1e-4)
 
 
-def test_one_expert_of_cosines_lacks_no_more_than_a_division(metric, features):
-    turned = query_vectors(metric, of(features, [3]), features)
-    assert turned.shape == (1, 14)
-    assert np.isfinite(turned).all()
+@pytest.fixture
+def cosines(features):
+    """One expert of cosines on both modalities, around the items' mean."""
+    draw, items = np.random.default_rng(0), np.concatenate(list(features.values()), axis=1)
+    dims = {name: matrix.shape[1] for name, matrix in features.items()}
+    matrix = draw.normal(size=(5, items.shape[1]))
+    return CosineMetric(dims, items.mean(axis=0).astype(np.float64), {"one": matrix}, {"one": 1.0})
+
+
+def learned_lengths(metric, features):
+    """Vectors less the mean, and how long the only expert makes them."""
+    (matrix,) = metric.experts.values()
+    centred = side_by_side(metric, features) - metric.mean
+    return centred, np.linalg.norm(centred @ matrix.T, axis=1)
+
+
+def test_the_learned_length_is_all_that_the_query_side_of_one_expert_lacks(cosines, features):
+    centred, lengths = learned_lengths(cosines, features)
+    for row in (3, 44):
+        turned = query_vectors(cosines, of(features, [row]), features)[0].astype(np.float64)
+        exact = np.asarray(cosines.score(of(features, [row]), features))
+        # Minus the distance is twice the cosine, less 2. The query side has the cosine, times one number for all items.
+        np.testing.assert_allclose(
+            turned @ centred.T / lengths * np.sqrt((lengths**2).mean()), 1 + exact / 2, atol=1e-5
+        )
+
+
+def test_at_equal_learned_lengths_one_expert_has_the_learned_order(cosines, features):
+    centred, lengths = learned_lengths(cosines, features)
+    level = centred / lengths[:, None] + cosines.mean
+    split = np.cumsum(list(cosines.dims.values()))[:-1]
+    items = dict(zip(cosines.dims, np.split(level, split, axis=1), strict=True))
+    turned = query_vectors(cosines, of(features, [7]), features)
+    order = np.argsort(-(level @ turned[0]), kind="stable")
+    np.testing.assert_array_equal(order[:40], reranked(cosines, of(features, [7]), items, 40))
+
+
+def test_the_query_side_of_learned_cosines_orders_more_than_plain_distance_does(features):
+    learner = DCA({name: matrix.shape[1] for name, matrix in features.items()})
+    learner.start(features)
+    learner.learn_many(triplets(200), features)
+    shares = shares_in_order(learner.metric, held_out(features), features, features)
+    assert shares.plain < shares.query_side <= shares.exact + 0.02
 
 
 def test_candidates_are_ranked_as_the_metric_ranks_them(metric, features):

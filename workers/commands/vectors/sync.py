@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     required=True,
     envvar="OMDML_SYNC_TO",
     metavar="ADDRESS",
-    help="Database, postgresql://USER@HOST/DATABASE. Set an address with a password in OMDML_SYNC_TO instead.",
+    help="postgresql://USER@HOST/DATABASE or lancedb:FOLDER. Set an address with a password in OMDML_SYNC_TO instead.",
 )
 @click.option("--name", help="Name of the index. [default: omdml_ and the model's name]")
 @click.option("--task", help="Task in whose sense to index, if the model has tasks.")
 @click.option(
     "--index",
     "searched",
-    type=click.Choice(["hnsw", "none"]),
-    default="hnsw",
+    type=click.Choice(["approximate", "none"]),
+    default="approximate",
     show_default=True,
-    help="Kind of search: approximate with an HNSW graph, or an exact scan.",
+    help="Kind of search: approximate, which may miss a near item, or none, an exact scan.",
 )
 @click.option("--follow", is_flag=True, help="Follow new versions until a signal comes.")
 @click.option(
@@ -87,7 +87,7 @@ def sync(
     source = LiveItems(store, items, attributes_now(configuration, model, items), model, task)
     log = structlog.get_logger(__name__)
     process.on_signals(stop.set)
-    with closing(open_index(address, name, model, searched)) as index, Messenger(state):
+    with closing(open_index(address, name, model, searched == "approximate")) as index, Messenger(state):
         syncer = Syncer(index, source, moved, Throttle(rows_per_second, stop), metrics, state, task)
         log.info("sync_started", model=model, index=str(index), follow=follow, metrics=bind)
         if follow:

@@ -1,0 +1,22 @@
+"""A shop whose model is brought to an index."""
+
+import pytest
+
+from tests.support.nodes import CONFIGURATION, stored_shop
+from tests.support.shops import Shop
+
+
+@pytest.fixture
+def shop(tmp_path):
+    shop = Shop(tmp_path)
+    shop.learn()
+    shop.publish()
+    return shop
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A shop that processes find by its configuration."""
+    shop = stored_shop(tmp_path)
+    (tmp_path / "omdml.toml").write_text(CONFIGURATION.format(port=1))
+    return shop
