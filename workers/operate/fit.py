@@ -209,7 +209,7 @@ def go_live(snapshot: Snapshot, epoch: str, store: Store) -> None:
 
 def busy(name: str) -> Fenced:
     """The error for a model that a worker claimed meanwhile."""
-    return Fenced(f"model {name!r}: a worker took it meanwhile; stop the workers and try again")
+    return Fenced(f"model {name!r}: a worker took it in the meantime: stop the workers, and try again")
 
 
 def exists(name: str, version: int) -> StoreError:

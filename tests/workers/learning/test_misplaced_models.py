@@ -107,5 +107,5 @@ def test_events_by_a_wrong_partition_that_no_worker_has_read_yet_keep_a_replay_f
     name = next(f"key-{number}" for number in range(1000) if world.log.home(f"key-{number}").number == 1)
     world.send(*events(2, 4, model=model), key=name)
     again = replayed(world, model)
-    with pytest.raises(StoreError, match="came by other partitions"):
+    with pytest.raises(StoreError, match="are on other partitions"):
         fit.check_whole(again, world.store)

@@ -62,7 +62,7 @@ def test_events_that_bring_vectors_and_broken_ones_are_fitted_like_others(shop):
 def test_a_learner_without_a_batch_form_and_an_empty_log_cannot_be_fitted(shop):
     with pytest.raises(StartError, match=r"lomdml has no batch form to begin at: pass --learner omdml --fit"):
         fit.cut(shop.log_read(), "shop", replayed_spec(shop.specs, "shop", "lomdml"))
-    with pytest.raises(StartError, match=r"dca needs no start that is fitted on a log: .* leave --fit out"):
+    with pytest.raises(StartError, match=r"dca needs no start that is fitted on a log, .* leave --fit out"):
         fit.cut(shop.log_read(), "shop", replayed_spec(shop.specs, "shop", "dca"))
     with pytest.raises(StartError, match="too few to fit on"):
         fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))

@@ -81,7 +81,7 @@ def test_an_empty_log_and_one_that_ends_in_a_torn_line_come_to_an_end(shop):
 
 
 def test_a_log_that_is_not_there_is_an_error_and_none_is_made(tmp_path):
-    with pytest.raises(SourceError, match="not there"):
+    with pytest.raises(SourceError, match="it does not exist"):
         UngroupedFileSource(tmp_path / "feedback")
     assert list(tmp_path.iterdir()) == []
 
