@@ -54,7 +54,9 @@ RUN = {
     ("deploy/SHOP.md", "like p7"): "tests.deploy.test_examples",
     ("deploy/SHOP.md", "from omdml.client"): "tests.deploy.test_examples",
     ("deploy/VECTORS.md", "import numpy"): f"{HERE}.test_a_query_side_is_made_as_the_page_shows",
-    ("deploy/VECTORS.md", "export OMDML_SYNC_TO"): "tests.integration.indexes.test_sync",
+    ("deploy/VECTORS.md", "import json\nimport os"): "tests.integration.indexes.test_sync",
+    ("deploy/VECTORS.md", "omdml sync shop"): "tests.integration.indexes.test_processes",
+    ("deploy/OPERATIONS.md", "[models.hot]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",
     ("deploy/local/README.md", "$ make services"): "tests.integration.local.test_services",
     ("deploy/local/README.md", "from deploy.local import KafkaServer"): "tests.integration.local.test_readme",
     ("deploy/producers/README.md", "python with_kafka_python.py"): "tests.integration.producers.test_producers",
@@ -77,6 +79,8 @@ RUN = {
 }
 # A snippet, and why no test runs it.
 NOT_RUN = {
+    ("deploy/VECTORS.md", "[project.entry-points"): "needs a package; test_processes makes such an entry point",
+    ("deploy/VECTORS.md", "import json\n\nimport lancedb"): "needs an index of a shop; test_lancedb reads one so",
     ("README.md", "  comparisons"): "output of `make demo`; benchmarks/claims compares its figures with measured ones",
     ("deploy/EXPORT.md", "omdml export shop"): "names a version of its example; test_export runs the command",
     ("deploy/HISTORY.md", "omdml archive"): "needs a stopped worker; test_archives and test_bootstrap run the commands",

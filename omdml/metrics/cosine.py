@@ -70,9 +70,10 @@ class CosineMetric(Metric):
                 centred, column = self._centred(features, part, room), 0
                 for name, matrix in self.experts.items():
                     vectors, width = projected(centred, matrix), rows_of(matrix)
-                    scales = math.sqrt(self.shares[name]) / lengths(vectors)
                     target = embedded[part, column : column + width]
-                    np.multiply(vectors, scales[:, None].astype(dtype), out=target)
+                    # The length is float64: 1 / length of the smallest float32 vectors would be infinite in float32.
+                    np.divide(vectors, lengths(vectors)[:, None], out=target, casting="same_kind")
+                    target *= dtype.type(math.sqrt(self.shares[name]))
                     column += width
         return embedded
 

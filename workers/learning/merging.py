@@ -134,7 +134,7 @@ class Merging:
         if checkpoint is None or record is None:
             raise not_in_parts(name)
         if fell_back:
-            log.warning("checkpoint_damaged_previous_used", model=name, action="its parts are merged again")
+            log.error("checkpoint_damaged_previous_used", model=name, action="its parts are merged again")
         model = resumed(name, spec, checkpoint, record, epoch)
         live = store.load(name)
         if live and live[1].vector:

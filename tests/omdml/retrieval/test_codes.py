@@ -43,15 +43,16 @@ def test_every_one_of_the_nearest_rows_is_a_candidate(shape, seed, k, scale, awa
 @settings(max_examples=examples(40), deadline=None)
 @given(shape=SHAPES, seed=st.integers(0, 10_000), k=st.integers(1, 20))
 def test_candidates_are_those_of_the_slow_twin(shape, seed, k):
-    """Rounding may add a row whose lower bound all but meets the k-th upper bound."""
+    """Rounding may add rows whose lower bound all but meets the k-th upper bound."""
     matrix, draw = drawn(*shape, seed), np.random.default_rng(seed)
     point, widths = draw.normal(size=shape[1]), draw.random(len(matrix)).astype(np.float32)
     hidden = np.unique(draw.integers(0, len(matrix), 3))
     codes = Codes(matrix)
     result = codes.candidates(point[None], k, None, [hidden], codes.radii + widths)[0]
-    expected = naive.candidates(matrix, point, k, set(hidden.tolist()), widths.tolist())
-    assert set(expected) <= set(result.rows.tolist())
-    assert len(result.rows) - len(expected) <= 1
+    expected, almost = (
+        naive.candidates(matrix, point, k, set(hidden.tolist()), (widths + more).tolist()) for more in (0.0, 1e-4)
+    )
+    assert set(expected) <= set(result.rows.tolist()) <= set(almost)
 
 
 @settings(max_examples=examples(30), deadline=None)

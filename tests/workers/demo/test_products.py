@@ -28,5 +28,5 @@ def test_they_are_built_from_their_pictures_and_words(tmp_path):
 
 
 def test_a_learner_that_takes_no_triplets_is_refused():
-    with pytest.raises(ConfigurationError, match="--pictures needs a learner that takes triplets, setnet is none"):
+    with pytest.raises(ConfigurationError, match="--pictures needs a learner that takes triplets, setnet takes none"):
         drawn("setnet", 0, print)

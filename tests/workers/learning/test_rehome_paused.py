@@ -97,7 +97,9 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
         return place(topic_id, before, after)
 
     world.store.place = after_a_save
-    with pytest.raises(StoreError, match=rf"model '{model}' has learned partition 0 up to 8, beyond 5: .* call this"):
+    with pytest.raises(
+        StoreError, match=rf"model '{model}' has learned partition 0 up to 8, beyond 5: .* run this command again"
+    ):
         topics.rehome(looked, world.store)
     assert world.store.placement(world.log.topic_id).count == 2
     kill(world, worker)
