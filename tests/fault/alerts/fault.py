@@ -9,6 +9,8 @@ from typing import NamedTuple
 from tests.fault.alerts.service import Watched
 
 PREFIX = "Omdml"
+# A machine that starves makes clicks and searches slow as well, whatever else is broken.
+OF_A_SLOW_MACHINE = {"FreshnessSlow", "SearchSlow"}
 
 
 class Fault(NamedTuple):
@@ -39,10 +41,11 @@ def fault(told: str, *alerts: str) -> Callable[[Callable[[Watched], None]], Faul
 
 
 def trial(fault: Fault, service: Watched) -> None:
-    """Make a fault and remove it. Fails unless its alerts fired, and no others."""
+    """Make a fault and remove it. Fails unless its alerts fired, and no others that a slow machine does not cause."""
     service.silent()
     began = time.time()
     fault.run(service)
     service.silent()
     fired = {alert.removeprefix(PREFIX) for alert in service.prometheus.fired_since(began)}
+    fired -= OF_A_SLOW_MACHINE - fault.alerts
     assert fired == fault.alerts, f"{fault.told}: {sorted(fired)} fired, expected {sorted(fault.alerts)}"

@@ -242,10 +242,10 @@ def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(
     # If one of them sends all, from begin to end, before the other one's first step to send
     others = []
 
-    def late(log):
+    def late(*arguments):
         monkeypatch.setattr(dead_letters, "open_sender", open_sender)
         others.append(place.omdml("letters", "resend"))
-        return open_sender(log)
+        return open_sender(*arguments)
 
     monkeypatch.setattr(dead_letters, "open_sender", late)
     # I expect nothing left to send for the other one
