@@ -100,7 +100,7 @@ def test_a_reset_begins_it_again_with_the_events_that_wait(tmp_path, way):
     assert waiting.partitions[world.log.home(model)].models.loaded[model].learner.version == 1
 
 
-def test_events_by_a_wrong_partition_that_no_worker_has_read_yet_keep_a_replay_from_being_published(tmp_path):
+def test_strays_that_no_worker_has_read_yet_keep_a_replay_from_being_published(tmp_path):
     world, worker, model = learned_on_two(tmp_path)
     kill(world, worker)
     # Its home is the first partition, as nobody has called rehome.
