@@ -179,5 +179,9 @@ class Prequential(msgspec.Struct):
     @property
     def recent_mistake_rate(self) -> float:
         """Share of mistakes among the last thousand or so."""
-        covered = (len(self.recent) - 1) * 100 + ((self.count - 1) % 100 + 1) if self.count else 0
-        return sum(self.recent) / covered if covered else 0.0
+        return sum(self.recent) / self.covered if self.covered else 0.0
+
+    @property
+    def covered(self) -> int:
+        """Number of comparisons that ``recent`` counts the mistakes of."""
+        return (len(self.recent) - 1) * 100 + ((self.count - 1) % 100 + 1) if self.count else 0

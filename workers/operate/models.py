@@ -49,17 +49,13 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
     """
     require(store, name)
     for _ in range(ATTEMPTS):
-        try:
-            epoch, checkpoint, fell_back = store.claim(name)
-            if fell_back:
-                raise CorruptError(f"model {name!r}: its newest checkpoint is damaged")
-        except FormatError:
-            raise
-        except CorruptError:
+        claim = readable_claim(name, store)
+        if claim is None:
             store.delete(name)
             model = begun(spec, name, store.claim(name).epoch, store)
             store.publish(model.snapshot(), model.epoch)
             return None
+        epoch, checkpoint = claim
         if checkpoint is None:
             raise StoreError(f"model {name!r}: {store} has no checkpoint of it: it is at its start already")
         model = begun(spec, name, epoch, store)
@@ -69,6 +65,20 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
         store.note(name, epoch, "reset", f"was at version {checkpoint.version}")
         return model.next
     raise busy(name)
+
+
+def readable_claim(name: str, store: Store) -> tuple[str, Checkpoint | None] | None:
+    """Claim a model: the epoch, and its newest checkpoint if it has one; None if that is damaged.
+
+    Raises FormatError if another release wrote it: that release can still read it.
+    """
+    try:
+        epoch, checkpoint, fell_back = store.claim(name)
+    except FormatError:
+        raise
+    except CorruptError:
+        return None
+    return None if fell_back else (epoch, checkpoint)
 
 
 def position_now(name: str, home: Partition, offset: int, store: Store) -> tuple[Partition, int]:

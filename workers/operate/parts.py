@@ -24,7 +24,7 @@ from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.merged_model import MergedModel, known_start
 from omdml.workers.model.parts.vector import Record, Vector, record_of, with_record
-from omdml.workers.operate.models import ATTEMPTS, busy, require
+from omdml.workers.operate.models import ATTEMPTS, busy, readable_claim, require
 
 
 def parts_in(store: Store, name: str) -> list[str]:
@@ -134,13 +134,11 @@ def _save_whole(
 
 def _begin_again(store: Store, spec: Spec, part: str, start: DCA, platform: str) -> None:
     for _ in range(ATTEMPTS):
-        try:
-            epoch, checkpoint, fell_back = store.claim(part)
-            if fell_back:
-                raise CorruptError(f"model {part!r}: its newest checkpoint is damaged")
-        except CorruptError:
+        claim = readable_claim(part, store)
+        if claim is None:
             store.delete(part)
             return
+        epoch, checkpoint = claim
         if checkpoint is None:
             return
         model = OwnedModel(part, emptied(start), spec.catalogue, epoch, spec.digest, Guard(spec.guard, start.metric))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from omdml import DCA
-from omdml.errors import ConfigurationError, Fenced, StoreError
+from omdml.errors import ConfigurationError, Fenced, FormatError, StoreError
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.kafka.reading import gap
@@ -234,6 +234,23 @@ def test_reset_begins_all_parts_again(tmp_path):
     snapshot, vector = published(world)
     assert snapshot.version == 60
     assert vector.reaches(before)
+
+
+def test_a_reset_does_not_delete_a_part_that_another_release_wrote(tmp_path, monkeypatch):
+    world = hot_world(tmp_path)
+    scatter(world, 40)
+    drained(world, world.worker())
+    before, claim_of = world.store.peek("hot::part-1"), world.store.claim
+
+    def of_another_release(name):
+        if name == "hot::part-1":
+            raise FormatError("checkpoint: written by a later release")
+        return claim_of(name)
+
+    monkeypatch.setattr(world.store, "claim", of_another_release)
+    with pytest.raises(FormatError):
+        parts.reset(world.store, spec_of(world), "hot", "test")
+    assert world.store.peek("hot::part-1").to_bytes() == before.to_bytes()
 
 
 def test_nothing_is_merged_while_a_reset_is_interrupted(tmp_path):

@@ -14,6 +14,7 @@ import msgspec
 
 from omdml.batch.sums import emptied, merged
 from omdml.errors import CorruptError
+from omdml.evaluate import Prequential
 from omdml.learners import DCA, Learner
 from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
 from omdml.streams.part_names import part_name
@@ -54,11 +55,10 @@ class MergedModel(OwnedModel):
         """
         components: list[Component] = []
         held: list[tuple[int, HoldOut]] = []
-        mistakes = recent = covered = count = 0
+        mistakes: list[Prequential] = []
         self.event_time = None
 
         def learners() -> Iterator[DCA]:
-            nonlocal mistakes, recent, covered, count
             for checkpoint in parts:
                 progress = progress_of(checkpoint)
                 components.append(Component(checkpoint.home[1], checkpoint.next, checkpoint.version))
@@ -66,19 +66,17 @@ class MergedModel(OwnedModel):
                     # These rows are of another table.
                     progress.hold_out.kept = []
                 held.append((checkpoint.home[1], progress.hold_out))
-                so_far = progress.mistakes
-                mistakes, count = mistakes + so_far.mistakes, count + so_far.count
-                recent += sum(so_far.recent)
-                covered += (len(so_far.recent) - 1) * 100 + (so_far.count - 1) % 100 + 1 if so_far.count else 0
+                mistakes.append(progress.mistakes)
                 times = [time for time in (self.event_time, checkpoint.event_time) if time is not None]
                 self.event_time = max(times, default=None)
                 yield cast(DCA, self._spec.resumed(checkpoint))
 
         self.learner = merged(self._start, learners())
         self.counted = {name: getattr(self.learner, name) for name in self.counted}
+        count, covered = (sum(getattr(part, name) for part in mistakes) for name in ("count", "covered"))
         self._rates = {
-            "mistake_rate": mistakes / count if count else 0.0,
-            "recent_mistake_rate": recent / covered if covered else 0.0,
+            "mistake_rate": sum(part.mistakes for part in mistakes) / max(count, 1),
+            "recent_mistake_rate": sum(sum(part.recent) for part in mistakes) / max(covered, 1),
         }
         vector = Vector(tuple(components))
         self.record = msgspec.structs.replace(self.record, vector=vector)
