@@ -15,8 +15,8 @@ class KafkaSender:
     Parameters
     ----------
     in_parts
-        Models that learn events where they lie: copies of these go to the partition of the event, because only the part
-        there knows what became of it.
+        Models that learn each event on its own partition. Copies of their events go to the partition of the event,
+        because only the part there knows what became of it.
     """
 
     def __init__(

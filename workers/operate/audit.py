@@ -181,7 +181,7 @@ class Audit:
     ) -> None:
         self.marks, self.letters, self.placement = marks, letters, placement
         self.models = {model.name: model for model in models}
-        # Models whose events are learned by the part of the partition where they lie.
+        # Models whose events are learned by the part of their partition.
         self._in_parts = {part.model for name in self.models if (part := part_of(name))}
         self.strays: dict[Partition, Strays] = {}
         self.unknown: dict[str, int] = {}

@@ -18,8 +18,10 @@ from tests.support.worlds import catalogue
 
 PARTITIONS = 2
 JOBS = {"worker": "omdml-worker", "node": "omdml-node", "route": "omdml-route"}
-PAUSE_S = 0.4  # of the load, which sends fifty events a second with it
-LIMIT_S = 1800.0  # in the time of the rules: the longest wait and the longest window of an alert, and some more
+# Seconds that the load pauses, so that it sends fifty events a second.
+PAUSE_S = 0.4
+# Seconds in the time of the rules: the longest wait and the longest window of an alert, and some more.
+LIMIT_S = 1800.0
 
 
 class Watched:

@@ -13,7 +13,8 @@ from tests.support.shops import Shop
 from tests.support.worlds import DIMS
 
 MODELS = ["shop", "user-0", "user-1", "user-2"]
-ITEMS = 15_000  # two galleries of them take more than the least that the option may be
+# Two galleries of so many items take more than the least that the option may be.
+ITEMS = 15_000
 
 
 def many_items(folder):

@@ -99,11 +99,11 @@ class Seen:
         left, before = placement.left(name, home.number), f"partition {home.number}"
         moved = f"it lives on partition {placement.home(name)} now, and"
         if left is None:
-            return f"{moved} its checkpoint is about {before}, where it never lived"
+            return f"{moved} its checkpoint is about {before}, on which it never lived"
         if older:
             return f"{moved} its newest checkpoint, which said what it learned on {before}, is damaged"
         if offset > left:
-            return f"{moved} its checkpoint has learned {before} beyond offset {left:,}, where it left"
+            return f"{moved} its checkpoint has learned {before} beyond offset {left:,}, at which it left"
         return ""
 
     def remarks(self) -> list[Remark]:

@@ -66,7 +66,7 @@ def turn_of(
         for name in [one for one in refused if one and part_of(one)]:
             # What names a part itself was sent by somebody else, and must not reach the part.
             refused.setdefault(None, []).extend(refused.pop(name))
-        for name in services.specs.in_parts & (batches.keys() | refused.keys()):
+        for name in services.specs.in_parts:
             to_part(name, partition, batches, refused, services)
     if records[0].offset < placement.since(partition.number):
         # Everything below a rehome was learned, or became a letter, before the models moved.
@@ -179,8 +179,8 @@ def to_part(
 def copy_of_elsewhere(name: str, partition: Partition, offset: int) -> FeedbackError:
     """The error for a copy of an event that lies on another partition than the copy."""
     return FeedbackError(
-        f"events of model {name!r} are learned where they lie, and this is a copy of the one at {partition}/{offset}: "
-        "it was sent again before the model was learned in parts. If that event is a dead letter, send that letter "
+        f"each event of model {name!r} is learned on its own partition, and this is a copy of the one at "
+        f"{partition}/{offset}: it was sent again before the model was learned in parts. If that event is a dead letter, send that letter "
         "again: omdml letters resend; then dismiss this one",
         reason="wrong_partition",
     )

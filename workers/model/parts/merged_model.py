@@ -1,7 +1,8 @@
 """The whole of a model that is learned in parts: the sums of its parts' checkpoints, and the guard over them.
 
 Part i is an ordinary model (``hot::part-3``) at home in partition i, with a checkpoint of its own: each event is
-learned once, where it lies. The whole is only computed from these checkpoints, as absolute sums in the order of parts.
+learned once, by the part of its partition. The whole is only computed from these checkpoints, as absolute sums in the
+order of parts.
 """
 
 from __future__ import annotations
