@@ -180,7 +180,7 @@ def copy_of_elsewhere(name: str, partition: Partition, offset: int) -> FeedbackE
     """The error for a copy of an event that lies on another partition than the copy."""
     return FeedbackError(
         f"each event of model {name!r} is learned on its own partition, and this is a copy of the one at "
-        f"{partition}/{offset}: it was sent again before the model was learned in parts. If that event is a dead letter, send that letter "
-        "again: omdml letters resend; then dismiss this one",
+        f"{partition}/{offset}: it was sent again before the model was learned in parts. If that event is a dead "
+        "letter, send that letter again: omdml letters resend; then dismiss this one",
         reason="wrong_partition",
     )
