@@ -24,7 +24,7 @@ from omdml.workers.operate.sync.syncing import Syncer
 from omdml.workers.operate.sync.throttle import Throttle
 from tests.support.documents import blocks
 from tests.support.exports import error
-from tests.support.processes import ROOT, Process
+from tests.support.processes import ROOT, Process, wait_for
 from tests.support.worlds import ITEMS
 
 NAME = "omdml_shop"
@@ -228,6 +228,19 @@ class Sync:
 
     def __exit__(self, *_):
         self.index.close()
+
+
+def read_while_versions_come(reader, shop, database):
+    """Let a reader read beside a writer that brings eight versions, each of which it must come to see."""
+    with Sync(shop, database.open()) as sync:
+        sync.step()
+        reader.start()
+        for _ in range(8):
+            shop.learn(10)
+            version = shop.publish()
+            sync.step()
+            wait_for(lambda version=version: reader.sees(version), "the reader to see the version")
+        reader.end()
 
 
 def start_sync(folder, database, *arguments, name="sync"):

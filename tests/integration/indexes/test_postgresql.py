@@ -9,7 +9,18 @@ import pytest
 
 from omdml.streams.indexes.postgresql import PostgresIndex
 from omdml.streams.protocols.index import IndexAway, IndexRefused
-from tests.support.indexes import NAME, Postgres, Sync, Watcher, bytes_of, of_one_version, seen, start_sync, widen
+from tests.support.indexes import (
+    NAME,
+    Postgres,
+    Sync,
+    Watcher,
+    bytes_of,
+    of_one_version,
+    read_while_versions_come,
+    seen,
+    start_sync,
+    widen,
+)
 from tests.support.processes import free_port, wait_for
 from tests.support.worlds import ITEMS
 
@@ -36,16 +47,8 @@ class PairReader(Watcher):
 
 
 def test_a_transaction_sees_the_same_rows_until_it_ends(shop, database):
-    with Sync(shop, database.open()) as sync:
-        sync.step()
-        reader = PairReader(database)
-        reader.start()
-        for _ in range(8):
-            shop.learn(10)
-            version = shop.publish()
-            sync.step()
-            wait_for(lambda version=version: reader.sees(version), "the reader to see the version")
-        reader.end()
+    reader = PairReader(database)
+    read_while_versions_come(reader, shop, database)
     assert of_one_version(shop, reader.answers)
     pairs = zip(reader.answers[::2], reader.answers[1::2], strict=True)
     # A version that moved no row may be noted meanwhile.

@@ -12,8 +12,16 @@ from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.exports import error
-from tests.support.indexes import Lance, Postgres, Sqlite, Sync, Watcher, of_one_version, widen
-from tests.support.processes import wait_for
+from tests.support.indexes import (
+    Lance,
+    Postgres,
+    Sqlite,
+    Sync,
+    Watcher,
+    of_one_version,
+    read_while_versions_come,
+    widen,
+)
 from tests.support.worlds import ITEMS, catalogue, items
 
 MOVED = 0.05
@@ -207,16 +215,8 @@ def test_a_sync_that_stops_in_the_middle_leaves_readers_what_they_had(shop, data
 
 
 def test_a_reader_never_sees_two_versions_in_one_answer(shop, database):
-    with Sync(shop, database.open()) as sync:
-        sync.step()
-        reader = Watcher(database)
-        reader.start()
-        for _ in range(8):
-            shop.learn(10)
-            version = shop.publish()
-            sync.step()
-            wait_for(lambda version=version: reader.sees(version), "the reader to see the version")
-        reader.end()
+    reader = Watcher(database)
+    read_while_versions_come(reader, shop, database)
     assert of_one_version(shop, reader.answers)
 
 
