@@ -22,8 +22,8 @@ class PastViews:
     Parameters
     ----------
     start
-        The view of a model before its first event, None if it cannot be made again. It answers for version 0, which
-        the store keeps for as long as any other.
+        Makes the view of a model before its first event; None if it cannot be made again. It answers for version 0
+        if the store no longer keeps that.
     """
 
     def __init__(
