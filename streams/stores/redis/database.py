@@ -54,7 +54,7 @@ class RedisDatabase:
             commands = list(pipeline.command_stack)
             answers += pipeline.execute(raise_on_error=False)
             if any(isinstance(answer, exceptions.NoScriptError) for answer in answers):
-                for script in (self._claim, self._save, self._publish):
+                for script in (self._claim, self._save, self._publish, self._drop):
                     self._client.script_load(script.script)
                 pipeline.command_stack = commands
                 answers[:] = pipeline.execute(raise_on_error=False)

@@ -356,10 +356,11 @@ class RedisStore(RedisMarks):
     def _thin_out(self, model: str) -> None:
         keys, entries = self._keys.model(model), self._entries(model)
         snapshots, moves = superfluous(entries, self.current(model), self.retention.of(model))
-        for snapshot, numbers in snapshots.items():
-            self._drop([keys.current, keys.history, keys.snapshot(*snapshot)], [*snapshot, *numbers])
-        if moves:
-            self._client.xdel(keys.history, *moves)
+        with self._asking([model] * (len(snapshots) + bool(moves))) as (pipeline, _):
+            for snapshot, numbers in snapshots.items():
+                run(pipeline, self._drop, [keys.current, keys.history, keys.snapshot(*snapshot)], [*snapshot, *numbers])
+            if moves:
+                pipeline.xdel(keys.history, *moves)
 
     def _written(self, outcome: bytes, model: str) -> Written | StoreLost:
         if outcome == scripts.LOST:
