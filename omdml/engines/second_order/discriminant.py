@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsymm, dtrsm
 from scipy.linalg.lapack import dtrtri
 
 from omdml.blas import one_blas_thread
@@ -81,13 +82,14 @@ def discriminant_rows(
     S, learned = near.copy(), {}
     S[np.diag_indices(len(S))] += added
     with one_blas_thread():
-        # Whitened by S and not by T: the added variance makes S definite for any clicks.
-        inverse, _ = dtrtri(np.linalg.cholesky(S, upper=True))
+        # S = L L'. Whitened by S and not by T: the added variance makes S definite for any clicks.
+        L = np.linalg.cholesky(S, upper=True).T
         for name, other in others.items():
-            T = symmetric(other)
-            within = _span(inverse, T, (earlier or {}).get(name))
+            # BLAS stores matrices by columns: the lower triangle of the transpose is our upper triangle.
+            T = other.T
+            within = _span(L, T, (earlier or {}).get(name))
             # scipy's eigh could stop after the largest values, but it keeps other threads waiting; numpy's does not.
-            values, vectors = np.linalg.eigh(within.T @ T @ within)
+            values, vectors = np.linalg.eigh(within.T @ dsymm(1.0, T, within, lower=1))
             chosen = discriminating(values)
             if len(chosen):
                 rows = (within @ vectors[:, chosen]).T * np.sqrt(1 - 1 / values[chosen])[:, None]
@@ -103,12 +105,16 @@ def symmetric(upper: Array) -> Array:
     return whole
 
 
-def _span(inverse: Array, T: Array, earlier: Array | None) -> Array:
-    """Columns X (d, k), ``X'SX = I``, in whose span to search: all directions, or those that earlier rows lead to."""
+def _span(L: Array, T: Array, earlier: Array | None) -> Array:
+    """Columns X (d, k), ``X'SX = I``, in whose span to search: all directions, or those that earlier rows lead to.
+
+    ``S = L L'``; of L and T the lower triangles are read.
+    """
     if earlier is None or 2 * max(len(earlier), FEWEST) > len(T):
-        return inverse
-    orthonormal, _ = np.linalg.qr(inverse.T @ (T @ earlier.T))
-    span: Array = inverse @ orthonormal
+        inverse, _ = dtrtri(L, lower=1)
+        return np.tril(inverse).T
+    orthonormal, _ = np.linalg.qr(dtrsm(1.0, L, dsymm(1.0, T, earlier.T, lower=1), lower=1, overwrite_b=1))
+    span: Array = dtrsm(1.0, L, orthonormal, lower=1, trans_a=1)
     return span
 
 
