@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 import time
@@ -30,8 +31,9 @@ MODEL = "digits"
 CONSOLES = 10
 # Comparisons a second while searches are timed.
 RATE = 20.0
-# Between two searches of a console, as FOLLOW_MS in workers/node/console/try.js.
+# Between two searches of a console, as FOLLOW_MS in workers/node/console/try.js, and how late one may be (live.js).
 SEARCH_EVERY_S = 1.0
+LATE_S = SEARCH_EVERY_S / 4
 MARKS = 60
 ITEMS = 100_000
 # Scrolls through the grid with a wheel, and notes how long each frame took and how much the page held at most.
@@ -131,6 +133,7 @@ def look(url: str, count: int, stop: Event, ready: Event) -> None:
                 if stop.is_set():
                     return
                 if line.startswith("data:") and time.monotonic() >= again_at:
+                    time.sleep(random.uniform(0, LATE_S))
                     again_at = time.monotonic() + SEARCH_EVERY_S
                     client.get("/search", params={"id": "digit-0001", "k": 20, "explain": "true"})
 

@@ -29,7 +29,12 @@ export function follow(heard, lost) {
   };
 }
 
-/** Call `work` at most once in `pauseMs`: at once after a pause, otherwise at its end, and never in a tab that nobody sees. */
+/**
+ * Call `work` at most once in `pauseMs`, and soon after it is asked for.
+ *
+ * All consoles hear of a version in the same moment. Each waits for up to a quarter of the pause, so that the node does
+ * not get all of their requests at once.
+ */
 export class Seldom {
   constructor(work, pauseMs) {
     Object.assign(this, { work, pauseMs, timer: 0, last: -Infinity });
@@ -37,9 +42,12 @@ export class Seldom {
 
   /** Ask for the work; `now` is for somebody who waits for it. */
   ask(now = false) {
-    const wait = now ? 0 : this.last + this.pauseMs - performance.now();
-    if (wait <= 0) this.run();
-    else this.timer ||= setTimeout(() => this.run(), wait);
+    if (now) {
+      this.run();
+      return;
+    }
+    const rest = Math.max(0, this.last + this.pauseMs - performance.now());
+    this.timer ||= setTimeout(() => this.run(), rest + (Math.random() * this.pauseMs) / 4);
   }
 
   run() {
