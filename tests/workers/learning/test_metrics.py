@@ -194,7 +194,7 @@ def test_what_is_unsaved_stays_told_though_others_are_saved(tmp_path):
     worker.step()
     (owned,) = worker.partitions.values()
     unsaved = dict(owned.models.unsaved)
-    worker._save(worker.services.clock())
+    worker.rounds.save(worker.services.clock())
     # One portion is saved at least.
     assert len(owned.models.unsaved) < len(unsaved)
     if owned.models.unsaved:
