@@ -23,7 +23,6 @@ from omdml.workers.learning.partition.portions import portions
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.owned_model import OwnedModel
-from omdml.workers.telemetry import traces
 from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
@@ -128,10 +127,10 @@ class OwnedModels:
         self._take_back(models)
         with metrics.timed("publish"):
             for model in models:
-                if model.name in self.unpublished and (record or model.can_be_judged):
+                if model.name in self.unpublished and (record or model.judge.has_time(model.learner.version)):
                     snapshot = model.snapshot()
                     with metrics.timed("judge"):
-                        withheld = model.judge(snapshot.metric)
+                        withheld = model.judge.verdict(snapshot.metric, snapshot.version)
                     if record or not withheld:
                         new.append((model, snapshot, withheld))
             if new:
@@ -145,12 +144,7 @@ class OwnedModels:
                 model.published = model.learner.version
                 self.unpublished.pop(model.name, None)
                 if not withheld:
-                    if model.trail and model.trail.trace:
-                        context, version = model.trail.trace, snapshot.version
-                        traces.passed(
-                            "snapshot.publish", context, begun_at, time.time(), model=model.name, version=version
-                        )
-                    model.gone_live(snapshot)
+                    model.trails.gone_live(snapshot, begun_at)
                 label = self._services.specs.of(model.name).label
                 metrics.published(label, model, HELD if withheld else written.value)
                 published[label] = model
@@ -160,14 +154,14 @@ class OwnedModels:
     def _take_back(self, models: list[OwnedModel]) -> None:
         """Make the reference live again if the guard has judged the versions since then worse."""
         for model in models:
-            if model.guard.take_back:
+            if model.judge.guard.take_back:
                 self.require_placement()
                 with self.unless_deleted(model):
-                    yardstick, store = model.guard.yardstick, self._services.store
+                    yardstick, store = model.judge.guard.yardstick, self._services.store
                     reason = why_taken_back(yardstick.version, yardstick.withheld)
                     self.written(store.publish(model.reference_again(), model.epoch), model.name)
                     self.written(store.note(model.name, model.epoch, TAKEN_BACK, reason), model.name)
-                    model.guard.take_back = False
+                    model.judge.guard.take_back = False
                     live = store.current(model.name)
                     if live and live.pinned:
                         # Nothing changed for nodes. The reference goes live once it is unpinned.

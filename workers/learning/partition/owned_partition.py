@@ -354,7 +354,7 @@ class OwnedPartition:
         if live is None or model.learner.version >= live.version:
             new = model.snapshot()
             # A withheld version stays withheld, so nodes keep the version that they have.
-            if live and model.withheld:
+            if live and model.judge.withheld:
                 new = msgspec.structs.replace(live, generation=new.generation)
             self.models.require_placement()
             with self.models.unless_deleted(model):

@@ -225,10 +225,10 @@ def test_a_model_claimed_again_keeps_its_guard_and_window(tmp_path):
     (partition,) = worker.partitions.values()
     after = partition.models.loaded["shop"]
     assert after is not before
-    assert after.progress.yardstick == before.progress.yardstick
-    assert after.progress.yardstick.version > 0
-    assert after.guard.reference_bytes == before.guard.reference_bytes
-    assert after._window.limits == before._window.limits
+    assert after.judge.guard.yardstick == before.judge.guard.yardstick
+    assert after.judge.guard.yardstick.version > 0
+    assert after.judge.guard.reference_bytes == before.judge.guard.reference_bytes
+    assert after.judge.window.limits == before.judge.window.limits
 
 
 def run(folder, said, cuts, seconds, killed=()):
@@ -243,7 +243,7 @@ def run(folder, said, cuts, seconds, killed=()):
             worker.step()
             for owned in worker.partitions.values():
                 for model in owned.models.loaded.values():
-                    allowed[model.learner.version] = model.guard.withheld(model.learner.metric)
+                    allowed[model.learner.version] = model.judge.guard.withheld(model.learner.metric)
         if number in killed:
             world.log.expel(worker.services.source)
             worker = world.worker()
@@ -318,7 +318,7 @@ def test_a_snapshot_tells_how_many_held_out_events_it_and_the_start_order_well(t
     figures = snapshot.progress
     (partition,) = worker.partitions.values()
     model = partition.models.loaded["shop"]
-    at_start = margins_on(model.first_metric(), model._window.kept, world.catalogue.features)
+    at_start = margins_on(model.judge.first_metric(), model.judge.window.kept, world.catalogue.features)
     assert 0.5 < figures["held_out_right"] <= 1
     assert figures["held_out_right"] > figures["held_out_right_at_start"]
     # It is measured at decisions, after which a few more events were held out.
