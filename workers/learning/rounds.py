@@ -104,7 +104,7 @@ class Rounds:
         self.saved_at = self._services.clock()
         self._measures.tell_unsaved(self._partitions)
         for owned in self._partitions.values():
-            owned.try_waiting()
+            owned.claiming.try_waiting()
 
     def finish(self) -> None:
         """Drain: what is learned goes live and is saved; what was not taken stays in the log."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -16,7 +16,6 @@ from omdml.errors import CorruptError, Fenced, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
-from omdml.workers.learning.interruptions import Rewind
 from omdml.workers.learning.metrics import HELD
 from omdml.workers.learning.partition.pending_letters import PendingLetters
 from omdml.workers.learning.partition.portions import portions
@@ -35,8 +34,6 @@ class OwnedModels:
     ----------
     placement
         Where models live, as this partition's owner knows it.
-    go_back
-        Has the partition read again from an offset on, for a model and a reason; returns the Rewind to raise.
 
     Attributes
     ----------
@@ -55,7 +52,6 @@ class OwnedModels:
         services: Services,
         mark: Mark,
         letters: PendingLetters,
-        go_back: Callable[[str, int, str], Rewind],
     ) -> None:
         self.placement = placement
         self.loaded: dict[str, OwnedModel] = {}
@@ -65,7 +61,6 @@ class OwnedModels:
         self._services = services
         self._mark = mark
         self._letters = letters
-        self._go_back = go_back
 
     def load(self, model: OwnedModel) -> None:
         """Keep a model in memory. The least recently used model may be dropped for it."""
@@ -214,7 +209,7 @@ class OwnedModels:
             if begin is None:
                 log.warning("model_deleted", model=model.name, action="its next event begins it again")
                 return
-            raise self._go_back(model.name, begin, "model_deleted") from None
+            raise self._mark.back(model.name, begin, "model_deleted") from None
 
     def written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
         """Check the store's answer to a write. Raises Fenced, PlacementChanged, or the error that is the answer."""
