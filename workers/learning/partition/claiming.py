@@ -32,7 +32,7 @@ class Claiming:
         self._blocked = blocked
 
     def must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
-        """Whether a model, which the store has at this position, is to be claimed for events up to the offset ``last``."""
+        """Whether a model that the store has at this position must be claimed for events up to the offset ``last``."""
         return name not in self._models.loaded and not self._blocked.waits(name) and not self._took(last, position)
 
     def _took(self, last: int, position: ModelPosition | None) -> bool:
