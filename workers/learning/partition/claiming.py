@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import structlog
 
-from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
+from omdml.errors import CorruptError, Fenced, SourceError, StoreError, StoreLost
+from omdml.streams.part_names import part_of
+from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
-from omdml.streams.protocols.store import ModelPosition
+from omdml.streams.protocols.store import ModelPosition, Written
 from omdml.streams.stores.checkpoints import none_valid
 from omdml.workers.learning.partition.arrival import Arrival
 from omdml.workers.learning.partition.models import OwnedModels
-from omdml.workers.learning.partition.turn import claim_next
 from omdml.workers.learning.partition.unreadable_checkpoints import Blocked
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
-from omdml.workers.model.claim import Change, Claimed, claim
+from omdml.workers.model.claim import Change, Claimed, claim, claim_all
 from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.parts.merged_model import begin
+
+# At most so many models are claimed together.
+CLAIMED = 50
+# Models that are claimed together take one part in so many of the memory that models may take.
+CLAIMED_SHARE = 16
 
 log = structlog.get_logger(__name__)
 
@@ -42,8 +49,17 @@ class Claiming:
         return self.arrival.log_reaches(position.next)
 
     def claim_together(self, needed: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
-        """Claim a model and those needed after it; see :func:`claim_next`."""
-        claimed = claim_next(needed, name, self._partition, self._models.placement, self._services)
+        """Claim this model and those needed after it, as many as memory can take beside the others.
+
+        What a new part of a model begins with is written down before it is claimed.
+        """
+        specs, store, first = self._services.specs, self._services.store, needed.index(name)
+        room = self._services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
+        names = needed[first : first + int(max(1, min(CLAIMED, room)))]
+        for part in [one for one in names if part_of(one)]:
+            begin_part(part, self._partition, self._models.placement, self._services)
+        claimed = claim_all(names, {model: specs.of(model) for model in names}, store, self._services.platform)
+        log.info("models_claimed", count=len(names), first=name)
         self._look()
         return claimed
 
@@ -148,3 +164,15 @@ class Claiming:
         back = self._mark.back(name, min(offset, model.next) if positions else offset, "model_goes_on")
         self._blocked.unblock(name)
         raise back
+
+
+def begin_part(name: str, partition: Partition, placement: Placement, services: Services) -> None:
+    """Write down what the parts of a model begin with, if this one is new. Raises Fenced, PlacementChanged."""
+    part, store = part_of(name), services.store
+    if part is None or store.positions([name]):
+        return
+    written = begin(part.model, services.specs.of(name), store, partition, placement, services.platform)
+    if written is Written.MOVED:
+        raise PlacementChanged(partition.topic_id)
+    if written is Written.FENCED:
+        raise Fenced(f"model {part.model!r}: another worker begins it just now; nothing was written")
