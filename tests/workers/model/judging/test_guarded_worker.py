@@ -105,7 +105,7 @@ def unseen(tmp_path, monkeypatch):
     world.send(*events(1000))
     run_until_idle(worker)
     (partition,) = worker.partitions.values()
-    return world, worker, partition.models.loaded["shop"].guard.reference
+    return world, worker, partition.models.loaded["shop"].judge.guard.reference
 
 
 def break_in(world, worker):
