@@ -112,7 +112,7 @@ class Shop:
             owned.models.loaded[MODEL] for owned in self.worker.partitions.values() if MODEL in owned.models.loaded
         ]
         live = self._quality(loaded[1].metric)
-        if not models or not models[0].withheld:
+        if not models or not models[0].judge.withheld:
             return Look(live, live, False)
         return Look(live, self._quality(models[0].learner.metric), True)
 

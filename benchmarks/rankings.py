@@ -19,7 +19,6 @@ from omdml.blas import one_blas_thread
 from omdml.coordinates import MAPPED
 from omdml.engines.second_order.covariance import CovarianceEngine
 from omdml.engines.second_order.moments import Moments, pairs_among
-from omdml.kernels.counts import FILLED
 from omdml.kernels.covariance import combine
 
 Array = NDArray[Any]
@@ -51,10 +50,10 @@ class WeighedEngine(CovarianceEngine):
         self.searches: list[int] = []
 
     def _add_block(self, to: Moments) -> None:
-        filled = int(self.state.counts[FILLED])
+        items = self.state.open_block
+        filled = len(items[0])
         if not filled:
             return
-        items = [block[:filled] for block in self._open()]
         near, _ = pairs_among(*items)
         for named in items[:2]:
             to.mark(named, near)

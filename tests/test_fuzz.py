@@ -234,11 +234,11 @@ def check_that_it_is_resumed(found: Checkpoint) -> None:
     # It may be of another shape than is configured.
     with raises_at_most(ConfigurationError):
         model = claim("shop", spec, store, "test").model
-        model.judge(model.learner.metric)
+        model.judge.verdict(model.learner.metric, model.learner.version)
         records = [Record(Partition("t", 0), 10**6 + index, event) for index, event in enumerate(worlds.events(20))]
         batches, _ = sort_out(records, lambda name: spec.learner.accepts)
         model.take(batches["shop"], lambda stage: contextlib.nullcontext())
-        store.publish(model.snapshot(), model.epoch, model.judge(model.learner.metric))
+        store.publish(model.snapshot(), model.epoch, model.judge.verdict(model.learner.metric, model.learner.version))
         model.home = Partition("t", 0)
         Checkpoint.from_bytes(model.checkpoint("test").to_bytes())
 

@@ -10,7 +10,7 @@ import yaml
 
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
-from omdml.workers.learning.worker import FINISH_S
+from omdml.workers.learning.rounds import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
 from tests.support.documents import operators_commands
 

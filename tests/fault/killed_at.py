@@ -17,6 +17,7 @@ from omdml.streams.stores.folder.journal import DirectoryJournal
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.cli import main
+from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.partition.watermark import Mark
@@ -24,7 +25,7 @@ from omdml.workers.operate.history.model import HistoryModel
 
 STEPS = {
     "start": [(Mark, "start")],
-    "claim": [(OwnedPartition, "_own")],
+    "claim": [(Claiming, "_own")],
     "take": [(OwnedPartition, "_take")],
     "publish": [(OwnedModels, "_publish")],
     "save": [(OwnedModels, "write")],

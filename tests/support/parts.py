@@ -12,6 +12,8 @@ from omdml import DCA
 from omdml.streams.protocols.log import Record
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.configuration.loading import load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.model.parts.vector import Vector
 from tests.support.worlds import World, events, is_held_out
 
 HOT = {"hot": {"learner": "dca", "coordinates": "features", "rank": 6, "parts": True}}
@@ -39,6 +41,32 @@ def scatter(world, count, seed=0, model="hot"):
     """Send events with keys of all kinds, so that they come by any partition."""
     for number, payload in enumerate(events(count, seed=seed, model=model)):
         world.log.send(payload, f"{seed}-{number}")
+
+
+def drained(world, *workers, turns=60):
+    """Let workers take turns, and end them."""
+    for _ in range(turns):
+        for worker in workers:
+            worker.step()
+    for worker in workers:
+        worker.stop()
+        worker.run()
+
+
+def published(world):
+    """The live snapshot and its vector."""
+    _, snapshot = world.store.load("hot")
+    return snapshot, Vector.of_text(snapshot.vector)
+
+
+def whole(world) -> DCA:
+    """What the newest checkpoint of the whole model holds."""
+    return DCA.from_bytes(world.store.peek("hot").state)
+
+
+def spec_of(world):
+    """The specification of the model in parts."""
+    return Specs(world.configuration, {"items": world.catalogue}).of("hot")
 
 
 def rows_of(records: Iterable[Record], model="hot") -> np.ndarray:

@@ -193,8 +193,8 @@ def run_until_idle(worker, turns=50):
 
 def paced(worker, publish=0.02, save=1.0):
     """Set how often a worker publishes and saves; returns it."""
-    worker.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
-    worker._published_at = worker._saved_at = 0.0
+    worker.rounds.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
+    worker.rounds.published_at = worker.rounds.saved_at = 0.0
     return worker
 
 

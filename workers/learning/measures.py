@@ -128,13 +128,13 @@ class Measures:
             "version": model.learner.version,
             "published_version": model.published,
             "mistake_ratio": model.progress.mistakes.recent_mistake_rate,
-            "withheld": bool(model.withheld),
+            "withheld": bool(model.judge.withheld),
             "unsaved_seconds": self._services.clock() - model.changed_at if unsaved else 0.0,
             "resident_bytes": model.size,
             "partition": owned.partition.number,
         }
-        if model.guard.margin is not None:
-            counts |= {"guard_margin": model.guard.margin, "guard_doubt": model.guard.doubt}
+        if model.judge.guard.margin is not None:
+            counts |= {"guard_margin": model.judge.guard.margin, "guard_doubt": model.judge.guard.doubt}
         return counts
 
     def tell_waiting(self, error: OmdmlError | None) -> None:

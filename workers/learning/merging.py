@@ -180,7 +180,7 @@ class Merging:
         services.allowance.spend(len(checkpoint.state))
         # 6
         snapshot = model.snapshot()
-        withheld = model.judge(snapshot.metric)
+        withheld = model.judge.verdict(snapshot.metric, snapshot.version)
         published = services.store.publish(snapshot, model.epoch, withheld)
         self._written(published, name, owned)
         model.published, whole.unpublished, whole.trouble = snapshot.version, False, ""

@@ -177,7 +177,7 @@ class WorkerMetrics:
             yield
         finally:
             took = time.perf_counter() - begin
-            self.learn_seconds.labels(self._models.of(label)).observe(took, traces.exemplar(model.traced))
+            self.learn_seconds.labels(self._models.of(label)).observe(took, traces.exemplar(model.trails.traced))
 
     def spent(self, stage: str, seconds: float) -> None:
         """Add seconds to a stage."""
@@ -200,9 +200,9 @@ class WorkerMetrics:
         for name, before in model.counted.items():
             model.counted[name] = getattr(model.learner, name)
             counters[name].labels(label).inc(max(0, model.counted[name] - before))
-        for reason, count in model.guard.decisions.items():
+        for reason, count in model.judge.guard.decisions.items():
             self.decisions.labels(label, "live" if reason == "ok" else HELD, reason).inc(count)
-        model.guard.decisions.clear()
+        model.judge.guard.decisions.clear()
         self.ahead.labels(label).inc(ahead)
 
     def drifted(self, label: str) -> None:
@@ -214,7 +214,7 @@ class WorkerMetrics:
         self.publications.labels(outcome).inc()
         held = self._held.setdefault(self._models.of(label), {})
         since = held.pop(model.name, (None, time.time()))[1]
-        if model.withheld:
+        if model.judge.withheld:
             held[model.name] = model.home, since
         self._tell_held(self._models.of(label))
 
@@ -238,9 +238,9 @@ class WorkerMetrics:
                 getattr(self, name).labels(label).set(getattr(learner, name))
         for modality, weight in getattr(learner, "weights", {}).items():
             self.weight.labels(label, modality).set(weight)
-        if model.guard.margin is not None:
-            self.margin.labels(label).set(model.guard.margin)
-            self.doubt.labels(label).set(model.guard.doubt)
+        if model.judge.guard.margin is not None:
+            self.margin.labels(label).set(model.judge.guard.margin)
+            self.doubt.labels(label).set(model.judge.guard.doubt)
 
     def holds(self, residents: Residents, allowance: Allowance, unsaved_since: float | None) -> None:
         """Set how much is in memory, how much may be saved, and since when something is unsaved."""

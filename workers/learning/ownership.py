@@ -1,14 +1,15 @@
-"""The partitions of a worker, and what happens if its group assigns or revokes some."""
+"""The partitions of a worker: its group assigns and revokes them, and each begins again if its memory is in doubt."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
 from omdml.errors import CorruptError, Fenced, OmdmlError, SourceError, StoreError, StoreLost
 from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.events.decoding import by_partition
 from omdml.workers.learning.interruptions import Rewind, StoreChanged
 from omdml.workers.learning.log_placement import LogPlacement
 from omdml.workers.learning.measures import Measures
@@ -121,3 +122,53 @@ class Ownership:
         except CorruptError as error:
             # The model waits from its first event on, and keeps no other model waiting.
             log.error("model_not_published", model=name, reason=str(error))
+
+    def note(self, doubt: Fenced | StoreChanged) -> None:
+        """A write was refused, or the store is not what it was: to be looked into before anything else is done."""
+        self.doubt = doubt
+        if isinstance(doubt, Fenced):
+            self.services.metrics.fenced.inc()
+            log.warning("fenced", reason=str(doubt))
+        else:
+            self.services.metrics.store_changes.inc()
+            log.error("store_changed", reason=str(doubt), action="what the store lacks is learned again from the log")
+
+    def start_over(self, poll: Callable[[], list[Record]]) -> None:
+        """Prove the membership by a commit, then begin every partition again from what is stored.
+
+        A worker that its group has expelled meanwhile (it was paused, or cut off) owns nothing any more. It lets go of
+        everything without saving: the new owners learn that from the log. Its next poll joins the group again; if
+        another process took its ``log.member``, that poll raises SourceRefused.
+        """
+        for partition, before in list(self.partitions.items()):
+            again = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
+            start = again.start(before.mark.offset)
+            if start is not None and not self._is_member(partition, start, poll):
+                log.warning("expelled", reason=str(self.doubt), action="gives up all partitions and joins again")
+                self.lost(list(self.partitions))
+                break
+            begin = next(
+                (offset for offset in (start, before.first, self.untaken(partition)) if offset is not None), None
+            )
+            before.drop_all()
+            self.partitions[partition] = again
+            self.waiting.pop(partition, None)
+            if begin is not None:
+                self.services.source.seek(partition, begin)
+            log.info("partition_begins_again", partition=str(partition), start=begin)
+        self.doubt = None
+
+    def _pass_over(self, polled: Mapping[Partition, list[Record]]) -> None:
+        """Take nothing of what a poll brought: it is sought again later."""
+        for partition, records in polled.items():
+            owned = self.partitions.get(partition)
+            if owned and owned.first is None and partition not in self.waiting:
+                owned.first = records[0].offset
+
+    def _is_member(self, partition: Partition, start: int, poll: Callable[[], list[Record]]) -> bool:
+        member = self.services.source.commit({partition: start})
+        if member is None:
+            # Rebalances go on inside a poll.
+            self._pass_over(by_partition(poll()))
+            raise SourceError(f"{self.doubt}; it is unknown for now whether this worker is still a member of its group")
+        return member

@@ -113,7 +113,7 @@ def took_on(
         do = f"restore the store from a backup, or begin the model again: omdml models reset {name}"
         raise CorruptError(f"checkpoint of model {name!r}: {error}; {do}") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
-    model.first_metric = spec.first_metric
+    model.judge.first_metric = spec.first_metric
     model.published = live.version if live else -1
     # It was published ahead of the checkpoint, or learned before a reset.
     if live and live.version > learner.version:
@@ -160,10 +160,9 @@ def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
         changes.append(Change("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
         if not before:
             # Nothing was compared while the guard was off: it begins with what is there.
-            model.guard = Guard(spec.guard, model.learner.metric)
-            model.progress.yardstick, model.withheld = model.guard.yardstick, ""
-    if (before_that := hold_out.secret) != model.draw.fingerprint:
-        hold_out.secret = model.draw.fingerprint
+            model.judge.compare_by(Guard(spec.guard, model.learner.metric))
+    if (before_that := hold_out.secret) != model.judge.draw.fingerprint:
+        hold_out.secret = model.judge.draw.fingerprint
         if before_that:
             changes.append(Change("adopted", "the store's secret is another one: other events are held out"))
     return changes

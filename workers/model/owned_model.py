@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -14,10 +12,9 @@ import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
-from omdml.feedback import ONLY_TASK
 from omdml.learners import Learner
 from omdml.metrics import Metric
-from omdml.snapshot import Checkpoint, Snapshot, Trail, metric_from_bytes
+from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
 from omdml.streams.part_names import part_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
@@ -27,19 +24,16 @@ from omdml.workers.events.repeats import Part, SeenIds
 from omdml.workers.events.stretches import Stretches
 from omdml.workers.model.judging.drift import Drift
 from omdml.workers.model.judging.guard import Guard
-from omdml.workers.model.judging.held_out_window import Window
-from omdml.workers.model.judging.hold_out import Draw, HeldOut, HoldOut, part
-from omdml.workers.model.judging.start_comparison import StartComparison
+from omdml.workers.model.judging.hold_out import Draw, HeldOut, HoldOut
+from omdml.workers.model.judging.judge import Judge
 from omdml.workers.model.progress import Progress
+from omdml.workers.model.trails import Trails
 from omdml.workers.model.user_shares import UserShares
-from omdml.workers.telemetry import traces
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
 # Bytes of memory (measured): of a model's Python objects, and of one held-out comparison.
 OBJECTS, COMPARISON = 10_000, 350
-# How many earlier publications a snapshot lists, and for how many seconds.
-TRAILS, TRAILED_S = 16, 60.0
 # Metrics in memory: the guard's reference, its bytes, and the newest one until it is saved.
 METRICS = 3
 # A context manager that counts the time inside it for one stage.
@@ -80,10 +74,10 @@ class OwnedModel:
         self.configuration = configuration
         self.home: Partition | None = None
         self.next = 0
-        self.draw = Draw(secret, name)
-        every = guard.config.every
-        self.progress = Progress(hold_out=HoldOut(every, secret=self.draw.fingerprint), yardstick=guard.yardstick)
-        self._window = self._window_over(self.progress.hold_out)
+        draw = Draw(secret, name)
+        hold_out = HoldOut(guard.config.every, secret=draw.fingerprint)
+        self.progress = Progress(hold_out=hold_out, yardstick=guard.yardstick)
+        self.judge = Judge(name, learner, catalogue, draw, guard, hold_out)
         self.drift = Drift()
         # A message about drift that the history does not have yet.
         self.drifted = ""
@@ -96,19 +90,8 @@ class OwnedModel:
         self.users = UserShares(max_share_a_user)
         self._secret = secret
         self.stretches = Stretches(secret=secret)
-        self.guard = guard
-        # Makes the metric that the model began with, to compare with; None: nothing is compared.
-        self.first_metric: Callable[[], Metric] | None = None
-        self._start_comparison = StartComparison()
-        # Why the guard withholds the newest version; empty if it does not.
-        self.withheld = ""
         self.event_time: float | None = None
-        # Times of the events that are in no publication yet, and of the last publications.
-        self.trail: Trail | None = None
-        self._trails: tuple[Trail, ...] = ()
-        self._taken_at = 0.0
-        # The trace context of the first event of those taken last that has one.
-        self.traced = ""
+        self.trails = Trails(name)
         # Clock of the oldest change that no checkpoint has, and the offset of its event.
         self.changed_at = 0.0
         self.unsaved_from = 0
@@ -135,25 +118,16 @@ class OwnedModel:
         if checkpoint.generation != self.catalogue.generation:
             # These rows are of another table.
             self.progress.hold_out.kept = []
-        self._window = self._window_over(self.progress.hold_out)
+        self.judge.judge_by(self.progress.hold_out)
         if checkpoint.reference:
-            self.guard = Guard(self.guard.config, metric_from_bytes(checkpoint.reference), self.progress.yardstick)
-        else:
-            self.progress.yardstick = self.guard.yardstick
-        self.withheld = self.guard.yardstick.withheld
+            reference, config = metric_from_bytes(checkpoint.reference), self.judge.guard.config
+            self.judge.compare_by(Guard(config, reference, self.progress.yardstick))
 
     def begin_at(self, offset: int) -> None:
         """Set the position for a save before the first event, whose offset this is."""
         assert self.home is not None
         self.next = offset
         self.progress.tally.take(self.home, offset, learned=0, held=0)
-
-    def _window_over(self, hold_out: HoldOut) -> Window:
-        return Window(hold_out.kept, self.catalogue.first, len(self._tasks), sets=not self.learner.width)
-
-    @property
-    def _tasks(self) -> Sequence[str]:
-        return getattr(self.learner, "tasks", None) or [ONLY_TASK]
 
     @property
     def metric(self) -> Metric:
@@ -166,7 +140,7 @@ class OwnedModel:
     def measure(self) -> None:
         """Drop what can be computed again, and set ``size`` to the bytes that are left."""
         self._metric = None
-        metrics = METRICS * len(self.guard.reference_bytes)
+        metrics = METRICS * len(self.judge.guard.reference_bytes)
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
         self.size = OBJECTS + self.learner.nbytes + metrics + COMPARISON * events + self.seen.nbytes
         self.size += self.stretches.nbytes + self.users.nbytes
@@ -179,7 +153,7 @@ class OwnedModel:
         refused
             Events of this model that came with these and are no part of the batch.
         """
-        self._taken_at, self.traced = time.time(), ""
+        self.trails.take()
         here = batch.records[0].partition
         self.stretches.open(here, batch.records[0].offset)
         self.stretches.refuse(here, offsets_of(refused))
@@ -228,9 +202,9 @@ class OwnedModel:
     def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
             located, refused = self.located(batch)
-        learned, held_out = self._hold_out(located)
+        learned, held_out, self.held_out = self.judge.part(located)
         with timed("learn"):
-            not_learned = self._learn(learned, held_out, timed)
+            not_learned = self._learn(learned, deque(held_out), timed)
         count = len(learned.events.records) - len(not_learned)
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, count, len(self.held_out))
         return refused + not_learned
@@ -240,15 +214,6 @@ class OwnedModel:
         located, refused = self._lookup.locate(batch)
         located, too_many = self.users.part(located, self.sent_as)
         return located, refused + too_many
-
-    def _hold_out(self, located: Located) -> tuple[Located, deque[HeldOut]]:
-        """Split the events into those to learn and those held out."""
-        every = self.progress.hold_out.every
-        if not every:
-            self.held_out = frozenset()
-            return located, deque()
-        learned, held_out, self.held_out = part(located, self.draw, every, self.catalogue, self._tasks)
-        return learned, deque(held_out)
 
     def _learn(self, located: Located, held_out: deque[HeldOut], timed: Timed) -> list[Refusal]:
         """Learn events in order, each whole or not at all, and decide about every version that is due."""
@@ -260,11 +225,11 @@ class OwnedModel:
             if first in bad:
                 first += 1
                 continue
-            due = self.guard.next_decision(self.learner.version)
+            due = self.judge.guard.next_decision(self.learner.version)
             stop = min([located.reaches(first, due - self.learner.version), *(event for event in bad if event > first)])
             try:
                 self._learned(times[first:stop], located.learn(self.learner, first, stop))
-                self._trace(records[first:stop])
+                self.trails.trace(records[first:stop])
                 first = stop
             except FeedbackError as error:
                 if error.row is None:
@@ -272,29 +237,17 @@ class OwnedModel:
                 bad[located.event(first, error.row)] = error
                 continue
             if self.learner.version >= due:
-                self._keep(held_out, before=stop)
+                self.judge.keep(held_out, before=stop)
                 with timed("judge"):
                     self._decide()
-        self._keep(held_out)
+        self.judge.keep(held_out)
         kinds = [said_as(type(event)) for event in located.events.events] if bad else []
         return [Refusal(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(bad.items())]
 
-    def _keep(self, held_out: deque[HeldOut], before: float = math.inf) -> None:
-        """Count held-out events that come before this event of the batch, and add them to the window."""
-        while held_out and held_out[0].before < before:
-            self.progress.hold_out.count += 1
-            if event := held_out.popleft().event:
-                self._window.add(event)
-
     def _decide(self) -> None:
         """Let the guard decide about this version."""
-        if self.guard.config.on and not self.is_part:
-            version = self.learner.version
-            self.guard.decide(self.metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
-            if self.first_metric is not None:
-                self._start_comparison.compare(
-                    self.guard.margins, self.first_metric, self._window, self.catalogue.features
-                )
+        if self.judge.guard.config.on and not self.is_part:
+            self.judge.decide(self.metric, self.learner.version)
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
@@ -309,43 +262,13 @@ class OwnedModel:
         self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
         # Otherwise this is a replay of what is live already.
         if self.learner.version > self.published:
-            new = Trail(self.learner.version, len(times), min(times), self._taken_at, time.time())
-            self.trail = self.trail.with_later(new) if self.trail else new
-
-    def _trace(self, records: list[Record]) -> None:
-        """Trace learned events that carry a trace context. The publication continues the context of the first one."""
-        for record in records:
-            if record.headers and (context := traces.context_in(record.headers)):
-                place = {"partition": record.partition.number, "offset": record.offset}
-                log.debug("traced_event_learned", model=self.name, trace_id=traces.trace_id(context), **place)
-                now = time.time()
-                context = traces.passed("worker.learn", context, self._taken_at, now, model=self.name, **place)
-                self.traced = self.traced or context
-                if self.trail and not self.trail.trace:
-                    self.trail = msgspec.structs.replace(self.trail, trace=context)
-
-    @property
-    def can_be_judged(self) -> bool:
-        """Whether :meth:`judge` has time for what it may have to look at."""
-        return self.guard.has_time or self.guard.is_near(self.learner.version) or bool(self.guard.yardstick.withheld)
-
-    def judge(self, candidate: Metric) -> str:
-        """Why a metric of this model must not go live; empty if it may. Changes are logged."""
-        before, version = self.withheld, self.learner.version
-        self.withheld = self.guard.withheld(candidate)
-        if not self.withheld and not self.guard.is_near(version):
-            self.withheld = self.guard.look(candidate, version, self._window, self.catalogue.features)
-        if self.withheld and not before:
-            log.warning("snapshot_withheld", model=self.name, version=self.learner.version, reason=self.withheld)
-        elif before and not self.withheld:
-            log.info("snapshots_live_again", model=self.name, version=self.learner.version)
-        return self.withheld
+            self.trails.learned(self.learner.version, times)
 
     def checkpoint(self, platform: str) -> Checkpoint:
         """The checkpoint from which another worker can resume this model."""
         assert self.home is not None
         self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
-        self.progress.users = self.users.to_bytes()
+        self.progress.users, self.progress.yardstick = self.users.to_bytes(), self.judge.guard.yardstick
         self.progress.stretches = self.stretches.kept()
         self.progress.tally.end(self.home, self.next)
         return Checkpoint(
@@ -359,7 +282,7 @@ class OwnedModel:
             event_time=self.event_time,
             progress=msgspec.to_builtins(self.progress),
             state=self.learner.to_bytes(),
-            reference=self.guard.reference_bytes,
+            reference=self.judge.guard.reference_bytes,
         )
 
     def snapshot(self) -> Snapshot:
@@ -370,29 +293,22 @@ class OwnedModel:
             version=self.learner.version,
             generation=self.catalogue.generation,
             event_time=self.event_time,
-            oldest_event_time=self.trail.oldest if self.trail else None,
+            oldest_event_time=self.trails.new.oldest if self.trails.new else None,
             progress={
                 "mistake_rate": self.progress.mistakes.mistake_rate,
                 "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
                 **self.users.figures,
-                **self._start_comparison.figures,
+                **self.judge.start_comparison.figures,
                 **self.learner.figures,
             },
             metric=self.metric,
-            trails=(*self._trails, self.trail) if self.trail else self._trails,
+            trails=self.trails.told(),
         )
-
-    def gone_live(self, snapshot: Snapshot) -> None:
-        """Note that a snapshot was published. For a while later snapshots repeat its trail, for nodes that skip it."""
-        trails = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
-        if len(trails) > TRAILS:
-            trails.appendleft(trails.popleft().with_later(trails.popleft()))
-        self._trails, self.trail = tuple(trails), None
 
     def reference_again(self) -> Snapshot:
         """The reference as a snapshot, to replace a live version that was judged worse. It has that version's number.
 
         A lower number would look like the late write of an earlier owner. Nothing that it learned is new.
         """
-        again = {"metric": self.guard.reference, "event_time": None, "oldest_event_time": None, "trails": ()}
+        again = {"metric": self.judge.guard.reference, "event_time": None, "oldest_event_time": None, "trails": ()}
         return msgspec.structs.replace(self.snapshot(), **again)

@@ -158,7 +158,7 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
     require_placement(model.home.topic_id, model.placement, store)
     # The trail is old, and nobody measures its freshness.
-    model.epoch, model.trail = claimed(model.name, store, replace), None
+    model.epoch, model.trails.new = claimed(model.name, store, replace), None
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()

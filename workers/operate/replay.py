@@ -6,7 +6,7 @@ Each comparison is first answered, then learned, so the mistakes are those on ev
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import deepcopy
@@ -176,8 +176,7 @@ class ReplayedModel(OwnedModel):
     def go_on_with(self, learner: Learner) -> None:
         """Go on with this learner. The guard compares candidates with its first metric."""
         self.learner = learner
-        self.guard = Guard(self.guard.config, learner.metric)
-        self.progress.yardstick = self.guard.yardstick
+        self.judge.compare_by(Guard(self.judge.guard.config, learner.metric))
 
     def learn(self, records: list[Record]) -> None:
         """Learn this model's events among the records, as a worker would."""
@@ -231,8 +230,8 @@ class ReplayedModel(OwnedModel):
             for part in self.new_parts(batch):
                 located, refused = self.located(part.batch)
                 self.remember(part, refused)
-                learned, held_out = self._hold_out(located)
-                self._keep(held_out)
+                learned, held_out, _ = self.judge.part(located)
+                self.judge.keep(deque(held_out))
                 parts.append(learned)
                 self._bury(refused)
             self.next = batch.records[-1].offset + 1

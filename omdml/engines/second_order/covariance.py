@@ -20,77 +20,35 @@ from typing import Any, Self
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.engines.base import Array, Engine, fill, with_copies
-from omdml.engines.second_order.discriminant import discriminant_rows, shrinkage
+from omdml.engines.base import Array, fill, with_copies
 from omdml.engines.second_order.distinct import factors
-from omdml.engines.second_order.moments import (
-    LEARNED,
-    REACH,
-    ROUNDING,
-    Moments,
-    covariances,
-    effective_pairs,
-    pairs_among,
-)
+from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
+from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.engines.second_order.parent import Parent
-from omdml.engines.second_order.state import (
-    BLOCK,
-    CONSTANT,
-    OPEN,
-    PARTLY_USED,
-    RECENT,
-    SYMMETRIC,
-    State,
-    new_state,
-    next_refresh,
-)
+from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC, next_refresh
+from omdml.engines.second_order.summing import SummingEngine
 from omdml.initial import check_axes
 from omdml.kernels.blas import GEMM
-from omdml.kernels.counts import FILLED, UPDATES, VERSION
-from omdml.kernels.covariance import TILE, learn, take
+from omdml.kernels.counts import FILLED, VERSION
+from omdml.kernels.covariance import TILE, learn
 from omdml.kernels.experts import hedged
-from omdml.metrics.cosine import projected
 
 # Refreshes during as many pairs as ``memory``.
 STRIDE = 10
-# The plain coordinates count as much as this many triplets. A share below the second number is taken for 0.
-PLAIN, FADED = 5.0, 0.005
-# The largest squared length of a centred item.
-LIMITS = {"float32": 1e36, "float64": 1e250}
 
 
-class CovarianceEngine(Engine):
-    """Second moments of near and far pairs, and metrics computed from them.
+class CovarianceEngine(SummingEngine):
+    """Sums of near and far pairs, and metrics computed from them. See :class:`SummingEngine` for parameters."""
 
-    A triplet is a near pair (q, r) and a far pair (q, s). An item with itself is no pair: (q, r, q) is only the near
-    pair, (q, q, s) only the far pair. Two items with the same numbers are no pair either.
-
-    Parameters
-    ----------
-    dims
-        Dimension of each modality, in the order in which they lie side by side.
-    start
-        The catalogue's ``mean`` (D,), ``basis`` (d, D) or (0, D), and ``deviations`` (d,), of one floating type.
-        Copied.
-    memory
-        Number of pairs over which the sums fade; 0: they never fade.
-    """
-
-    block = BLOCK
-    state: State
     # Another model's metric that this one began with. It takes part in scores and in what is served.
     parent: Parent | None = None
 
     def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
-        self.rule = 1.0 - 1.0 / memory if memory else 1.0
+        super().__init__(dims, start, memory)
         self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
-        self.shape = np.array(list(dims.values()), np.int64)
-        super().__init__(list(dims), new_state(start))
         self.weights = np.zeros(len(LEARNED))
-        self.limit = LIMITS[start["mean"].dtype.name]
         self.gemm = GEMM[start["mean"].dtype.name]
         self.no_parent = Parent.absent(start["mean"])
-        self.most = self._most()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An independent engine in the same state. What it knows of the catalogue never changes, and is shared."""
@@ -121,8 +79,7 @@ class CovarianceEngine(Engine):
 
     def _used(self) -> list[Array]:
         """Views of the used rows of the arrays in ``PARTLY_USED``."""
-        filled = self.state.counts[FILLED]
-        return [*(block[:filled] for block in self._open()), *self._rows()]
+        return [*self.state.open_block, *self.state.rows]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t = self.state, 0
@@ -147,67 +104,11 @@ class CovarianceEngine(Engine):
                 t = end
         return t
 
-    def _open(self) -> list[Array]:
-        """The open block: queries, relevant items, irrelevant items."""
-        return [getattr(self.state, name) for name in OPEN]
-
     def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
         """Add near pairs (n, 2) in order, scoring none, and refresh; see :meth:`add_unscored`."""
         # A triplet whose query is also what is irrelevant is a near pair alone.
         self.add_unscored(np.ascontiguousarray(pairs[:, (0, 1, 0)]), tables, known)
         self.refresh()
-
-    def add_unscored(self, rows: Array, tables: Sequence[Array], known: Array) -> None:
-        """Add triplets in order, scoring none, and close the block; Hedge learns nothing, and nothing is refreshed.
-
-        Parameters
-        ----------
-        rows : (n, 3)
-            Row numbers, int64, C-contiguous, in range; ``known`` are those that the caller gave.
-        tables
-            The modalities' matrices, C-contiguous, of the engine's type.
-
-        Raises
-        ------
-        FeedbackError
-            A triplet whose numbers are not finite or too large; ``row`` says which. Those before it were added.
-        """
-        state, counts = self.state, self.state.counts
-        items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
-        addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
-        with one_blas_thread():
-            for start in range(0, len(rows), TILE):
-                tile = rows[start : start + TILE]
-                known_items = addresses, self.shape, self.limit, factors(state.mean)
-                sound = int(take(tile, *known_items, 0, items, state, codes))
-                state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes[:sound]
-                for place in (FILLED, VERSION, UPDATES):
-                    counts[place] += sound
-                if sound < len(tile):
-                    index = start + sound
-                    raise self._refusal(index, rows[index], tables, known[index])
-                if counts[FILLED] > BLOCK - TILE:
-                    self._flush()
-            self._flush()
-
-    def add_sums(self, moments: Moments, version: int, asked: Array) -> None:
-        """Add sums that were made by :meth:`add_unscored` elsewhere, of events that follow those of this engine.
-
-        Its own block must be closed. Nothing is refreshed.
-
-        Parameters
-        ----------
-        asked : (RECENT,)
-            Codes of the last queries, placed by version; ``version`` says how many there were.
-        """
-        state = self.state
-        for name in ("near", "far", "middle", "centre", "sums"):
-            getattr(state, name)[:] += getattr(moments, name)
-        state.seen[:] |= moments.seen
-        theirs = np.arange(max(0, version - RECENT), version)
-        state.asked[(self.version + theirs) % RECENT] = asked[theirs % RECENT]
-        for place in (VERSION, UPDATES):
-            state.counts[place] += version
 
     def served(self) -> dict[str, tuple[float, Array]]:
         """Share and matrix (r, D) of each expert of the metric that is served, including the parent's experts.
@@ -217,120 +118,29 @@ class CovarianceEngine(Engine):
         """
         share = self.parent.share(self.version) if self.parent else 0.0
         if self.parent is None or share < FADED:
-            return self._served()
-        return self.parent.beside(self._served() if 1 - share >= FADED else {}, share, self.state.basis)
+            return self._own()
+        return self.parent.beside(self._own() if 1 - share >= FADED else {}, share, self.state.basis)
 
-    def _served(self) -> dict[str, tuple[float, Array]]:
-        """Share and matrix (r, D) of the model's own experts, from all pairs learned so far, open block included.
-
-        The result is a function of the state. A matrix without rows stands for the coordinates as they are.
-        """
-        weights, fresh = self._weights(), self.state.made[0] == self.version
-        moments = self._moments() if fresh else self.moments()
-        plain = self._plain(moments)
-        wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
-        last = {name: rows for name, rows in zip(LEARNED, self._rows(), strict=True) if name in wanted and len(rows)}
-        rows = {name: array.copy() for name, array in last.items()} if fresh else self._made(moments, wanted, last)
-        learned = sum(weights[name] for name in rows)
-        if not rows:
-            return {"plain": (1.0, self.state.basis)}
-        experts = {"plain": (plain, self.state.basis)} if plain else {}
-        return experts | {name: ((1 - plain) * weights[name] / learned, rows[name]) for name in rows}
-
-    def _rows(self) -> list[Array]:
-        """The used rows of ``W``, by expert."""
-        return [rows[:used] for rows, used in zip(self.state.W, self.state.used, strict=True)]
-
-    def _plain(self, moments: Moments) -> float:
-        """Share of the plain coordinates, beside the learned experts."""
-        plain = PLAIN / (PLAIN + float(moments.sums[0]))
-        return plain if plain >= FADED else 0.0
+    def _own(self) -> dict[str, tuple[float, Array]]:
+        fresh = bool(self.state.made[0] == self.version)
+        return own_experts(self.state, self.state.moments if fresh else self.moments(), self._weights(), fresh)
 
     def _weights(self) -> dict[str, float]:
         """Hedge's weight of each learned expert, 1 in total."""
         hedged(self.state.hedge, self.weights)
         return dict(zip(LEARNED, self.weights.tolist(), strict=True))
 
-    def moments(self) -> Moments:
-        """Moments of all pairs, open block included, as copies."""
-        moments = Moments(*(array.copy() for array in self._moments()))
-        with one_blas_thread():
-            self._add_block(moments)
-        return moments
-
-    def _moments(self) -> Moments:
-        """Moments of the pairs of closed blocks: the arrays of the state, not copies."""
-        return Moments(*(getattr(self.state, name) for name in Moments._fields))
-
-    def _add_block(self, moments: Moments) -> None:
-        """Add the pairs of the open block to moments, in place. Callers limit BLAS to one thread."""
-        filled, state = int(self.state.counts[FILLED]), self.state
-        if not filled:
-            return
-        items = [block[:filled] for block in self._open()]
-        near, far = pairs_among(*items)
-        for side in items[:2]:
-            moments.mark(side, near)
-        q, r, s = (projected(item, state.basis) for item in items)
-        moments.add(q, r, s, near, far, self.rule, self.most)
-
-    def _most(self) -> float:
-        """The squared length to which longer pairs are shortened."""
-        return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
-
-    def _flush(self) -> None:
-        """End the block: add its pairs to the moments. Callers limit BLAS to one thread."""
-        self._add_block(self._moments())
-        self.state.counts[FILLED] = 0
-
     def refresh(self) -> None:
         """Compute from the closed blocks the rows that score the next triplets, and set the next refresh's version."""
-        state, moments = self.state, self._moments()
-        rows = self._made(moments, LEARNED)
-        state.share[0] = self._plain(moments) if rows else 1.0
+        state, moments = self.state, self.state.moments
+        rows = learned_rows(state, moments, LEARNED)
+        state.share[0] = plain_share(moments) if rows else 1.0
         for place, name in enumerate(LEARNED):
             made = rows.get(name, state.W[place, :0])
             state.used[place] = len(made)
             state.W[place, : len(made)] = made
         state.made[0] = version = int(state.counts[VERSION])
         state.next[0] = min(next_refresh(version), version + self.stride)
-
-    def _made(
-        self, moments: Moments, names: Sequence[str], near: Mapping[str, Array] | None = None
-    ) -> dict[str, Array]:
-        """The rows (k, D) of these experts, computed from moments; experts without any direction are left out.
-
-        With ``near``, earlier rows by expert, directions are searched near these only, which is faster.
-        """
-        state, made = self.state, {}
-        compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
-        others = {name: compared.others[name] for name in names}
-        if not len(compared.coordinates):
-            return {}
-        earlier = {name: self._in_coordinates(rows, compared.coordinates) for name, rows in (near or {}).items()}
-        for name, rows in discriminant_rows(compared.near, others, compared.added, earlier).items():
-            if len(state.basis):
-                with one_blas_thread():
-                    whole = rows @ state.basis[compared.coordinates]
-            else:
-                whole = np.zeros((len(rows), len(state.mean)))
-                whole[:, compared.coordinates] = rows
-            with np.errstate(over="ignore"):
-                made[name] = whole.astype(state.W.dtype, copy=False)
-        # If features are close to the smallest numbers of the type, rows can be too large for it.
-        return {name: rows for name, rows in made.items() if np.isfinite(rows).all()}
-
-    def _in_coordinates(self, rows: Array, coordinates: Array) -> Array:
-        """Rows (k, D) over the numbers of an item, as rows over the principal coordinates ``kept``."""
-        if not len(self.state.basis):
-            return rows[:, coordinates].astype(np.float64)
-        with one_blas_thread():
-            return (rows @ self.state.basis[coordinates].T).astype(np.float64)
-
-    @property
-    def shrinkage(self) -> float:
-        """Variance added to each coordinate of near pairs of closed blocks, as a share of their mean variance."""
-        return shrinkage(effective_pairs(self._moments()), len(self.state.near))
 
     @property
     def hedge_loss(self) -> float:
@@ -375,12 +185,11 @@ class CovarianceEngine(Engine):
 
     def to_tensors(self) -> dict[str, Array]:
         """The state as arrays by name: used rows of the open block and of W, one triangle of each symmetric matrix."""
-        state, filled = self.state, int(self.state.counts[FILLED])
-        tensors = super().to_tensors()
+        state, tensors = self.state, super().to_tensors()
         for name in SYMMETRIC:
             tensors[name] = getattr(state, name)[np.triu_indices(len(state.near))]
-        tensors |= {name: getattr(state, name)[:filled] for name in OPEN}
-        tensors["W"] = np.concatenate(self._rows())
+        tensors |= dict(zip(OPEN, state.open_block, strict=True))
+        tensors["W"] = np.concatenate(state.rows)
         return tensors | (self.parent.to_tensors() if self.parent else {})
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
@@ -401,7 +210,7 @@ class CovarianceEngine(Engine):
             fill(triangle, tensors[name], name)
             getattr(state, name)[np.triu_indices(d)] = triangle
         self.most = self._most()
-        self._moments().check(self.version, self.most)
+        state.moments.check(self.version, self.most)
         for name in OPEN:
             items = getattr(state, name)[:filled]
             fill(items, tensors[name], name)

@@ -9,7 +9,8 @@ import numpy as np
 
 from omdml.engines.base import Array
 from omdml.engines.second_order.distinct import SLOTS
-from omdml.engines.second_order.moments import LEARNED
+from omdml.engines.second_order.moments import LEARNED, Moments
+from omdml.kernels.counts import FILLED
 
 # Triplets that are added to the sums at a time. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 64
@@ -59,6 +60,21 @@ class State(NamedTuple):
     next: Array  # (1,)
     # See counts.py.
     counts: Array  # (4,)
+
+    @property
+    def moments(self) -> Moments:
+        """Moments of the pairs of closed blocks: these arrays, not copies."""
+        return Moments(*(getattr(self, name) for name in Moments._fields))
+
+    @property
+    def open_block(self) -> list[Array]:
+        """The used rows of the open block, as views: queries, relevant items, irrelevant items."""
+        return [getattr(self, name)[: self.counts[FILLED]] for name in OPEN]
+
+    @property
+    def rows(self) -> list[Array]:
+        """The used rows of ``W``, as views, by expert."""
+        return [rows[:used] for rows, used in zip(self.W, self.used, strict=True)]
 
 
 def new_state(start: Mapping[str, Array]) -> State:

@@ -23,7 +23,8 @@ from omdml.errors import CorruptError, StoreError
 from omdml.formats import FOLDER_STORE
 from omdml.streams.bounded_files import STATE_BYTES, opened, read_regular
 from omdml.streams.disk import ASIDE, sync, take_lock
-from omdml.streams.stores.folder.store import DirectoryStore, reaching
+from omdml.streams.stores.folder.layout import reaching
+from omdml.streams.stores.folder.store import DirectoryStore
 
 SEAL = "backup.json"
 UNPACKED = f"{ASIDE}restore."

@@ -1,58 +1,31 @@
-"""A store in a folder: for one machine, or several that share a file system with atomic links and renames.
-
-==================================================  ================================================================
-``store-id``                                        a random id, made once
-``format``                                          number of this layout (omdml/formats.py)
-``secret``                                          which events are held out; only its owner may read it
-``owners``                                          locked by every process that owns models
-``marks/<topic id>.<partition>``                    an offset, in digits
-``marks/<name>.saved``                              number of the checkpoint of a model that was saved last
-``placements/<topic id>.json``                      streams/placement.py
-``models/<name>/checkpoints/<epoch>/``              streams/stores/folder/checkpoints.py
-``models/<name>/history/<number>.json``             streams/stores/folder/journal.py
-``models/<name>/snapshots/<version>.<digest>.safetensors``
-==================================================  ================================================================
-
-Names of models and topics are percent-encoded.
-"""
+"""A store in a folder; streams/stores/folder/layout.py says what lies where."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import secrets
 import shutil
-import threading
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from omdml.errors import CorruptError, StoreError, StoreLost
-from omdml.formats import FOLDER_STORE
+from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.bounded_files import DOCUMENT_BYTES, open_regular, read_regular
-from omdml.streams.disk import ASIDE, put, put_if_absent, take_lock
-from omdml.streams.files.log import identify, read_identity
+from omdml.streams.disk import ASIDE
 from omdml.streams.placement import Placement
-from omdml.streams.protocols.log import Partition
-from omdml.streams.protocols.store import NOBODY, Claim, Marks, ModelPosition, Pointer, Watch, Why, Written
-from omdml.streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
+from omdml.streams.protocols.store import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
+from omdml.streams.stores.checkpoints import placed_elsewhere
 from omdml.streams.stores.folder.checkpoints import CheckpointFolder
 from omdml.streams.stores.folder.journal import DirectoryJournal, DirectoryWatch
+from omdml.streams.stores.folder.layout import DirectoryLayout
+from omdml.streams.stores.folder.marks import DirectoryMarks
 from omdml.streams.stores.journaled import JournaledSnapshots
 from omdml.streams.stores.many import the_only, together
 from omdml.streams.stores.retention import RETENTION, RetentionOf
 
-MAX_NUMBER_BYTES = 100
-# Seconds that an owner waits until a backup is in place.
-RESTORE_S = 60.0
 
-
-class DirectoryStore(JournaledSnapshots):
+class DirectoryStore(DirectoryMarks, JournaledSnapshots):
     """A CheckpointStore and SnapshotStore; any number of processes and threads may use it.
 
     Reading never creates anything: a folder that does not exist yet is an empty store.
@@ -71,24 +44,8 @@ class DirectoryStore(JournaledSnapshots):
     """
 
     def __init__(self, path: Path | str, retention: RetentionOf = RETENTION) -> None:
-        super().__init__(retention)
-        self.path = Path(path)
-        self._models, self._marks = self.path / "models", self.path / "marks"
-        self._placements = self.path / "placements"
-        self._owning, self._owns = threading.Lock(), False
-        self._seen = False
-        with self._reaching():
-            self._check_format()
-
-    def __str__(self) -> str:
-        return f"dir:{self.path}"
-
-    @property
-    def store_id(self) -> str:
-        """The id in the folder; empty if it was not created yet."""
-        with suppress(FileNotFoundError):
-            return read_identity(self.path / "store-id")
-        return ""
+        DirectoryLayout.__init__(self, path)
+        JournaledSnapshots.__init__(self, retention)
 
     def owner(self, model: str) -> str | None:
         """The epoch that owns the model."""
@@ -145,62 +102,6 @@ class DirectoryStore(JournaledSnapshots):
     ) -> list[Written | CorruptError | StoreLost]:
         """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return together(self.save, ((*save, False, placement) for save in saves))
-
-    def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset below which everything is in checkpoints; a copy of the folder is another run."""
-        with self._reaching():
-            if not self._is_there():
-                return Marks({}, "")
-            paths = {partition: self._mark(partition) for partition in partitions}
-            offsets = {place: read_mark(path) for place, path in paths.items() if path.exists()}
-            return Marks(offsets, f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}")
-
-    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
-        """Set a mark, if it is as expected: a look and a write, between which only another owner could come."""
-        with self._reaching():
-            path = self._mark(partition)
-            as_expected = (read_mark(path) if path.exists() else None) in (before, offset)
-            if as_expected:
-                self.make()
-                put(path, b"%d\n" % offset)
-            return as_expected
-
-    def placement(self, topic_id: str) -> Placement | None:
-        """The placement of a log's models; None before the first worker recorded it."""
-        with self._reaching():
-            path = self._placement(topic_id)
-            return Placement.decode(read_regular(path, DOCUMENT_BYTES), str(path)) if path.exists() else None
-
-    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
-        """Record a placement, if it is as expected.
-
-        Of several first workers one makes the file. Afterwards a look and a write will do: only operators change it.
-        """
-        with self._reaching():
-            self.make()
-            if before is None and put_if_absent(self._placement(topic_id), after.encode(), self._placements):
-                return True
-            as_expected = self.placement(topic_id) in (before, after)
-            if as_expected:
-                put(self._placement(topic_id), after.encode())
-            return as_expected
-
-    def secret(self) -> bytes:
-        """The secret, which is created if it does not exist yet."""
-        if secret := self.kept_secret():
-            return secret
-        path = self.path / "secret"
-        with self._reaching():
-            self.make()
-            put_if_absent(path, new_secret(), self.path, mode=0o600)
-            return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
-
-    def kept_secret(self) -> bytes | None:
-        """The secret; None if it does not exist yet."""
-        path = self.path / "secret"
-        with self._reaching(), suppress(FileNotFoundError):
-            return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
-        return None
 
     def models(self) -> list[str]:
         """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
@@ -267,98 +168,5 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             return DirectoryWatch({model: self.journal(model) for model in models}, self._reaching)
 
-    def lock_owners(self, kind: int, for_s: float = 0.0) -> int | None:
-        """A descriptor that holds the lock of all who own models; None if others hold it."""
-        descriptor = open_regular(self.path / "owners", os.O_RDONLY | os.O_CREAT)
-        if take_lock(descriptor, kind, for_s):
-            return descriptor
-        os.close(descriptor)
-        return None
-
-    def make(self) -> None:
-        """Make the folders, if they are not there, with the number of this layout and an id."""
-        if self._check_format() != FOLDER_STORE.number:
-            self.path.mkdir(parents=True, exist_ok=True)
-            put(self.path / "format", b"%d\n" % FOLDER_STORE.number)
-        self._models.mkdir(parents=True, exist_ok=True)
-        self._marks.mkdir(exist_ok=True)
-        self._placements.mkdir(exist_ok=True)
-        identify(self.path / "store-id")
-        self._seen = True
-
-    def _is_there(self) -> bool:
-        """Whether the store exists. Raises FileNotFoundError if it existed before and is gone."""
-        if (self.path / "store-id").exists():
-            self._seen = True
-        elif self._seen:
-            raise FileNotFoundError(errno.ENOENT, "it was there, and is gone", str(self.path))
-        return self._seen
-
-    def _check_format(self) -> int | None:
-        """The number of the layout, None if none is written there yet; refuses the layout of another release.
-
-        A folder without a number is of before there were any, which is 1.
-        """
-        if self.path.exists() and not self.path.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.path))
-        path = self.path / "format"
-        number = read_number(path, "the number of the layout") if path.exists() else None
-        if number is not None or (self.path / "store-id").exists():
-            FOLDER_STORE.check(1 if number is None else number, f"store {self}", StoreError)
-        return number
-
     def _checkpoints(self, model: str) -> CheckpointFolder:
         return CheckpointFolder(self._folder(model) / "checkpoints", model, self._last(model))
-
-    def _folder(self, model: str) -> Path:
-        return self._models / encoded(model)
-
-    def _mark(self, partition: Partition) -> Path:
-        return self._marks / f"{encoded(partition.topic_id)}.{partition.number}"
-
-    def _last(self, model: str) -> Path:
-        return self._marks / f"{encoded(model)}.saved"
-
-    def _placement(self, topic_id: str) -> Path:
-        return self._placements / f"{encoded(topic_id)}.json"
-
-    def _be_an_owner(self) -> None:
-        """Share the lock of owners for as long as this store is used, so that no backup is put in its place."""
-        with self._owning:
-            if not self._owns:
-                lock = self.lock_owners(fcntl.LOCK_SH, RESTORE_S)
-                if lock is None:
-                    raise StoreError(f"store {self}: a backup is being put in its place: try again when that is done")
-                weakref.finalize(self, os.close, lock)
-                self._owns = True
-
-    def _reaching(self) -> AbstractContextManager[None]:
-        return reaching(self)
-
-
-@contextmanager
-def reaching(store: object) -> Iterator[None]:
-    """Turn what the operating system refuses into a StoreError that names the store."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"store {store}: {error}: check that the folder is there, writable and not full") from error
-
-
-def encoded(name: str) -> str:
-    """A name as one part of a path: percent-encoded, and neither hidden nor ``..``."""
-    escaped = quote(name, safe="")
-    return f"%2E{escaped[1:]}" if escaped.startswith(".") else escaped
-
-
-def read_number(path: Path, expected: str) -> int:
-    """The whole number in this file; raises StoreError if it holds none."""
-    content = read_regular(path, MAX_NUMBER_BYTES).decode(errors="replace")
-    if not content.strip().isascii() or not content.strip().isdigit():
-        raise StoreError(f"{path}: {content[:40]!r}, expected {expected}")
-    return int(content)
-
-
-def read_mark(path: Path) -> int:
-    """The offset in this file; raises StoreError if it is damaged."""
-    return read_number(path, "an offset: write the one to replay from into it")

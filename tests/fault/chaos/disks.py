@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
-from omdml.streams.stores.folder.store import encoded
+from omdml.streams.stores.folder.layout import encoded
 from tests.fault.chaos.service import MODELS, WORKERS, Service
 from tests.support.processes import die_with_parent
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA
-from omdml.engines.second_order import covariance
+from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows
 from omdml.engines.second_order.state import next_refresh
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
@@ -216,7 +216,7 @@ def test_what_stops_a_refresh_half_way_leaves_nothing_behind(version, monkeypatc
     for one in (model, twin):
         one.learn_many(rows[:version], features)
     with monkeypatch.context() as broken:
-        broken.setattr(covariance, "discriminant_rows", interrupted)
+        broken.setattr(experts, "discriminant_rows", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.learn_many(rows[version:], features)
     assert model.to_bytes() == twin.to_bytes()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA
-from omdml.engines.second_order import covariance
+from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows
 from omdml.errors import FeedbackError
 from tests.support.dca import learner, world
@@ -60,7 +60,7 @@ def test_right_after_a_refresh_what_is_served_is_not_made_again(monkeypatch):
         made.append(model.version)
         return discriminant_rows(*arguments)
 
-    monkeypatch.setattr(covariance, "discriminant_rows", counted)
+    monkeypatch.setattr(experts, "discriminant_rows", counted)
     for row in rows:
         model.learn_one(row, features)
         assert served_bytes(model) == served_bytes(DCA.from_bytes(model.to_bytes()))

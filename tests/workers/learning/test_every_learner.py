@@ -122,7 +122,7 @@ class Shelf(World):
     def work(self, **config):
         """A worker on the log in files."""
         worker = self.worker(source=Mortal(self.folder))
-        worker.config = type(worker.config)(**config)
+        worker.rounds.config = type(worker.rounds.config)(**config)
         return worker
 
 

@@ -12,7 +12,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.workers.learning.measures import Arrivals
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.partition.pending_letters import LettersAway
-from omdml.workers.model.owned_model import TRAILS
+from omdml.workers.model.trails import TRAILS
 from omdml.workers.telemetry.registry import ModelLabels
 from tests.support.worlds import World, events, living_on, paced, run_until_idle
 
@@ -119,7 +119,7 @@ def test_withheld_models_of_a_pattern_are_counted_until_they_go_live_or_away(tmp
 
     def held(*reasons):
         for model, reason in zip(models, reasons, strict=False):
-            model.withheld = reason
+            model.judge.withheld = reason
             metrics.published("user-*", model, "held" if reason else "stored")
         return read(worker, "models_held", model="user-*")
 
@@ -194,7 +194,7 @@ def test_what_is_unsaved_stays_told_though_others_are_saved(tmp_path):
     worker.step()
     (owned,) = worker.partitions.values()
     unsaved = dict(owned.models.unsaved)
-    worker._save(worker.services.clock())
+    worker.rounds.save(worker.services.clock())
     # One portion is saved at least.
     assert len(owned.models.unsaved) < len(unsaved)
     if owned.models.unsaved:

@@ -128,14 +128,14 @@ def test_a_signal_is_heard_between_two_turns(tmp_path, monkeypatch):
 
 
 def test_a_worker_told_to_stop_leaves_what_saving_has_no_time_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("omdml.workers.learning.worker.FINISH_S", 0.0)
+    monkeypatch.setattr("omdml.workers.learning.rounds.FINISH_S", 0.0)
     monkeypatch.setattr("omdml.workers.learning.partition.portions.PORTION", 2)
     world, whole = World(tmp_path / "stopped"), World(tmp_path / "whole")
     for one in (world, whole):
         one.send(*of_each(NAMES, 3))
     run_until_idle(whole.worker())
     worker = world.worker()
-    worker._saved_at = float("inf")
+    worker.rounds.saved_at = float("inf")
     worker.step()
     with structlog.testing.capture_logs() as lines:
         worker.stop()

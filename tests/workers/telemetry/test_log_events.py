@@ -21,6 +21,7 @@ SILENT = (
 )
 SILENT += ("streams/catalogues/tables/",)
 LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
+REWINDS = {("error", name) for name in ("checkpoint_damaged_previous_used", "model_goes_on", "model_deleted")}
 # What is said by a name that is computed.
 COMPUTED = {
     "workers/node/following/hot_swap.py": {
@@ -28,9 +29,8 @@ COMPUTED = {
     }
     | {("info", "unpinned")},
     "workers/node/http/connection_limits.py": {("warning", "connection_refused")},
-    "workers/learning/worker.py": {
-        ("error", name) for name in ("checkpoint_damaged_previous_used", "model_goes_on", "model_deleted")
-    },
+    "workers/learning/worker.py": REWINDS,
+    "workers/learning/rounds.py": REWINDS,
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
@@ -16,14 +16,12 @@ from omdml.errors import CorruptError, Fenced, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
-from omdml.workers.learning.interruptions import Rewind
 from omdml.workers.learning.metrics import HELD
 from omdml.workers.learning.partition.pending_letters import PendingLetters
 from omdml.workers.learning.partition.portions import portions
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.owned_model import OwnedModel
-from omdml.workers.telemetry import traces
 from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
@@ -36,8 +34,6 @@ class OwnedModels:
     ----------
     placement
         Where models live, as this partition's owner knows it.
-    go_back
-        Has the partition read again from an offset on, for a model and a reason; returns the Rewind to raise.
 
     Attributes
     ----------
@@ -56,7 +52,6 @@ class OwnedModels:
         services: Services,
         mark: Mark,
         letters: PendingLetters,
-        go_back: Callable[[str, int, str], Rewind],
     ) -> None:
         self.placement = placement
         self.loaded: dict[str, OwnedModel] = {}
@@ -66,7 +61,6 @@ class OwnedModels:
         self._services = services
         self._mark = mark
         self._letters = letters
-        self._go_back = go_back
 
     def load(self, model: OwnedModel) -> None:
         """Keep a model in memory. The least recently used model may be dropped for it."""
@@ -128,10 +122,10 @@ class OwnedModels:
         self._take_back(models)
         with metrics.timed("publish"):
             for model in models:
-                if model.name in self.unpublished and (record or model.can_be_judged):
+                if model.name in self.unpublished and (record or model.judge.has_time(model.learner.version)):
                     snapshot = model.snapshot()
                     with metrics.timed("judge"):
-                        withheld = model.judge(snapshot.metric)
+                        withheld = model.judge.verdict(snapshot.metric, snapshot.version)
                     if record or not withheld:
                         new.append((model, snapshot, withheld))
             if new:
@@ -145,12 +139,7 @@ class OwnedModels:
                 model.published = model.learner.version
                 self.unpublished.pop(model.name, None)
                 if not withheld:
-                    if model.trail and model.trail.trace:
-                        context, version = model.trail.trace, snapshot.version
-                        traces.passed(
-                            "snapshot.publish", context, begun_at, time.time(), model=model.name, version=version
-                        )
-                    model.gone_live(snapshot)
+                    model.trails.gone_live(snapshot, begun_at)
                 label = self._services.specs.of(model.name).label
                 metrics.published(label, model, HELD if withheld else written.value)
                 published[label] = model
@@ -160,14 +149,14 @@ class OwnedModels:
     def _take_back(self, models: list[OwnedModel]) -> None:
         """Make the reference live again if the guard has judged the versions since then worse."""
         for model in models:
-            if model.guard.take_back:
+            if model.judge.guard.take_back:
                 self.require_placement()
                 with self.unless_deleted(model):
-                    yardstick, store = model.guard.yardstick, self._services.store
+                    yardstick, store = model.judge.guard.yardstick, self._services.store
                     reason = why_taken_back(yardstick.version, yardstick.withheld)
                     self.written(store.publish(model.reference_again(), model.epoch), model.name)
                     self.written(store.note(model.name, model.epoch, TAKEN_BACK, reason), model.name)
-                    model.guard.take_back = False
+                    model.judge.guard.take_back = False
                     live = store.current(model.name)
                     if live and live.pinned:
                         # Nothing changed for nodes. The reference goes live once it is unpinned.
@@ -220,7 +209,7 @@ class OwnedModels:
             if begin is None:
                 log.warning("model_deleted", model=model.name, action="its next event begins it again")
                 return
-            raise self._go_back(model.name, begin, "model_deleted") from None
+            raise self._mark.back(model.name, begin, "model_deleted") from None
 
     def written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
         """Check the store's answer to a write. Raises Fenced, PlacementChanged, or the error that is the answer."""

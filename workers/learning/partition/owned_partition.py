@@ -35,22 +35,19 @@ import math
 import msgspec
 import structlog
 
-from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
+from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition, Record
-from omdml.streams.protocols.store import ModelPosition
-from omdml.streams.stores.checkpoints import none_valid
 from omdml.workers.events.decoding import Batch, Refusal, span_of
-from omdml.workers.learning.interruptions import Rewind
-from omdml.workers.learning.partition.arrival import Arrival
+from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.pending_letters import PendingLetters
 from omdml.workers.learning.partition.portions import portions
-from omdml.workers.learning.partition.turn import claim_next, turn_of
+from omdml.workers.learning.partition.turn import turn_of
 from omdml.workers.learning.partition.unreadable_checkpoints import Blocked
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
-from omdml.workers.model.claim import Change, Claimed, claim, snapshot
+from omdml.workers.model.claim import Claimed, snapshot
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.relocation import close_stretch, take_back
 
@@ -67,16 +64,14 @@ class OwnedPartition:
         self.crowded = False
         # The offset of the first record that was taken here.
         self.first: int | None = None
-        # The offset after the last record that was taken here.
-        self._taken: int | None = None
-        self._arrival = Arrival(partition, services)
         self.mark = Mark(partition, services.store)
         self._committed: int | None = None
         # Models of the store whose events were refused here because they are not configured.
         self._unconfigured: set[str] = set()
         self._blocked = Blocked(services.clock, services.metrics.models_waiting)
         self._letters = PendingLetters(services.letters, services.specs, services.metrics, services.refusals)
-        self.models = OwnedModels(partition, placement, services, self.mark, self._letters, self._back)
+        self.models = OwnedModels(partition, placement, services, self.mark, self._letters)
+        self.claiming = Claiming(partition, services, self.models, self.mark, self._blocked)
 
     @property
     def placement(self) -> Placement:
@@ -89,48 +84,15 @@ class OwnedPartition:
         begin = self.mark.start(committed)
         return 0 if begin is None and committed is not None else begin
 
-    # 2
-    def claim(self, name: str) -> Claimed:
-        """Become the owner of a model that lives here; see :meth:`Arrival.admit`."""
-        return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
-
-    def _own(self, claimed: Claimed) -> Claimed:
-        self._arrival.admit(claimed, self.placement, self._taken or 0, self._blocked.cuts.get(claimed.model.name))
-        return claimed
-
-    def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
-        """Continue with changed settings: note the change in the history, and save a checkpoint with the new settings.
-
-        A model that is deleted in the meantime begins again with the events at hand; the first one is at ``offset``.
-        """
-        self.models.changed(model, offset)
-        with self.models.unless_deleted(model):
-            for what, detail in changes:
-                log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=detail)
-                reason = f"{detail}, from offset {model.next} of {self.partition} on"
-                self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
-        self.models.write([model])
-
-    def _begin(self, model: OwnedModel, first: int) -> None:
-        """Save a model that begins with what its parent served, before it learns its event at the offset ``first``.
-
-        After a crash before this, the model begins once more, perhaps with a newer version of its parent; nothing of
-        the first attempt was visible. After a crash behind it, the model resumes from this checkpoint, so the same
-        events make the same bytes.
-        """
-        model.begin_at(first)
-        self.models.changed(model, first)
-        self.models.write([model])
-
     # 3
     def take(self, records: list[Record]) -> list[Record]:
         """Learn records in order. Returns the records for a later turn, if too many new models would begin in this one.
 
         Raises StoreError if the store is out of reach. Then pass the same records again: models skip what they have.
         """
-        if self._taken is not None and records[0].offset < self._taken:
+        if self.mark.taken is not None and records[0].offset < self.mark.taken:
             # An earlier call took these records, and then failed to write their letters.
-            records = [record for record in records if record.offset >= self._taken]
+            records = [record for record in records if record.offset >= self.mark.taken]
         since = self.placement.since(self.partition.number)
         for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
             if part and (remaining := self._take(part)):
@@ -148,15 +110,15 @@ class OwnedPartition:
         self._note_refused_alone(turn.refused_alone, batches, refused)
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         reach = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
-        needed = [name for name in batches if self._must_claim(name, reach[name][1], positions.get(name))]
+        needed = [name for name in batches if self.claiming.must_claim(name, reach[name][1], positions.get(name))]
         for name, batch in batches.items():
             first, last = reach[name]
             if name not in self.models.loaded and not self._blocked.waits(name):
                 try:
                     if name not in claimed and name in needed:
-                        claimed |= claim_next(needed, name, self.partition, self.placement, self.services)
-                        self._look()
-                    self._meet(name, (first, last), positions.get(name), turn.records[0].offset, claimed.get(name))
+                        claimed |= self.claiming.claim_together(needed, name)
+                    begin, position = turn.records[0].offset, positions.get(name)
+                    self.claiming.meet(name, (first, last), position, begin, claimed.get(name))
                 except CorruptError as error:
                     self._blocked.add(name, first, error)
             if name in self.models.loaded:
@@ -168,7 +130,7 @@ class OwnedPartition:
                 self._letters.add(refusals)
         if self.first is None:
             self.first = turn.records[0].offset
-        self._taken = turn.records[-1].offset + 1
+        self.mark.taken = turn.records[-1].offset + 1
         return turn.left
 
     def _note_refused_alone(
@@ -184,75 +146,16 @@ class OwnedPartition:
                     self.models.written(answer, name)
                 self._unconfigured.add(name)
 
-    def _meet(
-        self,
-        name: str,
-        span: tuple[int, int],
-        position: ModelPosition | None,
-        offset: int,
-        claimed: Claimed | CorruptError | StoreLost | None = None,
-    ) -> None:
-        """Claim a model, unless it took all of its events at hand, or was ``claimed`` together with others.
-
-        The first of these events and the last one have the offsets ``span``.
-
-        Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
-        if only an older checkpoint was sound: what it lacks is taken again.
-        """
-        if not claimed and self._took(span[1], position):
-            return
-        self.services.residents.make_room()
-        if isinstance(claimed, CorruptError | StoreLost):
-            raise claimed
-        model, fell_back, changes, from_parent = self._own(claimed) if claimed else self.claim(name)
-        if not claimed:
-            self._look()
-        waited = self._blocked.offsets.get(name, offset)
-        back = None
-        if fell_back or waited < offset:
-            why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
-            back = self._back(name, min(offset, waited, model.next) if position else waited, why)
-        self.models.load(model)
-        try:
-            if changes:
-                self._adopt(model, changes, offset)
-            if from_parent:
-                # It may have waited since earlier events. They are taken again after this.
-                self._begin(model, min(span[0], waited) if back else span[0])
-        except (StoreError, SourceError) as error:
-            self.models.drop(name)
-            if back:
-                # Its checkpoint may have been saved nevertheless, and no longer shows which events it lacks.
-                self._blocked.add(name, back.offset, error)
-            raise
-        self._blocked.unblock(name)
-        if back:
-            raise back
-
-    def _must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
-        return name not in self.models.loaded and not self._blocked.waits(name) and not self._took(last, position)
-
-    def _took(self, last: int, position: ModelPosition | None) -> bool:
-        """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
-        if position is None or position.home != self.partition or last >= position.next:
-            return False
-        return self._arrival.log_reaches(position.next)
-
-    def _look(self) -> None:
-        """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
-        it lacks earlier events, which must be learned before the batch at hand."""
-        self.mark.look()
-
     def go_on_at(self, offset: int, cut: bool) -> None:
         """Continue after a gap that the operator accepted. If the log was ``cut``, every event from here on is new.
 
         Each model is saved with what it learned, then its position is moved back; the mark follows at the end. After a
         crash between two models, the source reports the cut again, and the rest is done then.
         """
-        self._taken, self._committed = offset, None
+        self.mark.taken, self._committed = offset, None
         if not cut:
             return
-        self._arrival.forget_end()
+        self.claiming.arrival.forget_end()
         self._cut_placement(offset)
         for name in list(self.models.loaded):
             self.models.keep_and_drop(name)
@@ -268,35 +171,6 @@ class OwnedPartition:
             if not self.services.store.place(self.partition.topic_id, self.placement, after):
                 raise PlacementChanged(self.partition.topic_id)
             self.models.placement = after
-
-    def try_waiting(self) -> None:
-        """Raise Rewind if the checkpoint of the model that has waited longest can be read now."""
-        if (name := self._blocked.due()) is None:
-            return
-        store, source = self.services.store, self.services.source
-        offset = self._blocked.forget_before(name, source.begin(self.partition))
-        try:
-            positions = store.positions([name])
-            if positions and store.peek(name) is None:
-                # Look before claiming: each claim would raise the epoch.
-                raise none_valid(name, str(store))
-            model = self.claim(name).model
-        except CorruptError as error:
-            self._blocked.add(name, offset, error)
-            return
-        back = self._back(name, min(offset, model.next) if positions else offset, "model_goes_on")
-        self._blocked.unblock(name)
-        raise back
-
-    def _back(self, name: str, begin: int, why: str) -> Rewind:
-        """Start over at an offset. The mark moves first, so that a crash at any later step reads the events again.
-
-        This never moves forward, because another model may have gone further back.
-        """
-        begin = begin if self._taken is None else min(begin, self._taken)
-        self.mark.go_back(begin)
-        self._taken = begin
-        return Rewind(name, self.partition, begin, why)
 
     def drop_all(self) -> None:
         """Drop every model from memory, unsaved."""
@@ -350,11 +224,11 @@ class OwnedPartition:
         if live is None and self.services.specs.of(name).parent and not self.services.store.positions([name]):
             # Until this model's first event, nodes answer with its parent, which may still learn.
             return
-        model = self.claim(name).model
+        model = self.claiming.claim(name).model
         if live is None or model.learner.version >= live.version:
             new = model.snapshot()
             # A withheld version stays withheld, so nodes keep the version that they have.
-            if live and model.withheld:
+            if live and model.judge.withheld:
                 new = msgspec.structs.replace(live, generation=new.generation)
             self.models.require_placement()
             with self.models.unless_deleted(model):
@@ -387,10 +261,10 @@ class OwnedPartition:
     # 6 to 9
     def advance(self, untaken: int | None, commit: bool = True) -> None:
         """Move mark and commit to the end of what is in checkpoints. Parameters and errors: see :meth:`save`."""
-        position = self._taken if untaken is None else untaken
+        position = self.mark.taken if untaken is None else untaken
         # The log's own position, if it has one, also passes offsets that hold no event.
         if untaken is None and commit:
-            position = self.services.source.progress().get(self.partition, (self._taken,))[0]
+            position = self.services.source.progress().get(self.partition, (self.mark.taken,))[0]
         waiting = [*self._blocked.offsets.values()]
         waiting += [model.unsaved_from for model in self.models.unsaved.values()]
         self._letters.finish()

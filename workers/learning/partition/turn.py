@@ -1,4 +1,4 @@
-"""One turn of a partition: records sorted by model, as many new models as may begin, and claims of all models."""
+"""One turn of a partition: records sorted by model, and as many new models as may begin."""
 
 from __future__ import annotations
 
@@ -7,28 +7,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import structlog
-
-from omdml.errors import CorruptError, FeedbackError, Fenced, StoreLost
+from omdml.errors import FeedbackError
 from omdml.streams.letters import position_of_copy
 from omdml.streams.part_names import part_name, part_of
-from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
-from omdml.streams.protocols.store import ModelPosition, Written
+from omdml.streams.protocols.store import ModelPosition
 from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch, Refusal, said_as, sort_out, wrong_partition
 from omdml.workers.learning.services import Services
-from omdml.workers.model.claim import Claimed, claim_all
 from omdml.workers.model.newcomers import too_many_models
-from omdml.workers.model.parts.merged_model import begin
-
-# At most so many models are claimed together.
-CLAIMED = 50
-# Models that are claimed together take one part in so many of the memory that models may take.
-CLAIMED_SHARE = 16
-
-log = structlog.get_logger(__name__)
 
 
 class Turn(NamedTuple):
@@ -105,35 +94,6 @@ def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services)
     count = min(room, len(begin))
     newcomers.began(count)
     return count, beyond, end
-
-
-def claim_next(
-    needed: list[str], name: str, partition: Partition, placement: Placement, services: Services
-) -> dict[str, Claimed | CorruptError | StoreLost]:
-    """Claim models together, this one and those needed after it, as many as memory can take beside the others.
-
-    What a new part of a model begins with is written down before it is claimed.
-    """
-    specs, first = services.specs, needed.index(name)
-    room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
-    names = needed[first : first + int(max(1, min(CLAIMED, room)))]
-    for part in [one for one in names if part_of(one)]:
-        begin_part(part, partition, placement, services)
-    results = claim_all(names, {model: specs.of(model) for model in names}, services.store, services.platform)
-    log.info("models_claimed", count=len(names), first=name)
-    return results
-
-
-def begin_part(name: str, partition: Partition, placement: Placement, services: Services) -> None:
-    """Write down what the parts of a model begin with, if this one is new. Raises Fenced, PlacementChanged."""
-    part, store = part_of(name), services.store
-    if part is None or store.positions([name]):
-        return
-    written = begin(part.model, services.specs.of(name), store, partition, placement, services.platform)
-    if written is Written.MOVED:
-        raise PlacementChanged(partition.topic_id)
-    if written is Written.FENCED:
-        raise Fenced(f"model {part.model!r}: another worker begins it just now; nothing was written")
 
 
 def accepted(partition: Partition, placement: Placement, specs: Specs, name: str) -> frozenset[str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from omdml.errors import StoreLost
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import MarkStore
-from omdml.workers.learning.interruptions import StoreChanged
+from omdml.workers.learning.interruptions import Rewind, StoreChanged
 
 
 class Mark:
@@ -15,10 +15,13 @@ class Mark:
     ----------
     offset
         The mark that was last looked at: what is below it was kept. None before there is one.
+    taken
+        The offset after the last record that was taken here; None before the first.
     """
 
     def __init__(self, partition: Partition, store: MarkStore) -> None:
         self.offset: int | None = None
+        self.taken: int | None = None
         self._partition, self._store = partition, store
         self._run = ""
 
@@ -36,6 +39,17 @@ class Mark:
             )
         self.offset, self._run = mark, marks.run
         return mark if mark is None or committed is None else min(mark, committed)
+
+    def back(self, model: str, begin: int, why: str) -> Rewind:
+        """Have the partition read again from an offset on, for a model and a reason; returns the Rewind to raise.
+
+        The mark moves first, so that a crash at any later step reads the events again. This never moves forward,
+        because another model may have gone further back.
+        """
+        begin = begin if self.taken is None else min(begin, self.taken)
+        self.go_back(begin)
+        self.taken = begin
+        return Rewind(model, self._partition, begin, why)
 
     def go_back(self, offset: int) -> None:
         """Have the mark be at this offset at most, before a model that goes on from there is saved again.

@@ -43,7 +43,7 @@ class MergedModel(OwnedModel):
     def __init__(self, name: str, start: DCA, spec: Spec, epoch: str, guard: Guard, record: Record) -> None:
         super().__init__(name, copy.deepcopy(start), spec.catalogue, epoch, spec.digest, guard)
         self.record = record
-        self.first_metric = spec.first_metric
+        self.judge.first_metric = spec.first_metric
         self._spec = spec
         self._start = start
         self._rates: dict[str, float] = {}
@@ -90,12 +90,12 @@ class MergedModel(OwnedModel):
         known = {number: still_judging(part, self.record.forgotten.get(str(number), 0)) for number, part in held}
         total = sum(part.count for _, part in held)
         self.progress.hold_out = HoldOut(self._spec.guard.every, total, "", in_turn(known))
-        self._window = self._window_over(self.progress.hold_out)
+        self.judge.judge_by(self.progress.hold_out)
         before = len(self.progress.hold_out.kept)
         if self.learner.version:
             self._decide()
         # Nothing went live since the last decision, so there is nothing to take back.
-        self.guard.take_back = False
+        self.judge.guard.take_back = False
         if len(self.progress.hold_out.kept) < before:
             still = {id(event) for event in self.progress.hold_out.kept}
             left = {number: sum(id(event) in still for event in events) for number, events in known.items()}
@@ -125,10 +125,7 @@ def resumed(name: str, spec: Spec, checkpoint: Checkpoint, record: Record, epoch
     start = emptied(cast(DCA, spec.resumed(checkpoint)))
     reference = metric_from_bytes(checkpoint.reference) if checkpoint.reference else start.metric
     guard = Guard(spec.guard, reference, progress_of(checkpoint).yardstick if checkpoint.reference else None)
-    model = MergedModel(name, start, spec, epoch, guard, record)
-    model.progress.yardstick = guard.yardstick
-    model.withheld = guard.yardstick.withheld
-    return model
+    return MergedModel(name, start, spec, epoch, guard, record)
 
 
 def begin(name: str, spec: Spec, store: Store, home: Partition, placement: Placement, platform: str) -> Written | None:

@@ -234,7 +234,7 @@ def adopt(
     if saved is Written.MOVED:
         raise PlacementChanged(home.topic_id)
     snapshot = model.snapshot()
-    withheld = model.judge(snapshot.metric)
+    withheld = model.judge.verdict(snapshot.metric, snapshot.version)
     if saved is Written.FENCED or store.publish(snapshot, claim.epoch, withheld) is Written.FENCED:
         raise busy(model.name)
     return withheld

@@ -103,7 +103,7 @@ class HistoryModel(OwnedModel):
         offsets = [record.offset for record in batch.records]
         refused = [facts.refused[offset] for offset in offsets if offset in facts.refused]
         self.held_out = frozenset(offset for offset in offsets if offset in facts.held_out)
-        self._keep(deque(HeldOut(0, facts.held_out[offset]) for offset in offsets if offset in facts.held_out))
+        self.judge.keep(deque(HeldOut(0, facts.held_out[offset]) for offset in offsets if offset in facts.held_out))
         self._taken += [offset for offset in offsets if offset not in facts.refused and offset not in facts.held_out]
         learned = len(offsets) - len(refused) - len(self.held_out)
         self.progress.tally.take(batch.records[0].partition, offsets[0], learned, len(self.held_out))

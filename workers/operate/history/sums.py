@@ -21,7 +21,6 @@ from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.specs import Spec, Specs, Start
 from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as, sort_out
 from omdml.workers.events.lookup import Located
-from omdml.workers.model.judging.hold_out import part
 from omdml.workers.operate.history.archived import Piece, by_chunk
 from omdml.workers.operate.history.model import Facts, HistoryModel, without_payloads
 
@@ -92,11 +91,10 @@ def _chunk(
     located, refused = model.located(batch) if batch.records else (None, [])
     by_offset, held_out = {entry.record.offset: entry for entry in refused}, {}
     if located is not None:
-        if every := model.progress.hold_out.every:
-            events = [record.offset for record in located.events.records]
-            located, held, offsets = part(located, model.draw, every, spec.catalogue, model._tasks)
-            held_offsets = [offset for offset in events if offset in offsets]
-            held_out = dict(zip(held_offsets, [event.event for event in held], strict=True))
+        events = [record.offset for record in located.events.records]
+        located, held, offsets = model.judge.part(located)
+        held_offsets = [offset for offset in events if offset in offsets]
+        held_out = dict(zip(held_offsets, [event.event for event in held], strict=True))
         located, unlearnable = without_unlearnable(job.model, start, located)
         by_offset |= {entry.record.offset: entry for entry in unlearnable}
     facts = Facts(without_payloads(batch), unread, by_offset, held_out)

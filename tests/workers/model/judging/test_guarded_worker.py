@@ -105,7 +105,7 @@ def unseen(tmp_path, monkeypatch):
     world.send(*events(1000))
     run_until_idle(worker)
     (partition,) = worker.partitions.values()
-    return world, worker, partition.models.loaded["shop"].guard.reference
+    return world, worker, partition.models.loaded["shop"].judge.guard.reference
 
 
 def break_in(world, worker):
@@ -166,7 +166,7 @@ def test_between_two_looks_what_is_near_goes_live_and_what_is_not_waits(tmp_path
     monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", 1e-9)
     world = guarded(tmp_path, hold_out=10**6)
     worker = world.worker()
-    worker.config, worker._saved_at = WorkerConfig(checkpoint_interval_s=NEVER), 0.0
+    worker.rounds.config, worker.rounds.saved_at = WorkerConfig(checkpoint_interval_s=NEVER), 0.0
     # 512, 1024: a decision is made whatever the time.
     published = {512: 512, 512 + NEAR: 512 + NEAR, 512 + NEAR + 1: 512 + NEAR + 1, 800: 512 + NEAR + 1, 1030: 1030}
     sent = 0
@@ -187,12 +187,12 @@ def test_with_the_guard_off_the_same_burst_goes_live(tmp_path):
 def test_what_is_withheld_is_recorded_at_every_save_that_has_news(burst):
     world, worker = burst
     before = told_of(world)
-    worker.config = WorkerConfig(checkpoint_interval_s=NEVER)
+    worker.rounds.config = WorkerConfig(checkpoint_interval_s=NEVER)
     for seed in range(5):
         world.send(*inverted(events(10, seed=seed)))
         run_until_idle(worker, turns=3)
     assert told_of(world) == before
-    worker.config = WorkerConfig()
+    worker.rounds.config = WorkerConfig()
     run_until_idle(worker, turns=5)
     assert [line[:2] for line in told_of(world)[len(before) :]] == [("held", learned(world))]
 
@@ -225,10 +225,10 @@ def test_a_model_claimed_again_keeps_its_guard_and_window(tmp_path):
     (partition,) = worker.partitions.values()
     after = partition.models.loaded["shop"]
     assert after is not before
-    assert after.progress.yardstick == before.progress.yardstick
-    assert after.progress.yardstick.version > 0
-    assert after.guard.reference_bytes == before.guard.reference_bytes
-    assert after._window.limits == before._window.limits
+    assert after.judge.guard.yardstick == before.judge.guard.yardstick
+    assert after.judge.guard.yardstick.version > 0
+    assert after.judge.guard.reference_bytes == before.judge.guard.reference_bytes
+    assert after.judge.window.limits == before.judge.window.limits
 
 
 def run(folder, said, cuts, seconds, killed=()):
@@ -243,7 +243,7 @@ def run(folder, said, cuts, seconds, killed=()):
             worker.step()
             for owned in worker.partitions.values():
                 for model in owned.models.loaded.values():
-                    allowed[model.learner.version] = model.guard.withheld(model.learner.metric)
+                    allowed[model.learner.version] = model.judge.guard.withheld(model.learner.metric)
         if number in killed:
             world.log.expel(worker.services.source)
             worker = world.worker()
@@ -318,7 +318,7 @@ def test_a_snapshot_tells_how_many_held_out_events_it_and_the_start_order_well(t
     figures = snapshot.progress
     (partition,) = worker.partitions.values()
     model = partition.models.loaded["shop"]
-    at_start = margins_on(model.first_metric(), model._window.kept, world.catalogue.features)
+    at_start = margins_on(model.judge.first_metric(), model.judge.window.kept, world.catalogue.features)
     assert 0.5 < figures["held_out_right"] <= 1
     assert figures["held_out_right"] > figures["held_out_right_at_start"]
     # It is measured at decisions, after which a few more events were held out.

@@ -108,7 +108,7 @@ def test_what_is_held_out_depends_on_no_batch_and_no_restart(tmp_path, batch):
     for start in range(0, 260, 65):
         world.send(*list(events(260))[start : start + 65])
         worker = world.worker()
-        worker.config = type(worker.config)(max_poll_records=batch, checkpoint_interval_s=5.0)
+        worker.rounds.config = type(worker.rounds.config)(max_poll_records=batch, checkpoint_interval_s=5.0)
         for _ in range(10):
             worker.step()
         # It is killed: the next one takes some of it again.

@@ -1,0 +1,132 @@
+"""The sums of DCA's engine: moments of near and far pairs, added block by block (MATHS 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from omdml.blas import one_blas_thread
+from omdml.engines.base import Array, Engine
+from omdml.engines.second_order.discriminant import shrinkage
+from omdml.engines.second_order.distinct import factors
+from omdml.engines.second_order.moments import REACH, Moments, effective_pairs, pairs_among
+from omdml.engines.second_order.state import BLOCK, RECENT, State, new_state
+from omdml.kernels.counts import FILLED, UPDATES, VERSION
+from omdml.kernels.covariance import TILE, take
+from omdml.metrics.cosine import projected
+
+# The largest squared length of a centred item.
+LIMITS = {"float32": 1e36, "float64": 1e250}
+
+
+class SummingEngine(Engine):
+    """Second moments of near and far pairs.
+
+    A triplet is a near pair (q, r) and a far pair (q, s). An item with itself is no pair: (q, r, q) is only the near
+    pair, (q, q, s) only the far pair. Two items with the same numbers are no pair either.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality, in the order in which they lie side by side.
+    start
+        The catalogue's ``mean`` (D,), ``basis`` (d, D) or (0, D), and ``deviations`` (d,), of one floating type.
+        Copied.
+    memory
+        Number of pairs over which the sums fade; 0: they never fade.
+    """
+
+    block = BLOCK
+    state: State
+
+    def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
+        self.rule = 1.0 - 1.0 / memory if memory else 1.0
+        self.shape = np.array(list(dims.values()), np.int64)
+        super().__init__(list(dims), new_state(start))
+        self.limit = LIMITS[start["mean"].dtype.name]
+        self.most = self._most()
+
+    def add_unscored(self, rows: Array, tables: Sequence[Array], known: Array) -> None:
+        """Add triplets in order, scoring none, and close the block; Hedge learns nothing, and nothing is refreshed.
+
+        Parameters
+        ----------
+        rows : (n, 3)
+            Row numbers, int64, C-contiguous, in range; ``known`` are those that the caller gave.
+        tables
+            The modalities' matrices, C-contiguous, of the engine's type.
+
+        Raises
+        ------
+        FeedbackError
+            A triplet whose numbers are not finite or too large; ``row`` says which. Those before it were added.
+        """
+        state, counts = self.state, self.state.counts
+        items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
+        addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
+        with one_blas_thread():
+            for start in range(0, len(rows), TILE):
+                tile = rows[start : start + TILE]
+                known_items = addresses, self.shape, self.limit, factors(state.mean)
+                sound = int(take(tile, *known_items, 0, items, state, codes))
+                state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes[:sound]
+                for place in (FILLED, VERSION, UPDATES):
+                    counts[place] += sound
+                if sound < len(tile):
+                    index = start + sound
+                    raise self._refusal(index, rows[index], tables, known[index])
+                if counts[FILLED] > BLOCK - TILE:
+                    self._flush()
+            self._flush()
+
+    def add_sums(self, moments: Moments, version: int, asked: Array) -> None:
+        """Add sums that were made by :meth:`add_unscored` elsewhere, of events that follow those of this engine.
+
+        Its own block must be closed. Nothing is refreshed.
+
+        Parameters
+        ----------
+        asked : (RECENT,)
+            Codes of the last queries, placed by version; ``version`` says how many there were.
+        """
+        state = self.state
+        for name in ("near", "far", "middle", "centre", "sums"):
+            getattr(state, name)[:] += getattr(moments, name)
+        state.seen[:] |= moments.seen
+        theirs = np.arange(max(0, version - RECENT), version)
+        state.asked[(self.version + theirs) % RECENT] = asked[theirs % RECENT]
+        for place in (VERSION, UPDATES):
+            state.counts[place] += version
+
+    def moments(self) -> Moments:
+        """Moments of all pairs, open block included, as copies."""
+        moments = Moments(*(array.copy() for array in self.state.moments))
+        with one_blas_thread():
+            self._add_block(moments)
+        return moments
+
+    def _add_block(self, moments: Moments) -> None:
+        """Add the pairs of the open block to moments, in place. Callers limit BLAS to one thread."""
+        items, basis = self.state.open_block, self.state.basis
+        if not len(items[0]):
+            return
+        near, far = pairs_among(*items)
+        for side in items[:2]:
+            moments.mark(side, near)
+        q, r, s = (projected(item, basis) for item in items)
+        moments.add(q, r, s, near, far, self.rule, self.most)
+
+    def _most(self) -> float:
+        """The squared length to which longer pairs are shortened."""
+        return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
+
+    def _flush(self) -> None:
+        """End the block: add its pairs to the moments. Callers limit BLAS to one thread."""
+        self._add_block(self.state.moments)
+        self.state.counts[FILLED] = 0
+
+    @property
+    def shrinkage(self) -> float:
+        """Variance added to each coordinate of near pairs of closed blocks, as a share of their mean variance."""
+        return shrinkage(effective_pairs(self.state.moments), len(self.state.near))

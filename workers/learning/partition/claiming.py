@@ -1,0 +1,178 @@
+"""Step 2 of the protocol: claims the models that have not taken the events at hand, and are not in memory."""
+
+from __future__ import annotations
+
+import structlog
+
+from omdml.errors import CorruptError, Fenced, SourceError, StoreError, StoreLost
+from omdml.streams.part_names import part_of
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import ModelPosition, Written
+from omdml.streams.stores.checkpoints import none_valid
+from omdml.workers.learning.partition.arrival import Arrival
+from omdml.workers.learning.partition.models import OwnedModels
+from omdml.workers.learning.partition.unreadable_checkpoints import Blocked
+from omdml.workers.learning.partition.watermark import Mark
+from omdml.workers.learning.services import Services
+from omdml.workers.model.claim import Change, Claimed, claim, claim_all
+from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.parts.merged_model import begin
+
+# At most so many models are claimed together.
+CLAIMED = 50
+# Models that are claimed together take one part in so many of the memory that models may take.
+CLAIMED_SHARE = 16
+
+log = structlog.get_logger(__name__)
+
+
+class Claiming:
+    """Claims the models of one partition. Events that a claimed model lacks are read again; a damaged model waits."""
+
+    def __init__(
+        self, partition: Partition, services: Services, models: OwnedModels, mark: Mark, blocked: Blocked
+    ) -> None:
+        self.arrival = Arrival(partition, services)
+        self._partition, self._services = partition, services
+        self._models, self._mark = models, mark
+        self._blocked = blocked
+
+    def must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
+        """Whether a model that the store has at this position must be claimed for events up to the offset ``last``."""
+        return name not in self._models.loaded and not self._blocked.waits(name) and not self._took(last, position)
+
+    def _took(self, last: int, position: ModelPosition | None) -> bool:
+        """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
+        if position is None or position.home != self._partition or last >= position.next:
+            return False
+        return self.arrival.log_reaches(position.next)
+
+    def claim_together(self, needed: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
+        """Claim this model and those needed after it, as many as memory can take beside the others.
+
+        What a new part of a model begins with is written down before it is claimed.
+        """
+        specs, store, first = self._services.specs, self._services.store, needed.index(name)
+        room = self._services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
+        names = needed[first : first + int(max(1, min(CLAIMED, room)))]
+        for part in [one for one in names if part_of(one)]:
+            begin_part(part, self._partition, self._models.placement, self._services)
+        claimed = claim_all(names, {model: specs.of(model) for model in names}, store, self._services.platform)
+        log.info("models_claimed", count=len(names), first=name)
+        self._look()
+        return claimed
+
+    def meet(
+        self,
+        name: str,
+        span: tuple[int, int],
+        position: ModelPosition | None,
+        offset: int,
+        claimed: Claimed | CorruptError | StoreLost | None = None,
+    ) -> None:
+        """Claim a model, unless it took all of its events at hand, or was ``claimed`` together with others.
+
+        The first of these events and the last one have the offsets ``span``.
+
+        Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
+        if only an older checkpoint was sound: what it lacks is taken again.
+        """
+        if not claimed and self._took(span[1], position):
+            return
+        self._services.residents.make_room()
+        if isinstance(claimed, CorruptError | StoreLost):
+            raise claimed
+        model, fell_back, changes, from_parent = self._own(claimed) if claimed else self.claim(name)
+        if not claimed:
+            self._look()
+        waited = self._blocked.offsets.get(name, offset)
+        back = None
+        if fell_back or waited < offset:
+            why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
+            back = self._mark.back(name, min(offset, waited, model.next) if position else waited, why)
+        self._models.load(model)
+        try:
+            if changes:
+                self._adopt(model, changes, offset)
+            if from_parent:
+                # It may have waited since earlier events. They are taken again after this.
+                self._begin(model, min(span[0], waited) if back else span[0])
+        except (StoreError, SourceError) as error:
+            self._models.drop(name)
+            if back:
+                # Its checkpoint may have been saved nevertheless, and no longer shows which events it lacks.
+                self._blocked.add(name, back.offset, error)
+            raise
+        self._blocked.unblock(name)
+        if back:
+            raise back
+
+    def claim(self, name: str) -> Claimed:
+        """Become the owner of a model that lives here; see :meth:`Arrival.admit`."""
+        return self._own(claim(name, self._services.specs.of(name), self._services.store, self._services.platform))
+
+    def _own(self, claimed: Claimed) -> Claimed:
+        cut = self._blocked.cuts.get(claimed.model.name)
+        self.arrival.admit(claimed, self._models.placement, self._mark.taken or 0, cut)
+        return claimed
+
+    def _look(self) -> None:
+        """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
+        it lacks earlier events, which must be learned before the batch at hand."""
+        self._mark.look()
+
+    def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
+        """Continue with changed settings: note the change in the history, and save a checkpoint with the new settings.
+
+        A model that is deleted in the meantime begins again with the events at hand; the first one is at ``offset``.
+        """
+        self._models.changed(model, offset)
+        with self._models.unless_deleted(model):
+            for what, detail in changes:
+                log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=detail)
+                reason = f"{detail}, from offset {model.next} of {self._partition} on"
+                self._models.written(self._services.store.note(model.name, model.epoch, what, reason), model.name)
+        self._models.write([model])
+
+    def _begin(self, model: OwnedModel, first: int) -> None:
+        """Save a model that begins with what its parent served, before it learns its event at the offset ``first``.
+
+        After a crash before this, the model begins once more, perhaps with a newer version of its parent; nothing of
+        the first attempt was visible. After a crash behind it, the model resumes from this checkpoint, so the same
+        events make the same bytes.
+        """
+        model.begin_at(first)
+        self._models.changed(model, first)
+        self._models.write([model])
+
+    def try_waiting(self) -> None:
+        """Raise Rewind if the checkpoint of the model that has waited longest can be read now."""
+        if (name := self._blocked.due()) is None:
+            return
+        store, source = self._services.store, self._services.source
+        offset = self._blocked.forget_before(name, source.begin(self._partition))
+        try:
+            positions = store.positions([name])
+            if positions and store.peek(name) is None:
+                # Look before claiming: each claim would raise the epoch.
+                raise none_valid(name, str(store))
+            model = self.claim(name).model
+        except CorruptError as error:
+            self._blocked.add(name, offset, error)
+            return
+        back = self._mark.back(name, min(offset, model.next) if positions else offset, "model_goes_on")
+        self._blocked.unblock(name)
+        raise back
+
+
+def begin_part(name: str, partition: Partition, placement: Placement, services: Services) -> None:
+    """Write down what the parts of a model begin with, if this one is new. Raises Fenced, PlacementChanged."""
+    part, store = part_of(name), services.store
+    if part is None or store.positions([name]):
+        return
+    written = begin(part.model, services.specs.of(name), store, partition, placement, services.platform)
+    if written is Written.MOVED:
+        raise PlacementChanged(partition.topic_id)
+    if written is Written.FENCED:
+        raise Fenced(f"model {part.model!r}: another worker begins it just now; nothing was written")

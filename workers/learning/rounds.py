@@ -1,0 +1,144 @@
+"""The rounds of a worker: it publishes what its partitions learned, merges parts and saves, each when it is due."""
+
+from __future__ import annotations
+
+import structlog
+
+from omdml.errors import Fenced, SourceError, StoreError
+from omdml.streams.placement import PlacementChanged
+from omdml.workers.configuration.config import WorkerConfig
+from omdml.workers.learning.interruptions import Rewind
+from omdml.workers.learning.measures import Measures
+from omdml.workers.learning.merging import Merging
+from omdml.workers.learning.ownership import Ownership
+from omdml.workers.learning.partition.owned_partition import OwnedPartition
+from omdml.workers.learning.partition.portions import by_owner
+from omdml.workers.learning.services import Services
+
+# What saving may take when the worker is told to stop. What is not saved is read again.
+FINISH_S = 5.0
+# At most so many seconds pass inside poll, so that a signal is heard.
+STOP_S = 0.1
+# Shares of its time that a worker publishes for at most: while it keeps up, and while polls bring all that they may.
+PUBLISHING, CATCHING_UP = 0.75, 0.25
+# A poll that waited for this long and found nothing means that there is nothing.
+DRAINED_S = 0.005
+
+log = structlog.get_logger(__name__)
+
+
+class Rounds:
+    """Brings what was learned to the nodes and into the store, at the pace that is configured.
+
+    Attributes
+    ----------
+    published_at, saved_at
+        When the last round of each began, or ended.
+    """
+
+    def __init__(self, services: Services, config: WorkerConfig, owned: Ownership, measures: Measures) -> None:
+        self.config = config
+        self.merging = Merging(services, config.publish_interval_s)
+        self._services = services
+        self._owned, self._partitions = owned, owned.partitions
+        self._measures = measures
+        self.published_at = self.saved_at = float("-inf")
+        # When the last publication is a small enough share of the time since it began.
+        self._rested_at = float("-inf")
+        # Whether the last poll found nothing.
+        self._drained = False
+        # Whether the last round of saving stopped because its time was up.
+        self._cut_short = False
+        # Whether the last poll brought as many records as it may.
+        self._behind = False
+
+    def polled(self, count: int) -> None:
+        """Note how many records a poll brought."""
+        self._drained, self._behind = not count, count >= self.config.max_poll_records
+
+    def patience(self) -> float:
+        """Seconds that poll may wait: until the next publication is due, if one is."""
+        now = self._services.clock()
+        if not any(partition.models.unpublished for partition in self._partitions.values()):
+            return STOP_S
+        least = DRAINED_S if now < self._rested_at else 0.0
+        return min(STOP_S, max(least, self.published_at + self.config.publish_interval_s - now))
+
+    def turn(self) -> None:
+        """Publish and save, each if it is due."""
+        now = self._services.clock()
+        rested = self._drained or now >= self._rested_at
+        if rested and now - self.published_at >= self.config.publish_interval_s:
+            self.publish(now)
+        self.merging.turn(self._partitions)
+        # With nothing to learn, half the time is no limit.
+        at_once = self._drained and self._cut_short
+        if at_once or now - self.saved_at >= self.config.checkpoint_interval_s:
+            self.save(now)
+
+    def publish(self, now: float) -> None:
+        """Publish for about as long as lies between two publications, each partition its share of that."""
+        waiting = [partition for partition in self._partitions.values() if partition.models.unpublished]
+        for turn, partition in enumerate(waiting, start=1):
+            partition.models.publish(now + turn * self.config.publish_interval_s / len(waiting))
+            self.published_at = now
+        end = self._services.clock()
+        self._rested_at = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)
+
+    def save(self, now: float) -> None:
+        """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move
+        marks and commits to where that leaves them."""
+        allowance, until = self._services.allowance, now + self.config.checkpoint_interval_s / 2
+        allowance.grow(now)
+        changed = [(model, owned) for owned in self._partitions.values() for model in owned.models.unsaved.values()]
+        changed.sort(key=lambda pair: pair[0].changed_at)
+        self._cut_short = False
+        for owned, models in by_owner(changed, lambda: allowance.left):
+            owned.models.keep(models)
+            if allowance.left <= 0 or self._services.clock() >= until:
+                # Bytes are allowed again only as time goes by.
+                self._cut_short = allowance.left > 0
+                break
+        for owned in self._partitions.values():
+            owned.advance(self._owned.untaken(owned.partition))
+        self.saved_at = self._services.clock()
+        self._measures.tell_unsaved(self._partitions)
+        for owned in self._partitions.values():
+            owned.claiming.try_waiting()
+
+    def finish(self) -> None:
+        """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
+        until = self._services.clock() + FINISH_S
+        whole = [self._saved_whole(partition, until) for partition in self._partitions.values()]
+        if not all(whole):
+            return
+        self._merge_at_the_end()
+        if unsaved := sum(len(partition.models.unsaved) for partition in self._partitions.values()):
+            log.warning("stopped_partly_unsaved", models=unsaved, action="the next start reads their events again")
+            return
+        log.info("drained_and_saved", partitions=len(self._partitions))
+
+    def _merge_at_the_end(self) -> None:
+        """Publish what the parts have saved by now. Whoever is next publishes it otherwise."""
+        try:
+            self.merging.turn(self._partitions, at_once=True)
+        except (Fenced, PlacementChanged, StoreError) as error:
+            log.warning("stopped_unmerged", reason=str(error), action="the next owner of the model publishes its parts")
+
+    def _saved_whole(self, partition: OwnedPartition, until: float) -> bool:
+        """Save one partition at the end; False if it must be read again. What keeps one from that keeps no other."""
+        try:
+            # What was polled meanwhile was passed over, so positions say nothing.
+            if self._owned.doubt:
+                raise self._owned.doubt
+            partition.save(self._owned.untaken(partition.partition), until=until)
+        except Rewind as rewind:
+            log.error(rewind.why, reason=str(rewind), action="stopped unsaved, the next start reads it again")
+            return False
+        except (Fenced, PlacementChanged) as refused:
+            # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
+            log.warning("stopped_unsaved", reason=str(refused), action="its next owner reads these events again")
+            return False
+        except (StoreError, SourceError) as error:
+            raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
+        return True
