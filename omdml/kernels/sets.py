@@ -192,10 +192,11 @@ def sigmoid(z: float) -> float:
 
 @njit(cache=True)
 def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) -> float:
-    """``velocity <- momentum velocity - rate (gradient + decay theta)``, ``theta += velocity``.
+    """``velocity <- momentum velocity - rate gradient - shrink theta``, ``theta += velocity``, for each block.
 
-    With capped steps, the rate of a block is the least of eta, ``(1 - momentum) loss / |gradient|^2`` (the loss is at
-    least 0), and the rate that moves the block, momentum included, by a tenth of its length at the start.
+    ``shrink`` is ``rate decay``. With capped steps, the rate of a block is the least of eta, ``(1 - momentum) loss /
+    |gradient|^2`` (the loss is at least 0), and the rate that moves the block, momentum included, by a tenth of its
+    length at the start; and ``shrink`` is at most a tenth of ``1 - momentum``.
 
     Returns
     -------

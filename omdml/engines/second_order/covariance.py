@@ -296,18 +296,18 @@ class CovarianceEngine(Engine):
         state.next[0] = min(next_refresh(version), version + self.stride)
 
     def _made(
-        self, moments: Moments, names: Sequence[str], near: Mapping[str, Array] | None = None
+        self, moments: Moments, names: Sequence[str], last: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
         """The rows (k, D) of these experts, computed from moments; experts without any direction are left out.
 
-        With ``near``, earlier rows by expert, directions are searched near these only, which is faster.
+        With ``last``, the rows of the last refresh by expert, directions are searched near these only, which is faster.
         """
         state, made = self.state, {}
         compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
         others = {name: compared.others[name] for name in names}
         if not len(compared.coordinates):
             return {}
-        earlier = {name: self._in_coordinates(rows, compared.coordinates) for name, rows in (near or {}).items()}
+        earlier = {name: self._in_coordinates(rows, compared.coordinates) for name, rows in (last or {}).items()}
         for name, rows in discriminant_rows(compared.near, others, compared.added, earlier).items():
             if len(state.basis):
                 with one_blas_thread():
@@ -321,7 +321,7 @@ class CovarianceEngine(Engine):
         return {name: rows for name, rows in made.items() if np.isfinite(rows).all()}
 
     def _in_coordinates(self, rows: Array, coordinates: Array) -> Array:
-        """Rows (k, D) over the numbers of an item, as rows over the principal coordinates ``kept``."""
+        """Rows (k, D) over the numbers of an item, as rows (k, c) over these c principal coordinates."""
         if not len(self.state.basis):
             return rows[:, coordinates].astype(np.float64)
         with one_blas_thread():

@@ -32,7 +32,10 @@ class Parent(NamedTuple):
 
     @classmethod
     def of(cls, metric: CosineMetric, version: int, mean: Array, basis: Array) -> Parent:
-        """The parent of a model with this mean and basis; raises ValueError if the metric has other coordinates."""
+        """The parent of a model with this mean (D,) and basis (d, D) or (0, D).
+
+        Raises ValueError if the metric has other coordinates, or a parent itself.
+        """
         if unknown := sorted(set(metric.experts) - {"plain", *LEARNED}):
             raise ValueError(f"its experts are {', '.join(unknown)}: it has a parent itself")
         plain = metric.experts.get("plain", basis)
