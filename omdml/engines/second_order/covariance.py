@@ -126,7 +126,7 @@ class CovarianceEngine(Engine):
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t = self.state, 0
-        known = self.shape, self.limit, factors(state.mean), self.rule, self.gemm
+        constants = self.shape, self.limit, factors(state.mean), self.rule, self.gemm
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
@@ -136,7 +136,7 @@ class CovarianceEngine(Engine):
                 free = BLOCK - int(state.counts[FILLED])
                 due = int(state.next[0]) - int(state.counts[VERSION])
                 end = min(len(rows), t + free, t + due)
-                done = learn(rows[t:end], addresses, *known, state, parent, items, products, scores[t:end])
+                done = learn(rows[t:end], addresses, *constants, state, parent, items, products, scores[t:end])
                 if t + done < end:
                     return t + int(done)
                 if end - t == due:
@@ -175,11 +175,11 @@ class CovarianceEngine(Engine):
         state, counts = self.state, self.state.counts
         items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
+        constants = addresses, self.shape, self.limit, factors(state.mean)
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile = rows[start : start + TILE]
-                known_items = addresses, self.shape, self.limit, factors(state.mean)
-                sound = int(take(tile, *known_items, 0, items, state, codes))
+                sound = int(take(tile, *constants, 0, items, state, codes))
                 state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes[:sound]
                 for place in (FILLED, VERSION, UPDATES):
                     counts[place] += sound
