@@ -206,7 +206,7 @@ def fill(target: Array, source: Array, name: str) -> None:
 
 
 def starts(sizes: Array) -> Array:
-    """The start of each part in a flat buffer that holds parts of these sizes."""
+    """The start (n,) of each part in a flat buffer that holds parts of these sizes (n,)."""
     return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
 
 

@@ -226,7 +226,7 @@ def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) 
 
 @njit(cache=True, fastmath=REORDER)
 def square(x: Array) -> float:
-    """``|x|^2``, in float64."""
+    """``|x|^2`` of a vector (n,), in float64."""
     total = 0.0
     for j in range(x.shape[0]):
         total += np.float64(x[j]) * np.float64(x[j])
@@ -253,7 +253,7 @@ def finite(x: Array) -> bool:
 
 @njit(cache=True)
 def remember(v: Array, state: State, memory: float) -> None:
-    """Update the running moments with a set's vector."""
+    """Update the running moments with a set's vector (r,)."""
     state.judged[0] += 1
     share = v.dtype.type(1.0 / min(np.float64(state.judged[0]), memory))
     for i in range(v.shape[0]):
