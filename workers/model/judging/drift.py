@@ -5,8 +5,8 @@ alarm does not change how the model learns: shortening Hedge's memory for a whil
 (DECISIONS).
 
 In a long stream ADWIN notices even a rise of 0.2 points, which does not matter. So its window goes on after a cut. An
-alarm is raised only if the mistake rate within the window exceeds that of the dropped part by ``LEAST_RISE``; then a new
-window begins. A rate that rises by less at a time raises no alarm: ``omdml inspect`` and the metrics show it.
+alarm is raised only if the mistake rate within the window exceeds that of the dropped part by ``LEAST_RISE``; then a
+new window begins. A rate that rises by less at a time raises no alarm: ``omdml inspect`` and the metrics show it.
 """
 
 from __future__ import annotations
