@@ -34,7 +34,12 @@ def from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike | Non
     ----------
     labels : (n,)
     among
-        Rows to draw from; all by default. They need at least two labels, and two items of each label.
+        Rows to draw from; all by default.
+
+    Raises
+    ------
+    FeedbackError
+        Fewer than two labels, or a label with a single item.
 
     Examples
     --------
@@ -54,7 +59,12 @@ def pairs_from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike
     labels : (n,)
         Labels of one task. Draw pairs of several tasks one task at a time.
     among
-        Rows to draw from; all by default. They need at least two labels, and two items of each label.
+        Rows to draw from; all by default.
+
+    Raises
+    ------
+    FeedbackError
+        Fewer than two labels, or a label with a single item.
 
     Examples
     --------
@@ -82,6 +92,11 @@ def from_taxonomy(paths: ArrayLike, count: int, seed: int, among: ArrayLike | No
         Each item's path in the taxonomy, from the most general node down to its class.
     among
         Rows to draw from; all by default.
+
+    Raises
+    ------
+    FeedbackError
+        No item has both nearer and further kin.
 
     Examples
     --------
@@ -119,6 +134,11 @@ def from_pages(
     critical
         Share of critical items among them, in [0, 1].
 
+    Raises
+    ------
+    ParameterError
+        ``critical`` out of range.
+
     Examples
     --------
     >>> from_pages([0], [[1, 2, 3, 4, 5]], [[False, True, False, False, False]], count=2, seed=0).tolist()
@@ -146,6 +166,11 @@ def from_ordered_pairs(levels: ArrayLike, count: int, seed: int, among: ArrayLik
     among
         Rows to draw from; all by default.
 
+    Raises
+    ------
+    FeedbackError
+        Fewer than two levels.
+
     Examples
     --------
     >>> from_ordered_pairs([10, 20, 30], 2, seed=0).rows.tolist()
@@ -162,9 +187,14 @@ def from_order(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None
     Parameters
     ----------
     levels : (n,)
-        How much of the attribute each item has, at least four different values: only the order counts.
+        How much of the attribute each item has: only the order counts.
     among
         Rows to draw from; all by default.
+
+    Raises
+    ------
+    FeedbackError
+        Fewer than four levels.
 
     Examples
     --------
@@ -182,11 +212,16 @@ def from_ties(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None 
     Parameters
     ----------
     levels : (n,)
-        How much of the attribute each item has. Some value between the lowest and the highest must occur twice.
+        How much of the attribute each item has: only the order counts.
     count
         Number of draws. Each gives two comparisons, one after the other.
     among
         Rows to draw from; all by default.
+
+    Raises
+    ------
+    FeedbackError
+        Fewer than three levels, or none between the lowest and the highest that two items have.
 
     Examples
     --------
@@ -220,6 +255,13 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
         Row numbers of the versions in temporal order, at least three.
     period
         Number of versions after which a change is certain, > 1.
+
+    Raises
+    ------
+    ParameterError
+        ``period`` out of range.
+    FeedbackError
+        Fewer than three versions.
 
     Examples
     --------

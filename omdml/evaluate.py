@@ -37,10 +37,18 @@ def average_precision(relevance: ArrayLike) -> Array:
 
 
 def rank_by_distance(embedded: ArrayLike, queries: ArrayLike) -> Array:
-    """Rows in the order of their distance to each query row, the query itself left out: (q, n - 1).
+    """Rows in the order of their distance to each query row, the query itself left out: (Q, n - 1).
 
-    Raises MeasureError if there is no query, or if embeddings are not finite: sorting NaN distances can put the right
-    answer first.
+    Parameters
+    ----------
+    embedded : (n, R)
+    queries : (Q,)
+        Row numbers.
+
+    Raises
+    ------
+    MeasureError
+        No query, or embeddings or distances that are not finite: sorting NaN distances can put the right answer first.
     """
     vectors = np.asarray(embedded, np.float64)
     chosen = np.asarray(queries)
@@ -63,14 +71,21 @@ def rank_by_distance(embedded: ArrayLike, queries: ArrayLike) -> Array:
 
 
 def mean_average_precision(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike) -> float:
-    """Mean average precision of query rows against all other rows; rows of the same label are relevant (OMDML 5.2)."""
+    """Mean average precision of query rows against all other rows; rows of the same label are relevant (OMDML 5.2).
+
+    ``embedded`` is (n, R), ``labels`` (n,), and ``queries`` (Q,) are row numbers. Raises the MeasureError of
+    :func:`rank_by_distance`.
+    """
     labels = np.asarray(labels)
     ranked = rank_by_distance(embedded, queries)
     return float(average_precision(labels[ranked] == labels[np.asarray(queries)][:, None]).mean())
 
 
 def precision_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> float:
-    """Mean share of the same label among the k nearest."""
+    """Mean share of the same label among the k nearest; shapes and errors as in :func:`mean_average_precision`.
+
+    Raises MeasureError also if k is below 1.
+    """
     check_places(k)
     labels = np.asarray(labels)
     ranked = rank_by_distance(embedded, queries)[:, :k]
@@ -78,12 +93,18 @@ def precision_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: 
 
 
 def one_call_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> float:
-    """1-call@K: share of queries with an item of their label among the k nearest (CP-mtML 4)."""
+    """1-call@K: share of queries with an item of their label among the k nearest (CP-mtML 4).
+
+    Shapes and errors are those of :func:`precision_at`.
+    """
     return float(cumulative_match(embedded, labels, queries, k)[-1])
 
 
 def cumulative_match(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> Array:
-    """CMC curve (k,): share of queries with an item of their label among the 1, 2, ..., k nearest (RANK 6)."""
+    """CMC curve (k,): share of queries with an item of their label among the 1, 2, ..., k nearest (RANK 6).
+
+    Shapes and errors are those of :func:`precision_at`.
+    """
     check_places(k)
     labels = np.asarray(labels)
     ranked = rank_by_distance(embedded, queries)[:, :k]

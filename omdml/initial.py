@@ -66,7 +66,10 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
 
 
 def check_sample(sample: Array, rows: Array, name: str) -> None:
-    """Raise StartError for a value that is not finite or above 1e140; ``rows`` are the sample's row numbers."""
+    """Raise StartError for a value of a sample (n, d) that is not finite or above 1e140.
+
+    ``rows`` (n,) are the numbers of its rows, for the message.
+    """
     # Also false for NaN.
     sound = np.abs(sample) <= LARGEST
     if not sound.all():
@@ -98,7 +101,7 @@ def _rows(sample: Array, rank: int, init: str, draw: np.random.Generator, name: 
 
 
 def principal(sample: Array, rank: int) -> tuple[Array, Array]:
-    """The ``rank`` largest eigenvalues of the sample's covariance, falling, and their vectors as rows.
+    """The ``rank`` largest eigenvalues (r,) of the covariance of a sample (n, d), falling, and their vectors (r, d).
 
     A vector's largest entry is positive, so that the same sample gives the same rows.
     """
@@ -160,7 +163,7 @@ def coordinates_start(features: Mapping[str, Array], rank: int, seed: int) -> di
 
 
 def check_axes(basis: Array, deviations: Array) -> None:
-    """Raise ValueError for directions longer than 1, or deviations that are below 0 or whose squares have no sum."""
+    """Raise ValueError for directions (d, D) longer than 1, or deviations (d,) below 0 or whose squares have no sum."""
     with np.errstate(over="ignore"):
         longest = float(np.einsum("ij,ij->i", basis, basis, dtype=np.float64).max(initial=0.0))
         variances = float((deviations.astype(np.float64) ** 2).sum())

@@ -28,7 +28,7 @@ AT_ONCE = 1 << 22
 
 
 def unit(vectors: Array) -> Array:
-    """The rows, scaled to length one; rows of zeros stay zeros."""
+    """The rows (..., d), scaled to length one; rows of zeros stay zeros."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     scaled: Array = vectors / np.where(lengths > 0, lengths, 1.0).astype(vectors.dtype)
     return scaled
@@ -120,7 +120,11 @@ def reduction(blocks: Array, rank: int) -> tuple[Array, Array]:
 
 
 def spread_out(sample: Array, clusters: int, draw: np.random.Generator) -> Array:
-    """Initial centres for k-means, each drawn in proportion to its squared distance from earlier ones (k-means++)."""
+    """Initial centres (K, D) for k-means of a sample (n, D), K being ``clusters``.
+
+    Each is drawn in proportion to its squared distance from earlier ones (k-means++; Arthur and Vassilvitskii, 2007).
+    Raises StartError if there are fewer different elements than clusters.
+    """
     chosen = [int(draw.integers(len(sample)))]
     nearest = np.full(len(sample), np.inf)
     for _ in range(clusters - 1):
@@ -188,7 +192,9 @@ def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
 
 
 def mean_pooling(elements: ArrayLike, sets: Sequence[Array], whitening: Whitening | None = None) -> Array:
-    """Means of unit (or whitened) elements of each set, scaled to unit length: (n, d) (SETNET 5.1).
+    """Means of unit (or whitened) elements (N, d) of each set, scaled to unit length: (n, d) (SETNET 5.1).
+
+    Raises FeedbackError for a set without elements.
 
     Examples
     --------
@@ -204,7 +210,9 @@ def mean_pooling(elements: ArrayLike, sets: Sequence[Array], whitening: Whitenin
 def generalised_mean(
     elements: ArrayLike, sets: Sequence[Array], power: ArrayLike = 3.0, whitening: Whitening | None = None
 ) -> Array:
-    """``((1/n) sum_k |x_k|^p)^(1/p)``, scaled to unit length; p > 0 is a number or (d,) (SETNET 5.2).
+    """``((1/n) sum_k |x_k|^p)^(1/p)`` of each set of elements (N, d), scaled to unit length: (n, d) (SETNET 5.2).
+
+    p > 0 is a number or (d,). Raises FeedbackError for a set without elements.
 
     The paper starts p at 3 and learns 1.3 to 1.5. Whitening comes last, because the means need numbers that are not
     negative; fit it to the results without whitening.

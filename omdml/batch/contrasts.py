@@ -85,7 +85,7 @@ def difference(matrix: Array, left: Array, right: Array) -> Array:
 
 
 def folded(coordinates: Array, group: Array | None) -> Array:
-    """Columns (T, N) summed within their groups: (T, G)."""
+    """Columns (T, N) summed within their groups (N,): (T, G). Raises StartError if the groups have another shape."""
     if group is None:
         return coordinates
     if np.shape(group) != (coordinates.shape[1],):
@@ -95,7 +95,7 @@ def folded(coordinates: Array, group: Array | None) -> Array:
 
 
 def check_finite(differences: list[Array]) -> None:
-    """Raise FeedbackError for the first comparison with a difference whose square is not finite."""
+    """Raise FeedbackError for the first comparison with a difference whose square is not finite; (T, d_i) each."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = sum(np.einsum("ij,ij->i", matrix, matrix) for matrix in differences)
     bad = np.flatnonzero(~np.isfinite(norms))

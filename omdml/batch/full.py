@@ -102,7 +102,10 @@ class Step(NamedTuple):
 
 
 class Problem:
-    """The problem of :func:`fit_full`, in terms of differences and of one dual weight for each comparison."""
+    """The problem of :func:`fit_full`, in terms of differences and of one dual weight for each comparison.
+
+    M is one matrix (d_i, d_i) for each modality, alpha are dual weights (T,), or those of the ``chosen`` comparisons.
+    """
 
     def __init__(self, contrasts: Contrasts, lam: float, trace: float, mu: float, k: int) -> None:
         self.near, self.far = list(contrasts.near.values()), list(contrasts.far.values())
@@ -206,13 +209,13 @@ def primal(step: Step, pulled: Sequence[Array]) -> list[Array]:
 
 
 def value_of(step: Step, M: Sequence[Array], losses: Array) -> float:
-    """The objective of a round at M."""
+    """The objective of a round at M, (d_i, d_i) for each modality, where comparisons have these losses (T,)."""
     linear = sum(float((pull * matrix).sum()) for pull, matrix in zip(step.pull, M, strict=True))
     return half_square(step, M) - linear + step.rest + float(np.maximum(losses, 0.0).sum())
 
 
 def half_square(step: Step, M: Sequence[Array]) -> float:
-    """``weight/2 |M|^2``."""
+    """``weight/2 |M|^2`` of matrices (d_i, d_i)."""
     return step.weight / 2 * sum(float((matrix**2).sum()) for matrix in M)
 
 
@@ -256,7 +259,7 @@ def dual(problem: Problem, step: Step, alpha: Array, active: Array) -> tuple[Arr
 
 
 def curvature_between(moved: Array, bent: Array) -> float:
-    """The least curvature that explains how a gradient fell by ``bent`` along ``moved``; 0 if it did not."""
+    """The least curvature that explains how a gradient fell by ``bent`` (A,) along ``moved`` (A,); 0 if it did not."""
     along = float(moved @ bent)
     return float(bent @ bent) / along if along > 0 else 0.0
 

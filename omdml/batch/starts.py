@@ -81,7 +81,7 @@ def batch_learners() -> list[str]:
 
 
 def mean_square(near: Array, far: Array) -> float:
-    """Mean squared length of these differences; 1 if they are all 0."""
+    """Mean squared length of these differences (T, d); 1 if they are all 0."""
     return float((near**2).sum() + (far**2).sum()) / (2 * len(near)) or 1.0
 
 

@@ -51,12 +51,12 @@ def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> Sums:
     engine: CovarianceEngine = copy.deepcopy(start)._started("summed")
     if len(np.atleast_1d(rows)):
         engine.add_unscored(*_taken(start, rows, features))
-    found = {name: getattr(engine.state, name) for name in Moments._fields}
-    triangle = np.triu_indices(len(found["near"]))
+    moments = {name: getattr(engine.state, name) for name in Moments._fields}
+    triangle = np.triu_indices(len(engine.state.near))
     return Sums(
         engine.version,
         engine.state.asked,
-        {name: array[triangle] if name in SYMMETRIC else array for name, array in found.items()},
+        {name: array[triangle] if name in SYMMETRIC else array for name, array in moments.items()},
     )
 
 
@@ -68,15 +68,15 @@ def unlearnable(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> l
     table, matrices, known = _taken(start, rows, features)
     items = np.zeros((3 * TILE, len(engine.state.mean)), engine.state.mean.dtype)
     addresses = np.array([matrix.__array_interface__["data"][0] for matrix in matrices], np.uint64)
-    found, first = [], 0
+    errors, first = [], 0
     while first < len(table):
         tile = table[first : first + TILE]
         sound = int(gather(tile, addresses, engine.shape, engine.state.mean, 0, items, engine.limit))
         first += sound
         if sound < len(tile):
-            found.append(engine._refusal(first, table[first], matrices, known[first]))
+            errors.append(engine._refusal(first, table[first], matrices, known[first]))
             first += 1
-    return found
+    return errors
 
 
 def _taken(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> tuple[Array, Sequence[Array], Array]:
@@ -132,9 +132,9 @@ class Adding:
 
     def learner(self) -> DCA:
         """The learner that knows what was added; a copy."""
-        found = copy.deepcopy(self._learner)
-        found._started("Adding").refresh()
-        return found
+        learner = copy.deepcopy(self._learner)
+        learner._started("Adding").refresh()
+        return learner
 
 
 def merged(start: DCA, parts: Iterable[DCA]) -> DCA:

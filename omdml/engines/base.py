@@ -86,8 +86,7 @@ class Engine(ABC):
         finally:
             # Whatever stopped the walk half-way, even a signal or a lack of memory: undo what it did.
             if done < len(each):
-                for part, before in copies:
-                    part[...] = before
+                self._undo(copies)
         if done < len(each):
             given = each if known is None else self._each(known, columns)
             raise self._refusal(done, each[done], tables, given[done])
@@ -113,6 +112,11 @@ class Engine(ABC):
         closes = self.state.counts[FILLED] + events >= self.block
         names = [name for name in self.state._fields if closes or name not in self.at_close]
         return with_copies(getattr(self.state, name) for name in names)
+
+    def _undo(self, copies: list[tuple[Array, Array]]) -> None:
+        """Put back what :meth:`_keep` copied. Subclasses also drop what they derived from the state."""
+        for part, before in copies:
+            part[...] = before
 
     def _refusal(self, index: int, row: Array, tables: Sequence[Array], known: Array) -> FeedbackError:
         for name, table in zip(self.names, tables, strict=True):
@@ -202,7 +206,7 @@ def fill(target: Array, source: Array, name: str) -> None:
 
 
 def starts(sizes: Array) -> Array:
-    """The start of each part in a flat buffer that holds parts of these sizes."""
+    """The start (n,) of each part in a flat buffer that holds parts of these sizes (n,)."""
     return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
 
 

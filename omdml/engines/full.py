@@ -84,12 +84,16 @@ class FullEngine(HedgeEngine):
                 kernel.load(pairs[t:end], addresses, self.shape, self.state.M, self.work)
                 done = self._learn_loaded(margins[t:end], scores[t:end])
                 if t + done < end:
-                    self._spectra.clear()
                     return t + done
                 t = end
                 if self.state.counts[FILLED] == self.block:
                     self._close()
         return t
+
+    def _undo(self, copies: list[tuple[Array, Array]]) -> None:
+        super()._undo(copies)
+        # They hold terms of the comparisons that were undone.
+        self._spectra.clear()
 
     def _learn_loaded(self, margins: Array, scores: Array) -> int:
         """Learn the loaded comparisons, with a projection wherever the walk asks for it.

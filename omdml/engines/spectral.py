@@ -137,7 +137,10 @@ class BlockSpectrum:
 
 
 def stays_above(V: Array, g: Array) -> bool:
-    """Whether ``I + sum_s g_s v_s v_s'`` is safely positive definite; computed in the space that the rows span."""
+    """Whether ``I + sum_s g_s v_s v_s'`` is safely positive definite, for rows v_s (m, d) and g (m,).
+
+    It is computed in the space that the rows span.
+    """
     R: Array = np.asarray(np.linalg.qr(V.T, mode="r"))
     try:
         cholesky((R * g) @ R.T + SURE * np.eye(len(R)), lower=True, check_finite=False)

@@ -90,7 +90,7 @@ def store(D: Array, PQ: Array, rate: float, X: Array, P: Array, c: Array, used: 
 
 @njit(cache=True, fastmath=CONTRACT)
 def subtract_eight(w: Array, X: Array, s: int, f: Array) -> None:
-    """``w -= f[:8] @ X[s:s+8]``."""
+    """``w -= f[:8] @ X[s:s+8]``, w (n,) in place."""
     x0, x1, x2, x3, x4, x5, x6, x7 = X[s], X[s + 1], X[s + 2], X[s + 3], X[s + 4], X[s + 5], X[s + 6], X[s + 7]
     f0, f1, f2, f3, f4, f5, f6, f7 = f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]
     for j in range(w.shape[0]):
@@ -100,7 +100,7 @@ def subtract_eight(w: Array, X: Array, s: int, f: Array) -> None:
 
 @njit(cache=True, fastmath=CONTRACT)
 def subtract_two(w: Array, X: Array, s: int, f: Array) -> None:
-    """``w -= f[:2] @ X[s:s+2]``."""
+    """``w -= f[:2] @ X[s:s+2]``, w (n,) in place."""
     x0, x1 = X[s], X[s + 1]
     f0, f1 = f[0], f[1]
     for j in range(w.shape[0]):

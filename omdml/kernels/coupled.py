@@ -160,7 +160,7 @@ def gather(address: int, rows: Array, start: int, n: int, D: Array) -> None:
 
 @njit(cache=True)
 def is_first(part: Array, e: int) -> bool:
-    """Whether no row before ``e`` belongs to the same part."""
+    """Whether no row before ``e`` belongs to the same part; ``part`` (n,) is the part of each row."""
     return not (part[:e] == part[e]).any()
 
 
@@ -332,6 +332,6 @@ def subtract_four(v: Array, w: Array, X: Array, s: int, Q: Array, i: int, j: int
 
 @njit(cache=True)
 def copy(source: Array, target: Array) -> None:
-    """``target[:] = source``; a slice assignment would go through a temporary array."""
+    """``target[:] = source``, of vectors (n,); a slice assignment would go through a temporary array."""
     for j in range(source.shape[0]):
         target[j] = source[j]

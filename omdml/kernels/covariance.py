@@ -16,6 +16,8 @@ from omdml.kernels.memory import at_address, matrix
 
 # Triplets that are scored together. This is part of the arithmetic: another number gives other bytes.
 TILE = 32
+# Vectors of a smaller squared length count as 0. The sums of their squares would have too few digits to be inverted.
+LEAST_SQUARE = 1e-280
 
 
 @njit(cache=True, nogil=True)
@@ -217,7 +219,7 @@ def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, ite
 
 @njit(cache=True)
 def subtract(x: Array, y: Array, difference: Array) -> None:
-    """``difference = x - y``, of vectors."""
+    """``difference = x - y``, of vectors (n,)."""
     for j in range(difference.shape[0]):
         difference[j] = x[j] - y[j]
 
@@ -251,9 +253,10 @@ def combine(x: Array, y: Array, a: float, b: float, most: float, result: Array) 
         for j in range(row.shape[0]):
             row[j] = a * x[e, j] + b * y[e, j]
         length = squared(row)
-        # Both are 0 if the numbers are too small to be squared. The result is 0 then, too.
-        if length >= most:
-            row *= math.sqrt(most / length) if length > 0 else 0.0
+        if min(length, most) < LEAST_SQUARE:
+            row[:] = 0.0
+        elif length >= most:
+            row *= math.sqrt(most / length)
 
 
 @njit(cache=True)
@@ -311,7 +314,7 @@ def fade(
 
 @njit(cache=True)
 def scale(x: Array, factor: float) -> None:
-    """Multiply a vector by a factor, in place."""
+    """Multiply a vector (n,) by a factor, in place."""
     if factor != 1.0:
         for j in range(x.shape[0]):
             x[j] *= factor
@@ -319,6 +322,6 @@ def scale(x: Array, factor: float) -> None:
 
 @njit(cache=True)
 def add_scaled(x: Array, factor: float, total: Array) -> None:
-    """``total += factor x``."""
+    """``total += factor x``, of vectors (n,)."""
     for j in range(x.shape[0]):
         total[j] += factor * x[j]

@@ -105,7 +105,7 @@ def project(X: Array, W: Array, P: Array) -> None:
 
 @njit(cache=True, fastmath=REORDER)
 def inner(a: Array, b: Array) -> tuple[float, float, float]:
-    """``a.a, b.b, a.b`` in one pass, returned as float64: products of such numbers can overflow float32."""
+    """``a.a, b.b, a.b`` of vectors (n,) in one pass, as float64: products of such numbers can overflow float32."""
     zero: Any = a.dtype.type(0)
     aa = bb = ab = zero
     for j in range(a.shape[0]):

@@ -19,7 +19,7 @@ LEAST_DEVIATION = 0.05
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def squared(x: Array) -> float:
-    """``|x|^2`` of a vector, summed as float64."""
+    """``|x|^2`` of a vector (n,), summed as float64."""
     total = 0.0
     for j in range(x.shape[0]):
         total += float(x[j]) * float(x[j])
@@ -28,7 +28,7 @@ def squared(x: Array) -> float:
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def inner(x: Array, y: Array) -> float:
-    """``x . y``, summed as float64."""
+    """``x . y`` of vectors (n,), summed as float64."""
     total = 0.0
     for j in range(x.shape[0]):
         total += float(x[j]) * float(y[j])
@@ -78,7 +78,7 @@ def hedged(hedge: Array, weights: Array) -> None:
 
 @njit(cache=True)
 def known(code: int, asked: Array, version: int, made: int) -> bool:
-    """Whether rows made at version ``made`` know a triplet of this query, as far back as ``asked`` reaches."""
+    """Whether rows made at version ``made`` know a triplet of this query, as far back as ``asked`` (a,) reaches."""
     size = asked.shape[0]
     match = False
     for earlier in range(max(0, version - size), made):
@@ -92,7 +92,7 @@ def trusted(trust: Array, version: int) -> float:
 
     ``trust`` (4,) is about triplets that both scored before they were learned: the sum of the parent's advantages, the
     sum of their squares, the sum of their weights, and the number of triplets. An advantage is the model's own margin
-    minus the parent's. Newer triplets weigh more, in proportion to their number.
+    minus the parent's. The j-th of k triplets has the weight j / k; with a memory, older weights fade geometrically.
     """
     ahead, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
     mean = ahead / weight
@@ -104,15 +104,16 @@ def trusted(trust: Array, version: int) -> float:
 
 @njit(cache=True)
 def compare(trust: Array, advantage: float, rule: float) -> None:
-    """Count a triplet in ``trust``, in place: the parent was ahead by ``advantage``. See :func:`trusted`."""
-    count = trust[3] + 1.0
-    if rule < 1.0:
-        count = min(count, 1.0 / (1.0 - rule))
-    keep = 1.0 - 1.0 / count
+    """Count a triplet in ``trust`` (4,), in place: the parent was ahead by ``advantage``. See :func:`trusted`.
+
+    ``rule`` is 1 - 1/memory, and 1 without a memory.
+    """
+    trust[3] += 1.0
+    span = min(trust[3], 1.0 / (1.0 - rule)) if rule < 1.0 else trust[3]
+    keep = 1.0 - 1.0 / span
     trust[0] = keep * trust[0] + advantage
     trust[1] = keep * trust[1] + advantage * advantage
     trust[2] = keep * trust[2] + 1.0
-    trust[3] = count
 
 
 @njit(cache=True)

@@ -79,14 +79,14 @@ def walk(
 
 @njit(cache=True)
 def times(R: Array, x: Array, out: Array) -> None:
-    """``out = R x``."""
+    """``out = R x``: (r, r) times (r,)."""
     for i in range(R.shape[0]):
         out[i] = inner(R[i], x)[2]
 
 
 @njit(cache=True)
 def times_transposed(R: Array, x: Array, out: Array) -> None:
-    """``out = R' x``."""
+    """``out = R' x``: the transpose of (r, r), times (r,)."""
     out[:] = 0.0
     for i in range(R.shape[0]):
         for j in range(R.shape[1]):

@@ -132,7 +132,7 @@ def residual(x: Array, s: Array, c: Array, block: Array) -> None:
 
 @njit(cache=True, fastmath=REORDER)
 def normalise(x: Array) -> float:
-    """Scale a vector to unit length, in place, and return the length it had. A vector of zeros stays as it is."""
+    """Scale a vector (n,) to unit length, in place, and return the length it had. A vector of zeros stays as it is."""
     # Summed in float64, because squares of large float32 numbers do not fit into float32.
     total = 0.0
     for j in range(x.shape[0]):
@@ -172,7 +172,7 @@ def backward(X: Array, ends: Array, pooled: Pooled, net: Net, dv: Array, slope: 
 
 @njit(cache=True)
 def tangent(d: Array, u: Array, length: float) -> None:
-    """Turn the gradient ``d`` along ``u = x / length`` into that along x, in place; zero if x was zero."""
+    """Turn the gradient ``d`` (n,) along ``u = x / length`` into that along x, in place; zero if x was zero."""
     if length > 0.0:
         axpy(-dot(d, u), u, d)
         for j in range(d.shape[0]):
@@ -221,14 +221,14 @@ def through_assignment(x: Array, s: Array, c: Array, d: Array, slope: Net) -> No
 
 @njit(cache=True)
 def add(x: Array, total: Array) -> None:
-    """``total += x``."""
+    """``total += x``, of vectors (n,)."""
     for j in range(x.shape[0]):
         total[j] += x[j]
 
 
 @njit(cache=True, fastmath=REORDER)
 def dot(x: Array, y: Array) -> float:
-    """``x . y``, as float64."""
+    """``x . y`` of vectors (n,), as float64."""
     total = x.dtype.type(0)
     for j in range(x.shape[0]):
         total += x[j] * y[j]
@@ -237,7 +237,7 @@ def dot(x: Array, y: Array) -> float:
 
 @njit(cache=True, fastmath=CONTRACT)
 def axpy(a: float, x: Array, y: Array) -> None:
-    """``y += a x``."""
+    """``y += a x``, of vectors (n,)."""
     factor = x.dtype.type(a)
     for j in range(x.shape[0]):
         y[j] += factor * x[j]

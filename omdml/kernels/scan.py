@@ -113,7 +113,7 @@ def dot(a: Array, b: Array) -> np.int32:
 
 @njit(cache=True, nogil=True)
 def lower_top(heap: Array, value: float) -> None:
-    """Replace the first number of a heap, which is its largest, by ``value``, which is smaller."""
+    """Replace the first number of a heap (k,), which is its largest, by ``value``, which is smaller."""
     place, count = 0, heap.shape[0]
     while True:
         child = 2 * place + 1

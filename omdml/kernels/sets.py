@@ -192,10 +192,11 @@ def sigmoid(z: float) -> float:
 
 @njit(cache=True)
 def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) -> float:
-    """``velocity <- momentum velocity - rate (gradient + decay theta)``, ``theta += velocity``.
+    """``velocity <- momentum velocity - rate gradient - shrink theta``, ``theta += velocity``, for each block.
 
-    With capped steps, the rate of a block is the least of eta, ``(1 - momentum) loss / |gradient|^2`` (the loss is at
-    least 0), and the rate that moves the block, momentum included, by a tenth of its length at the start.
+    ``shrink`` is ``rate decay``. With capped steps, the rate of a block is the least of eta, ``(1 - momentum) loss /
+    |gradient|^2`` (the loss is at least 0), and the rate that moves the block, momentum included, by a tenth of its
+    length at the start; and ``shrink`` is at most a tenth of ``1 - momentum``.
 
     Returns
     -------
@@ -225,7 +226,7 @@ def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) 
 
 @njit(cache=True, fastmath=REORDER)
 def square(x: Array) -> float:
-    """``|x|^2``, in float64."""
+    """``|x|^2`` of a vector (n,), in float64."""
     total = 0.0
     for j in range(x.shape[0]):
         total += np.float64(x[j]) * np.float64(x[j])
@@ -252,7 +253,7 @@ def finite(x: Array) -> bool:
 
 @njit(cache=True)
 def remember(v: Array, state: State, memory: float) -> None:
-    """Update the running moments with a set's vector."""
+    """Update the running moments with a set's vector (r,)."""
     state.judged[0] += 1
     share = v.dtype.type(1.0 / min(np.float64(state.judged[0]), memory))
     for i in range(v.shape[0]):

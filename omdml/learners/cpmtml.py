@@ -64,8 +64,8 @@ class CPmtML(CoupledLearner):
     - the rate is capped (``step="pa"``). With ``u_k = |L_k c|^2``, ``s = (gamma, 1)`` and the loss before the step,
       it is at most::
 
-          min(eta, 2 loss / (A + sqrt(max(0, A^2 - 4 y K))), 1 / (4 |c|^2 max_k s_k)),
-          A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = loss |c|^4 sum_k s_k^2 u_k:
+          min(eta, 2 loss / (A + sqrt(max(0, A^2 - 4 y K loss))), 1 / (4 |c|^2 max_k s_k)),
+          A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = |c|^4 sum_k s_k^2 u_k:
 
       the smallest rate at which the loss is zero, or the rate that changes ``L_t c`` by a quarter. The paper's fixed
       rate gives 0.967 and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03; the capped one 0.972 and

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from omdml.comparisons import Judgement
 from omdml.engines.sets import SetsEngine
-from omdml.errors import FeedbackError, StartError
+from omdml.errors import FeedbackError
+from omdml.initial import check_sample
 from omdml.kernels.sets import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rate, check_step, expect, number, whole
@@ -153,9 +154,7 @@ class SetNet(Learner):
         rows = np.sort(np.random.default_rng(self.seed).choice(count, min(count, most), replace=False))
         sample = {name: np.asarray(features[name][rows], np.float64) for name in self.dims}
         for name, x in sample.items():
-            bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
-            if bad.size:
-                raise StartError(f"row {rows[bad[0]]} of modality {name!r} holds values that are not finite: repair it")
+            check_sample(x, rows, name)
         start = netvlad_start(sample, self.clusters, self.rank, self.seed)
         return {**start, **{name: np.array(value) for name, value in LOGISTIC.items()}}
 
@@ -197,7 +196,7 @@ class SetNet(Learner):
         return self._learn(elements[:, None], features, ends, parts, width=1)
 
     def learn_one(self, judgement: Judgement, features: Mapping[str, Array], **kw: Any) -> Outcome:  # type: ignore[override]
-        """``learn_many`` on one judgement: same decisions, same bytes."""
+        """``learn_many`` on one judgement: same decisions, same bytes, same errors."""
         return self.learn_many([judgement], features, **kw)
 
     @property

@@ -44,11 +44,17 @@ class Metric(ABC):
 
     @abstractmethod
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
-        """Vectors (n, R) of items with ``features`` (n, d) for each modality."""
+        """Vectors (n, R) of items with ``features`` (n, d) for each modality.
+
+        Raises FeedbackError if the features do not fit or the task is unknown, MeasureError if there is no embedding.
+        """
 
     @abstractmethod
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Closeness (n,) of ``items`` (n, d) to one ``query`` (d,) or (1, d): higher is closer."""
+        """Closeness (n,) of ``items`` (n, d) to one ``query`` (d,) or (1, d): higher is closer.
+
+        Raises FeedbackError if the features do not fit or the task is unknown.
+        """
 
     def columns(self, task: str | None = None) -> dict[str, int]:
         """Number of components of an embedding that each part of the metric produces, in their order.
@@ -97,7 +103,7 @@ def frozen(array: Array) -> Array:
 
 
 def check_features(features: Mapping[str, Array], dims: Mapping[str, int]) -> int:
-    """The number of rows of ``features``; raises FeedbackError if they do not have these dimensions."""
+    """The number n of rows of ``features`` (n, d_i); raises FeedbackError if they do not have the dimensions d_i."""
     missing = [name for name in dims if name not in features]
     if missing:
         raise FeedbackError(

@@ -45,7 +45,7 @@ class BilinearMetric(ScoredMetric):
     def score_parts(
         self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None
     ) -> dict[str, Array]:
-        """What each modality adds to S of every item."""
+        """What each modality adds to S of every item: (n,) each."""
         parts = {}
         for name, matrix in self.matrices.items():
             alone = BilinearMetric({name: matrix})

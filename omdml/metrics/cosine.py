@@ -20,7 +20,7 @@ class CosineMetric(Metric):
     """``D(p, q) = sum_j share_j |unit(W_j (p - mean)) - unit(W_j (q - mean))|^2``, all modalities side by side.
 
     An embedding has unit length, and D is 2 minus twice the weighted cosine, so it lies between 0 and 4. A projection
-    of length 0 stays 0: it is at distance ``share_j`` from every other one.
+    of length 0 stays 0: it is at distance ``share_j`` from every other one, and the embedding is shorter.
 
     Parameters
     ----------
@@ -60,7 +60,10 @@ class CosineMetric(Metric):
         return {name: rows_of(matrix) for name, matrix in self.experts.items()}
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
-        """``concat_j sqrt(share_j) unit(W_j (p - mean))`` of every row: (n, R), of unit length."""
+        """``concat_j sqrt(share_j) unit(W_j (p - mean))`` of every row: (n, R).
+
+        Rows have unit length, unless an expert projects an item to 0: its part of the row is 0 then.
+        """
         rows, dtype = check_features(features, self._dims), self.mean.dtype
         embedded = np.empty((rows, self.size), dtype)
         room = np.empty((min(rows, ROWS_AT_ONCE), len(self.mean)), dtype)
@@ -93,7 +96,7 @@ class CosineMetric(Metric):
         return minus_squares(self.embed(items) - self.embed(point))
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """Minus the learned distance of each row of ``left`` to the same row of ``right``."""
+        """Minus the learned distance (n,) of each row of ``left`` to the same row of ``right``."""
         return minus_squares(self.embed(left) - self.embed(right))
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -125,7 +128,7 @@ def rows_of(matrix: Array) -> int:
 
 
 def unit(vectors: Array) -> Array:
-    """The rows, scaled to unit length; a row of zeros stays as it is."""
+    """The rows (n, R), scaled to unit length; a row of zeros stays as it is."""
     scaled: Array = (vectors / lengths(vectors)[:, None]).astype(vectors.dtype, copy=False)
     return scaled
 
@@ -138,5 +141,5 @@ def lengths(vectors: Array) -> NDArray[np.float64]:
 
 
 def minus_squares(differences: Array) -> Array:
-    """Minus the squared length of each row."""
+    """Minus the squared length (n,) of each row (n, R)."""
     return -np.einsum("ij,ij->i", differences, differences)

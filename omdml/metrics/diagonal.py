@@ -90,17 +90,17 @@ class SignedMetric(ScoredMetric, WeightedCoordinates):
     def score_parts(
         self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None
     ) -> dict[str, Array]:
-        """What each modality adds to the score of every item."""
+        """What each modality adds to the score of every item: (n,) each."""
         return {
             name: along({name: weights}, items) - along({name: weights}, {name: np.reshape(query[name], (1, -1))})
             for name, weights in self.weights.items()
         }
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """How much more of the attribute each item has than the query."""
+        """How much more of the attribute each item has than the query: (n,)."""
         point = {name: np.reshape(query[name], (1, -1)) for name in self.weights if name in query}
         return along(self.weights, items) - along(self.weights, point)
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """How much more of the attribute each row of ``right`` has than the same row of ``left``."""
+        """How much more of the attribute each row of ``right`` has than the same row of ``left``: (n,)."""
         return along(self.weights, right) - along(self.weights, left)

@@ -69,7 +69,7 @@ class FullMetric(ProjectionMetric):
 
 
 def root(matrix: Array) -> Array:
-    """The symmetric square root of a positive semi-definite matrix, float64."""
+    """The symmetric square root (d, d) of a positive semi-definite matrix (d, d), float64."""
     with one_blas_thread():
         values, vectors = np.linalg.eigh(matrix.astype(np.float64))
         rooted: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

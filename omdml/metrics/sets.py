@@ -111,7 +111,7 @@ class SetMetric(Metric):
         return greedy_matches(cosines, np.concatenate([[0], np.cumsum(sizes)]))
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """S of every item as a set of one."""
+        """S (n,) of every item as a set of one."""
         point = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
         return self.score_sets(self.embed(point), self.embed(items))
 

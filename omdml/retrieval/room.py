@@ -25,7 +25,7 @@ class Room:
         self.rows = self._matrix[: self._used]
 
     def grown(self, more: Array) -> Room:
-        """A Room with these rows followed by ``more``. If this Room was grown before, the new one is a copy."""
+        """A Room with these rows (n, ...) followed by ``more`` (m, ...). If this one was grown before, it is a copy."""
         count = len(self.rows) + len(more)
         if self._used == len(self.rows) and count <= len(self._matrix):
             grown = copy.copy(self)

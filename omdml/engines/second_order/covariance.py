@@ -83,7 +83,7 @@ class CovarianceEngine(SummingEngine):
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t = self.state, 0
-        known = self.shape, self.limit, factors(state.mean), self.rule, self.gemm
+        constants = self.shape, self.limit, factors(state.mean), self.rule, self.gemm
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
@@ -93,7 +93,7 @@ class CovarianceEngine(SummingEngine):
                 free = BLOCK - int(state.counts[FILLED])
                 due = int(state.next[0]) - int(state.counts[VERSION])
                 end = min(len(rows), t + free, t + due)
-                done = learn(rows[t:end], addresses, *known, state, parent, items, products, scores[t:end])
+                done = learn(rows[t:end], addresses, *constants, state, parent, items, products, scores[t:end])
                 if t + done < end:
                     return t + int(done)
                 if end - t == due:

@@ -22,7 +22,8 @@ SEEN = 0.3
 LEAST = 1e-6
 # The last directions are dropped, as long as together they have less than this share of the sum of all b - 1.
 TAIL = 0.005
-# With 128 coordinates or fewer, computing all directions is as fast as a search near earlier ones.
+# A search near earlier directions takes this many of them for granted. So with fewer than twice as many coordinates all
+# directions are computed, which is as fast then.
 FEWEST = 64
 # The catalogue's variances count as much as this many pairs per coordinate.
 PRIOR = 0.3
@@ -43,7 +44,7 @@ def catalogue_share(count: float, coordinates: int) -> float:
 
 
 def told_apart(variances: Array, added: float) -> Array:
-    """Numbers of the coordinates whose variance is not far below the added variance.
+    """Numbers (k,) of the coordinates whose variance, of ``variances`` (d,), is not far below the added variance.
 
     The other coordinates cannot contribute a direction. Leaving them out makes the problem small for few pairs.
     """

@@ -41,7 +41,7 @@ def factors(items: Array) -> Array:
 
 
 def distinct(seen: Array) -> float:
-    """Estimated number of different items; infinity if they are too many to distinguish."""
+    """Estimated number of different items in ``seen`` (SLOTS / 8,); infinity if they are too many to distinguish."""
     free = SLOTS - int(np.unpackbits(seen).sum())
     return SLOTS * math.log(SLOTS / free) if free else math.inf
 

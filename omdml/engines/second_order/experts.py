@@ -42,18 +42,18 @@ def plain_share(moments: Moments) -> float:
 
 
 def learned_rows(
-    state: State, moments: Moments, names: Sequence[str], near: Mapping[str, Array] | None = None
+    state: State, moments: Moments, names: Sequence[str], last: Mapping[str, Array] | None = None
 ) -> dict[str, Array]:
     """The rows (k, D) of these experts, computed from moments; experts without any direction are left out.
 
-    With ``near``, earlier rows by expert, directions are searched near these only, which is faster.
+    With ``last``, the rows of the last refresh by expert, directions are searched near these only, which is faster.
     """
     made = {}
     compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
     others = {name: compared.others[name] for name in names}
     if not len(compared.coordinates):
         return {}
-    earlier = {name: _in_coordinates(state, rows, compared.coordinates) for name, rows in (near or {}).items()}
+    earlier = {name: _in_coordinates(state, rows, compared.coordinates) for name, rows in (last or {}).items()}
     for name, rows in discriminant_rows(compared.near, others, compared.added, earlier).items():
         if len(state.basis):
             with one_blas_thread():
@@ -68,7 +68,7 @@ def learned_rows(
 
 
 def _in_coordinates(state: State, rows: Array, coordinates: Array) -> Array:
-    """Rows (k, D) over the numbers of an item, as rows over the principal coordinates ``kept``."""
+    """Rows (k, D) over the numbers of an item, as rows (k, c) over these c principal coordinates."""
     if not len(state.basis):
         return rows[:, coordinates].astype(np.float64)
     with one_blas_thread():

@@ -32,7 +32,10 @@ class Parent(NamedTuple):
 
     @classmethod
     def of(cls, metric: CosineMetric, version: int, mean: Array, basis: Array) -> Parent:
-        """The parent of a model with this mean and basis; raises ValueError if the metric has other coordinates."""
+        """The parent of a model with this mean (D,) and basis (d, D) or (0, D).
+
+        Raises ValueError if the metric has other coordinates, or a parent itself.
+        """
         if unknown := sorted(set(metric.experts) - {"plain", *LEARNED}):
             raise ValueError(f"its experts are {', '.join(unknown)}: it has a parent itself")
         plain = metric.experts.get("plain", basis)
@@ -64,15 +67,17 @@ class Parent(NamedTuple):
         """The parent in these arrays of a state, None if it has none; raises KeyError or ValueError."""
         if not any(name.startswith(PREFIX) for name in tensors):
             return None
-        parent = cls(*(tensors[PREFIX + name].copy() for name in cls._fields))
-        # ``fill`` raises ValueError if an array does not fit zeros of the right shape and type.
-        count = len(parent.rows) if parent.rows.ndim == 2 else 0
-        for name, like in zip(
-            cls._fields,
-            (np.zeros((count, D), dtype), np.zeros(2, np.int64), np.zeros(3), np.zeros(1, np.int64), np.zeros(4)),
-            strict=True,
-        ):
-            fill(like, getattr(parent, name), PREFIX + name)
+        count = len(np.atleast_1d(tensors[PREFIX + "rows"]))
+        parent = cls(
+            rows=np.zeros((count, D), dtype),
+            sizes=np.zeros(len(LEARNED), np.int64),
+            shares=np.zeros(1 + len(LEARNED)),
+            version=np.zeros(1, np.int64),
+            trust=np.zeros(4),
+        )
+        for name in cls._fields:
+            # Raises ValueError if shape or type differ.
+            fill(getattr(parent, name), tensors[PREFIX + name], PREFIX + name)
         shares, (ahead, squares, weight, scored) = parent.shares, parent.trust.tolist()
         if not (parent.sizes.min() >= 0 and parent.sizes.sum() == count and parent.version[0] >= 0):
             raise ValueError(f"{PREFIX}sizes are {parent.sizes.tolist()}, of {count} rows")

@@ -65,11 +65,11 @@ class SummingEngine(Engine):
         state, counts = self.state, self.state.counts
         items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
+        constants = addresses, self.shape, self.limit, factors(state.mean)
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile = rows[start : start + TILE]
-                known_items = addresses, self.shape, self.limit, factors(state.mean)
-                sound = int(take(tile, *known_items, 0, items, state, codes))
+                sound = int(take(tile, *constants, 0, items, state, codes))
                 state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes[:sound]
                 for place in (FILLED, VERSION, UPDATES):
                     counts[place] += sound

@@ -101,7 +101,7 @@ class Learner(base.Base):
         """Shapes of the start's arrays for an engine that can restore these tensors; raises CorruptError."""
 
     def start(self, features: Mapping[str, Array]) -> None:
-        """Start from a sample of these features. Without effect if the learner has started already.
+        """Start from a sample of these features, (n, d_i) for each modality. Without effect if it has started already.
 
         Raises StartError, or FeedbackError if the features do not fit ``dims``.
         """
@@ -130,10 +130,13 @@ class Learner(base.Base):
 
     @abstractmethod
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
-        """Learn comparisons in order, all of them or none."""
+        """Learn comparisons ``rows`` (T, width) of items with ``features`` (n, d_i), in order, all of them or none.
+
+        Raises FeedbackError or StartError, and then nothing was learned.
+        """
 
     def learn_one(self, row: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
-        """``learn_many`` on one row: same decisions, same bytes."""
+        """``learn_many`` on one row (width,): same decisions, same bytes."""
         return self.learn_many(np.asarray(row)[None], features, **kw)
 
     def _learn(

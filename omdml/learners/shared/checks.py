@@ -40,8 +40,9 @@ def tables(
 ) -> tuple[Array, list[Array]]:
     """Row numbers and matrices in the form that kernels take.
 
-    C-contiguous matrices of ``dtype``, memory maps too, are returned as they are. From other matrices only the rows
-    that are named are read and cast, and ``rows`` are renumbered accordingly.
+    ``rows`` (T, w) are numbers of rows of the matrices (n, d_i). C-contiguous matrices of ``dtype``, memory maps too,
+    are returned as they are. From other matrices only the rows that are named are read and cast, and ``rows`` are
+    renumbered accordingly.
     """
     matrices = [np.asarray(features[name]) for name in names]
     if all(matrix.flags.c_contiguous and matrix.dtype == dtype for matrix in matrices):

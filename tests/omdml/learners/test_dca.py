@@ -244,6 +244,17 @@ def test_a_bad_row_behind_a_refresh_or_a_closed_block_changes_nothing(version, e
     assert model.to_bytes() == twin.to_bytes()
 
 
+@pytest.mark.parametrize("exponent", [-150, -158, -160, -161, -161.5, -200, -310])
+@pytest.mark.parametrize("events", [1, 2, 3, 5, 20])
+def test_what_was_learned_of_items_too_small_to_be_squared_can_be_read_again(exponent, events):
+    features, rows, _, _ = world(3)
+    small = {name: x * 10.0**exponent for name, x in features.items()}
+    model = learner(small, dtype="float64")
+    model.learn_many(rows[:events], small)
+    assert np.isfinite(model.metric.embed(small)).all()
+    assert DCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_an_item_too_large_to_be_squared_is_refused_and_nothing_is_learned(dtype):
     features, rows, _, _ = world(14, events=300)

@@ -154,6 +154,20 @@ def test_a_parent_stays_when_hyperparameters_change():
     assert other.parent[1] == 300
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_model_with_a_parent_can_be_read_again_after_its_memory_became_shorter(merged):
+    features, rows, _, _ = world(6, events=900)
+    options = {"memory": 20} if merged else {}
+    model, _ = begun_from(features, 300, **options)
+    model.learn_many(rows[:700], features)
+    shorter = merge(model, model) if merged else model.learning_on(memory=20)
+    before = shorter._engine.parent.trust[3]
+    shorter.learn_many(rows[700:], features)
+    assert shorter._engine.parent.trust[3] > before > 40
+    again = DCA.from_bytes(shorter.to_bytes())
+    assert again.to_bytes() == shorter.to_bytes()
+
+
 def test_merged_learners_add_up_what_they_know_of_one_parent():
     features, rows, _, _ = world(7)
     one, _ = begun_from(features, 300)

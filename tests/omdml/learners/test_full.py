@@ -249,3 +249,27 @@ def test_what_a_diverging_rate_leaves_behind_can_be_read_again(eta, options):
             refused.add(error.reason)
         Qwise.from_bytes(model.to_bytes())
     assert refused == {"diverged"}
+
+
+@pytest.mark.parametrize("size", [12, 170], ids=["lapack", "block"])
+def test_what_stops_a_projection_half_way_leaves_nothing_behind(size, monkeypatch):
+    features, rows, margins = world(5, [size], width=3)
+    model, twin = (OMDML(dims_of(features), C=10.0, init="pca", rank=5, dtype="float64") for _ in range(2))
+    for one in (model, twin):
+        one.learn_many(rows[:20], features, margin=margins[:20])
+    calls, lowest = [], spectral.BlockSpectrum.lowest
+
+    def interrupted(*arguments):
+        calls.append(lowest(*arguments))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return calls[-1]
+
+    with monkeypatch.context() as broken:
+        broken.setattr(spectral.BlockSpectrum, "lowest", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.learn_many(rows[20:30], features, margin=margins[20:30])
+    assert model.to_bytes() == twin.to_bytes()
+    for one in (model, twin):
+        one.learn_many(rows[30:], features, margin=margins[30:])
+    assert model.to_bytes() == twin.to_bytes()

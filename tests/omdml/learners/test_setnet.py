@@ -229,6 +229,7 @@ def test_a_value_that_cannot_be_learned_leaves_the_state_unchanged(value, alone)
             {"a": features()["a"], "b": np.full((ITEMS, 2), np.nan)},
             "row 0 of modality 'b' holds values that are not finite",
         ),
+        ({"a": 1e300 * features()["a"], "b": features()["b"]}, "modality 'a' holds values .* too large for a start"),
     ],
 )
 def test_a_start_from_too_little_says_what_is_missing(items, expected):

@@ -1,11 +1,12 @@
-"""Whether a model's mistakes become more frequent: what is similar may come to mean something else.
+"""Notices when a model's mistakes become more frequent, because what is similar has come to mean something else.
 
-ADWIN (Bifet and Gavalda, 2007) over the comparisons as they come, right or wrong before they are learned. Learning
-goes on as it is: to shorten Hedge's memory for a while after an alarm was tried, and does not pay (DECISIONS).
+ADWIN (Bifet and Gavalda, 2007) is told of each comparison whether it was ordered correctly before it was learned. An
+alarm does not change how the model learns: shortening Hedge's memory for a while was tried, and does not pay
+(DECISIONS).
 
-ADWIN sees a rise of 0.2 points in a long stream. So its window goes on after a cut, and a rise is told once what the
-window holds is worse by ``LEAST_RISE`` than what it dropped; then it begins again. A rate that creeps up by less at a
-time is not told: ``omdml inspect`` and the metrics show it.
+In a long stream ADWIN notices even a rise of 0.2 points, which does not matter. So its window goes on after a cut. An
+alarm is raised only if the mistake rate within the window exceeds that of the dropped part by ``LEAST_RISE``; then a
+new window begins. A rate that rises by less at a time raises no alarm: ``omdml inspect`` and the metrics show it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from omdml.errors import CorruptError
 # These numbers are river's own defaults.
 DELTA = 0.002
 LEAST_RISE = 0.03
-"""Rises of the mistake rate below this are not told.
+"""Smaller rises of the mistake rate raise no alarm.
 
 Measured with more wrong judgements from 20,000 comparisons on: two points more (5 % -> 7 %) lower the mAP of mfeat by
 0.02 at most, ten points more by 0.01 to 0.03 and that of yaleb by 0.1 and more. Of 40 streams with a rise of two points
-none is told, of five points 35, of ten points all, 200 to 1,200 comparisons after it.
+none raises an alarm, of five points 35 do, of ten points all, 200 to 1,200 comparisons after the rise.
 """
 LOOKS = {"clock": 32, "max_buckets": 5, "min_window_length": 5, "grace_period": 10}
 
@@ -60,13 +61,13 @@ class Drift:
         return bytes(self._window.__getstate__()) if self._window.get_width() else b""
 
     def add(self, scores: NDArray[Any]) -> str:
-        """Take in f of comparisons, f > 0 being a mistake; says from what to what mistakes rose, if that matters."""
+        """Take in f (n,) of comparisons; f > 0 is a mistake. Returns a sentence about the rise if there is an alarm."""
         count, mistakes, message = self._window.get_width(), self._window.get_total(), ""
         for number, wrong in enumerate((scores > 0).tolist(), start=1):
             count, mistakes = count + 1, mistakes + wrong
             if not self._window.update(wrong):
                 continue
-            # what the window dropped is how it was, what it holds is how it is now
+            # The window dropped what came before the rise, and holds what came after it.
             dropped = count - self._window.get_width()
             before = (mistakes - self._window.get_total()) / dropped if dropped else 1.0
             count, mistakes = self._window.get_width(), self._window.get_total()

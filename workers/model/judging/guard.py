@@ -1,9 +1,9 @@
-"""What must hold before a version goes live: it is sound, near what was allowed, and no worse on events held out.
+"""Decides whether a version may go live: it must be finite, near what was allowed, and no worse on held-out events.
 
-Decisions are made at certain versions, which the model's size says, and lie in its checkpoint: whether a version may go
-live is a function of the log and the store's secret, whatever the time, the batches or the restarts. What goes live
-between two decisions stays so only if the next one does not find it worse: otherwise the reference is live again.
-Measured with hostile feedback of many kinds (``python -m benchmarks guard``).
+Decisions are made at certain versions, which follow from the model's size, and are stored in its checkpoint. So whether
+a version may go live is a function of the log and the store's secret. It does not depend on time, batches or restarts.
+What goes live between two decisions stays live only if the next decision does not find it worse; otherwise the
+reference goes live again. Measured with hostile feedback of many kinds (``python -m benchmarks guard``).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.model.judging.held_out_window import HeldEvent, Window, in_pairs, judging, margins_on
 
 Array = NDArray[Any]
-# So many held-out events, and queries among them, must there be before they say anything.
+# With fewer held-out events, or fewer different queries among them, nothing is concluded from them.
 FEWEST, VOTES = 32, 8
-# The newest events of so many queries overrule the others, if they surely agree: people change their minds.
+# The newest events of this many queries overrule the others if they surely agree, because people change their minds.
 NEWEST = 40
-# How many events are held out between two references.
+# Number of events that are held out between two references.
 RENEWAL = 64
-# Of the time, for looks between two decisions.
+# Share of the time that is spent on looks between two decisions.
 SHARE = 0.1
-# So few comparisons after a version that was looked at cannot make it surely worse, whatever they say.
+# A version this many comparisons after one that was looked at cannot be surely worse, whatever these comparisons say.
 NEAR = 64
 # Comparisons between two decisions about a small model.
 GRID = 512
-# A small model has at most so many numbers in its metric.
+# The most numbers in the metric of a small model.
 SMALL = 40_000
-# A large model has up to so many times GRID between two decisions: it takes longer to judge, and to learn.
+# A large model is judged every GRID comparisons times a factor of at most this: judging and learning take longer.
 STEPS = 4
-# So many times as much again if each decision makes a metric of sums: about 35 ms of 512 coordinates.
+# A further factor if each decision must compute a metric from sums, which takes about 35 ms at 512 coordinates.
 MADE = 4
 
-# What keeps a version from going live: a code that never changes, and the words that every sentence about it has.
+# Reasons that keep a version from going live: a code that never changes, and words that each message about it contains.
 WHY = {
     "worse": "not as good on",
     "leap_norm": "the norm of",
@@ -59,8 +59,8 @@ WHY = {
 def grid(metric: Metric) -> int:
     """Comparisons between two decisions: judging takes about a tenth of the time that learning them takes."""
     if isinstance(metric, CosineMetric):
-        # Its rows come and go as it learns. Their number must not say what is decided on: a guard that resumes knows
-        # a later metric than the one that began.
+        # The number of rows of such a metric changes as it learns, so the grid must not depend on it: a guard that
+        # resumes after a restart sees a later metric than the guard before it began with.
         return GRID * min(STEPS * MADE, max(1, MADE * sum(metric.dims.values()) ** 2 // SMALL))
     numbers = sum(tensor.size for tensor in metric.to_tensors()[0].values())
     return GRID * min(STEPS, max(1, numbers // SMALL))
@@ -72,22 +72,22 @@ def next_decision(version: int, step: int) -> int:
 
 
 class Yardstick(msgspec.Struct):
-    """What a model's candidates are compared with, and what the last decision was; its checkpoint keeps this.
+    """What candidates of a model are compared with, and what the last decision was. The checkpoint stores it.
 
     Parameters
     ----------
     version
         The reference's version.
     renewed
-        How many events had been held out when it became the reference.
+        Number of events that had been held out when it became the reference.
     lost
-        Margins, by renewals since the best reference.
+        Sum of the mean gains of all renewals since the best reference, at most 0.
     decided
         The version that the last decision was about.
     withheld
         Why that version must not go live; empty if it may.
     sizes, weights
-        Of the last version that was allowed: what is compared with it leaps if these differ much.
+        Norms, spreads and weights of the last version that was allowed. A candidate leaps if its own differ much.
     """
 
     version: int = 0
@@ -100,7 +100,7 @@ class Yardstick(msgspec.Struct):
 
 
 class Look(NamedTuple):
-    """Sizes and weights of one metric, kept because a metric is looked at several times before it goes live."""
+    """Sizes and weights of one metric. They are kept, because a metric is judged several times before it goes live."""
 
     metric: weakref.ref[Metric]
     sizes: dict[str, float]
@@ -110,19 +110,19 @@ class Look(NamedTuple):
 class Guard:
     """Decides which versions of one model may go live, one after another.
 
-    ``take_back`` says that what went live since the last version that was allowed was judged worse, and that the
-    reference is to be live again. Who published that sets it to False.
+    ``take_back`` is True if what went live since the last allowed version was judged worse, so that the reference must
+    go live again. Whoever publishes the reference sets it to False.
 
-    Candidates are compared with a reference, an earlier version that was allowed, which is renewed now and then by one
-    that is about as good. What all renewals lose together stays within ``tolerance``, so that many small steps down
-    never become the measure of the next.
+    Candidates are compared with a reference: an earlier version that was allowed. Now and then a candidate that is
+    about as good becomes the new reference. All renewals together may lose at most ``tolerance``, because otherwise a
+    slow decline in many small steps would pass.
 
     Parameters
     ----------
     reference
-        What to compare with: a new model's start.
+        The metric to compare with; of a new model, its start.
     yardstick
-        What goes with it, if it was kept; changed here.
+        What a checkpoint stored with the reference; None for a new model. Changed in place.
     """
 
     def __init__(self, config: GuardConfig, reference: Metric, yardstick: Yardstick | None = None) -> None:
@@ -133,10 +133,10 @@ class Guard:
         self.take_back = False
         # Decisions by reason, until whoever counts them takes them.
         self.decisions: Counter[str] = Counter()
-        # The mean gain at the last look, and how far off it may be.
+        # The mean gain at the last decision or look, and its margin of error.
         self.margin: float | None = None
         self.doubt = 0.0
-        # Margins of the newest version that was decided on, of the events that judged it; of no others if none did.
+        # Margins of the version that was last decided on, for the events that judged it; empty if none did.
         self.margins: Array = np.empty(0)
         self.yardstick = yardstick or Yardstick()
         if yardstick is None:
@@ -160,16 +160,16 @@ class Guard:
     def decide(
         self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
     ) -> None:
-        """Decide whether this version, and what comes until the next decision, may go live.
+        """Decide whether this version, and the versions until the next decision, may go live.
 
         Parameters
         ----------
         window
-            The events held out that judge; those from before people changed their minds are forgotten.
+            The held-out events that judge. Changed in place: if people changed their minds, the older ones are dropped.
         held_out
-            How many were held out so far.
+            Number of events held out so far.
         features
-            The catalogue's, which the events point into.
+            The catalogue's features (n, d) of each modality, to whose rows the events point.
         """
         self.margins = np.empty(0)
         wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
@@ -181,16 +181,17 @@ class Guard:
             self._allow(candidate)
 
     def withheld(self, candidate: Metric) -> str:
-        """Why a candidate must not go live, by what was decided last; empty if it may.
+        """Why a candidate must not go live, after the last decision; empty if it may.
 
-        It may if it is sound, the last decision allowed its version, and it is no leap from that one.
+        It may if it is finite, if the last decision allowed the version it was about, and if the candidate is no leap
+        from the last allowed version.
         """
         if wrong := not_finite(candidate):
             return wrong
         return (self.yardstick.withheld or self._leap(candidate)) if self.config.on else ""
 
     def is_near(self, version: int) -> bool:
-        """Whether a version is so near to one that was looked at that no look at events would tell them apart."""
+        """Whether a version comes so soon after one that was looked at that the events could not tell them apart."""
         return not self.config.on or (not self._doubted and version - self._looked_at <= NEAR)
 
     @property
@@ -201,8 +202,8 @@ class Guard:
     def look(self, candidate: Metric, version: int, window: Window, features: Mapping[str, Array]) -> str:
         """Why a candidate that was allowed is withheld for the time being; empty if nothing speaks against it.
 
-        Between two decisions a burst may make much worse what the last one allowed. Whether there is time for a look
-        depends on the clock, so looks can only withhold, until the next decision, and leave nothing in the checkpoint.
+        Between two decisions, a burst of bad clicks may make the metric much worse. Whether there is time for a look
+        depends on the clock. So a look can only withhold, only until the next decision, and is not in the checkpoint.
         """
         began = time.monotonic()
         gain = margins_on(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
@@ -298,11 +299,11 @@ class Guard:
         self.yardstick.version, self.yardstick.renewed, self.yardstick.lost = version, held_out, lost
 
     def _expected(self, kept: Sequence[HeldEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
-        """Margins of the reference.
+        """Margins (n,) of the reference on the events that judge.
 
-        They are computed for events that came since the last decision, together, and kept with them. How many events
-        share a call changes their last bits, so computing all of them again after a restart would not do, nor would
-        keeping what a look computed.
+        They are computed once, for all events together that came since the last decision, and then kept with the
+        events. The last bits of a margin depend on how many events share the call. So after a restart they must not be
+        computed again, and with ``keep=False`` (a look) they are not kept.
         """
         kept = judging(kept)
         if in_pairs(kept):

@@ -1,4 +1,4 @@
-"""The held-out events that judge: the newest, with no more of the same than a share; and what they say of a metric."""
+"""The held-out events that judge metrics: the newest ones, of which one query and one item have a limited share."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ WINDOW = 256
 SETS = 64
 # The most comparisons of an event. They are chosen evenly.
 COMPARISONS = 8
-# Shares of the window that one query, and one item, may have.
+# The largest shares of the window that one query, and one item, may have.
 OF_A_QUERY, OF_AN_ITEM = 1 / 16, 1 / 8
-# If a catalogue has few items, the shares are so many times what each would have if all came up alike.
+# If a catalogue has few items, the largest shares are these multiples of the share that each would have on average.
 FEW_QUERIES, FEW_ITEMS = 4, 8
 
 
@@ -47,19 +47,19 @@ class HeldEvent(msgspec.Struct, array_like=True):
 
 
 class Window:
-    """Admits held-out events to those kept; what would exceed a share takes the place of the oldest of the same.
+    """Keeps the newest held-out events. An event that would exceed a share replaces the oldest of its kind.
 
-    Shares keep a few senders, or a storm of clicks about a few items, from becoming all that judges. They count events:
-    of a query, in which an item occurs in any role, and, of pairs, as many similar as dissimilar ones of each task,
-    because only together do they say something. If there are both comparisons and pairs, those judge that make up more
-    of the window's opinions (:func:`judging`).
+    Without shares, a few senders, or a storm of clicks about a few items, could become all that judges. The events of
+    one query have a largest share, and so have the events in which one item occurs in any role. For pairs of each task,
+    the similar and the dissimilar ones have equal shares, because only both together say something. If there are both
+    comparisons and pairs, those judge that make up more of the window's opinions (:func:`judging`).
 
     Parameters
     ----------
     kept
         Oldest first; changed in place.
     items
-        How many the catalogue began with.
+        Number of items that the catalogue began with.
     sets
         Whether events judge sets.
     """
@@ -89,7 +89,7 @@ class Window:
             self._drop(0)
 
     def keep_newest(self, count: int) -> None:
-        """Forget all but so many of the events that judge, and what is older; of pairs, so many of either side."""
+        """Forget what is older than the newest ``count`` events that judge; of pairs, twice as many are kept."""
         judges = judging(self.kept)
         wanted = count * (2 if in_pairs(judges) else 1)
         if len(judges) > wanted:
@@ -98,14 +98,14 @@ class Window:
                 self._drop(0)
 
     def expect(self, margins: Array) -> None:
-        """Keep what candidates are compared with from now on: margins of events (n,), nothing of pairs."""
+        """Keep with each event that judges its margin (n,) under the new reference. Pairs keep none."""
         judges = judging(self.kept)
         if not in_pairs(judges):
             for event, margin in zip(judges, margins.tolist(), strict=True):
                 event.expected = margin
 
     def asked(self, count: int) -> Array:
-        """What the events ask, a number each; of pairs, which ask nothing, so many different ones."""
+        """A number (n,) for each event that judges, equal for equal queries; of pairs, which have none, all differ."""
         if in_pairs(judging(self.kept)):
             return np.arange(count)
         numbers: dict[Hashable, int] = {}
@@ -141,7 +141,7 @@ def in_pairs(judges: Sequence[HeldEvent]) -> bool:
 
 
 def judging(events: Sequence[HeldEvent]) -> list[HeldEvent]:
-    """The events that judge: comparisons, or pairs if more similar ones with a dissimilar one each are there."""
+    """The events that judge: pairs if they make more comparisons of a similar and a dissimilar one; else the rest."""
     pairs = [event for event in events if event.similar is not None]
     comparisons = [event for event in events if event.similar is None]
     similar = sum(bool(event.similar) for event in pairs)
@@ -150,9 +150,9 @@ def judging(events: Sequence[HeldEvent]) -> list[HeldEvent]:
 
 
 def margins_on(metric: Metric, events: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
-    """How clearly a metric gets events right, one by one, oldest first: in [-1, 1], above 0 is right.
+    """The margin (n,) of each event that judges under a metric, oldest first: in [-1, 1], above 0 is right.
 
-    Of pairs: each similar one beside a dissimilar one of its task. If there are both, only what judges is asked.
+    A similar pair is taken together with a dissimilar pair of its task, as one comparison.
     """
     events = judging(events)
     if not events:

@@ -34,14 +34,15 @@ class Spread:
     Parameters
     ----------
     features
-        (n, d) a modality; read once, a chunk of rows at a time.
+        (n, d) of each modality; read once, a chunk of rows at a time.
     """
 
     def __init__(self, features: Features) -> None:
         self.names = tuple(features)
         self.middle = {name: matrix[:CHUNK_ROWS].mean(axis=0, keepdims=True) for name, matrix in features.items()}
         count = len(next(iter(features.values())))
-        self.squares = np.empty((count, len(self.names)), np.float32)  # |z_i|^2, a column a modality
+        # Squared distances from the middle, a column for each modality.
+        self.squares = np.empty((count, len(self.names)), np.float32)
         for start in range(0, count, CHUNK_ROWS):
             self.squares[start : start + CHUNK_ROWS] = self.of(
                 {name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}
@@ -61,7 +62,7 @@ class Spread:
 
 
 def change_norms(old: ProjectionMetric, new: ProjectionMetric) -> dict[str, float]:
-    """Upper bounds of the spectral norm of ``sqrt(theta_new) W_new - sqrt(theta_old) W_old``, a modality each."""
+    """Upper bounds of the spectral norm of ``sqrt(theta_new) W_new - sqrt(theta_old) W_old``, for each modality."""
     norms = {}
     with one_blas_thread():
         for name, matrix in new.matrices.items():
@@ -76,7 +77,7 @@ class Bridge:
     """Answers under the ``new`` metric with the help of a gallery that was embedded under the ``old`` one.
 
     Both metrics have the same shapes; ``features`` and ``spread`` belong to the items of ``gallery``. Answers are exact
-    as far as float32 embeddings are.
+    as far as float32 embeddings are: their rounding is not part of the bounds.
 
     Raises
     ------

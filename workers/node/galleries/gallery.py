@@ -42,12 +42,23 @@ class NoEmbedding(MeasureError):
 
 
 class Query(NamedTuple):
-    """What neighbours are asked of: the mean of the gallery's ``rows``, which are no answers, or else ``features``.
+    """A query for the nearest items.
 
-    ``features`` is a table a modality, scaled as the gallery's, whose rows' mean asks: one row as a rule; of a row an
-    element where sets are searched, as ``by`` and ``rerank`` say. Only rows that are True in ``among`` (n,) are
-    answers; None: any is. Nor is what bears one of the names in ``named``: items that were put again after the gallery
-    was made. ``place`` is where the query lies among embedded items, if an expansion moved it.
+    Parameters
+    ----------
+    rows
+        Rows of the gallery whose mean is the query, unless there are ``features``. These rows are no answers.
+    features
+        Vectors (e, d) of each modality, scaled like the gallery's. Their mean is the query; usually e is 1. If sets are
+        searched, each row is an element of the query.
+    by, rerank
+        How sets are searched, and how many are ranked again by their elements.
+    among : (n,)
+        True for rows that may be answers; None: all may.
+    named
+        Names of items that are no answers, because they were put again after the gallery was made.
+    place : (R,)
+        Where the query lies among the embedded items, if an expansion moved it.
     """
 
     rows: NDArray[np.int64]
