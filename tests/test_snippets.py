@@ -59,6 +59,7 @@ RUN = {
     ("deploy/OPERATIONS.md", "[models.hot]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",
     ("deploy/local/README.md", "$ make services"): "tests.integration.local.test_services",
     ("deploy/local/README.md", "from deploy.local import KafkaServer"): "tests.integration.local.test_readme",
+    ("deploy/local/README.md", "from deploy.local import KafkaCluster"): "tests.integration.local.test_readme",
     ("deploy/producers/README.md", "python with_kafka_python.py"): "tests.integration.producers.test_producers",
     ("docs/data.md", "id,color.0"): f"{HERE}.test_items_change_as_the_pages_show",
     ("docs/data.md", "omdml catalogue build"): f"{HERE}.test_pictures_and_words_are_searched",
@@ -103,9 +104,6 @@ NOT_RUN = {
     ("deploy/compose/README.md", ""): "needs Docker; tests/deploy/test_compose.py checks the file against the code",
     ("deploy/container/README.md", ""): "builds an image, which takes ten minutes: `make image-test`",
     ("deploy/kubernetes/README.md", ""): "needs a cluster; tests/deploy/test_kubernetes.py validates the manifests",
-    ("deploy/local/README.md", "from deploy.local import KafkaCluster"): (
-        "its election needs a topic without a copy in sync; test_cluster and test_unclean_election make these calls"
-    ),
     ("deploy/systemd/README.md", ""): "installs into /etc; tests/deploy/test_units_run.py runs the units under systemd",
     ("docs/index.md", ""): "the site's table of contents: `make docs`",
     ("docs/reference/python.md", ""): "the site's reference: `make docs`",

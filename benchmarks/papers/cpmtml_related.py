@@ -48,18 +48,20 @@ MEASURES: dict[str, Callable[[Array], Array]] = {
     "mAP": lambda found: found[..., MAP],
 }
 ABOUT = f"""
-The same question where the tasks are related and the main one has few pairs, which is what the paper wants the
-auxiliary task for. **Not the paper's data:** {TRAINING:,} pictures of cifar10 to learn from, 455 dimensions of five
-kinds, projected to 64. The main task is the class (ten), the auxiliary one the super-class (vehicle or animal), with
-{AUXILIARIES:,} pairs as in the paper; the main one has {" or ".join(f"{count:,}" for count in MAINS)}. Each of
-{HELD:,} test pictures is searched among the others of them, and methods are chosen on {HELD:,} validation pictures, as
-in the table before: eta {listed(ETAS)}, {" or ".join(f"{count:,}" for count in DRAWS)} draws a task, gamma
-{listed(GAMMAS)}, which again gives CP-mtML and mtLMCA {len(GAMMAS)} times as many candidates as stML and utML. Seeds 0
-to {len(SEEDS) - 1}.
+This is the same question, but the tasks are related and the main one has few pairs. For this case the paper wants the
+auxiliary task.
+
+**Not the paper's data:** there are {TRAINING:,} pictures of cifar10 to learn from, with 455 dimensions of five kinds,
+projected to 64. The main task is the class (ten), and the auxiliary one the super-class (vehicle or animal). The
+auxiliary task has {AUXILIARIES:,} pairs, as in the paper. The main one has
+{" or ".join(f"{count:,}" for count in MAINS)}. Each of {HELD:,} test pictures is searched among the other ones. Methods
+are chosen on {HELD:,} validation pictures, as in the section before: eta {listed(ETAS)},
+{" or ".join(f"{count:,}" for count in DRAWS)} draws for each task, gamma {listed(GAMMAS)}. Again CP-mtML and mtLMCA
+have {len(GAMMAS)} times as many candidates as stML and utML. Seeds 0 to {len(SEEDS) - 1}.
 """
 CAPTION = """
-Left: mean of 1-call@K over K. Right: mAP. Above: over the number of main pairs. Below: CP-mtML over gamma, less what it
-has at gamma 0, if nothing is shared. Means and standard deviations over the seeds.
+Left: the mean of 1-call@K over K. Right: mAP. Above: over the number of main pairs. Below: what CP-mtML gains over its
+own figure at gamma 0, at which nothing is shared. Means and standard deviations over the seeds.
 """
 
 
@@ -151,32 +153,32 @@ def verdict(of: dict[int, list[Result]]) -> list[Claim]:
     return [
         Claim(
             f"""By the mean of 1-call@K CP-mtML has {told(coupled, 1)}%, stML {told(single, 1)}% and utML
-            {told(union, 1)}% with {", ".join(f"{pairs:,}" for pairs in of)} main pairs. Counting as level what is
-            within the spread of the seeds, the first is {", ".join(standings)} the second, and ahead in {ahead} of
-            {len(UNITS)} runs: the paper's order comes only with the most pairs, and there methods lie further
-            apart.""",
+            {told(union, 1)}%, with {", ".join(f"{pairs:,}" for pairs in of)} main pairs. Call two methods level if
+            they differ by no more than the seeds spread. Then CP-mtML is {", ".join(standings)} stML, and it is
+            ahead in {ahead} of {len(UNITS)} runs. So the paper's order comes only with the most pairs, and there
+            methods are further apart.""",
             standings[-1] == "ahead of" and bool((single > union)[1:].all()) and ahead > len(UNITS) / 2,
             agrees=all(standing == "ahead of" for standing in standings),
         ),
         Claim(
-            f"""With {MAINS[0]:,} utML ({union[0]:.1f}%) is {beside(fewest[UNION], fewest[COUPLED])} CP-mtML
-            ({coupled[0]:.1f}%) and {beside(fewest[UNION], fewest[SINGLE])} stML ({single[0]:.1f}%), counting as level
-            what is within the spread of the seeds: so few pairs say no more about classes than the super-class does.
-            The metric that stML learns for the super-class alone retrieves classes at a mAP of {other:.3f}, the one for
-            the class at {few:.3f}, WPCA at {wpca:.3f}. On faces, where utML is far behind stML, that measure is far
-            below WPCA: it may tell beforehand whether to share.""",
+            f"""With {MAINS[0]:,} pairs utML ({union[0]:.1f}%) is {beside(fewest[UNION], fewest[COUPLED])} CP-mtML
+            ({coupled[0]:.1f}%) and {beside(fewest[UNION], fewest[SINGLE])} stML ({single[0]:.1f}%) in this sense:
+            so few pairs say no more about classes than the super-class does. The metric that stML learns for the
+            super-class alone retrieves classes with an mAP of {other:.3f}. The one for the class has {few:.3f}, and
+            WPCA {wpca:.3f}. On faces, where utML is far behind stML, the other task's metric is far below WPCA. So
+            this measure may tell beforehand whether to share.""",
             bool(other > few > wpca),
             agrees=bool(coupled[0] > single[0] > union[0]),
         ),
         Claim(
-            f"""Sharing as such, gamma 1 against 0, changes the mAP of CP-mtML by {told(apart["mAP"], sign="+")}: most
-            with the fewest pairs, presumably as pictures of the other super-class move down the list. It does not help
-            1-call@K ({told(apart[CALLS], 1, "+")} points), which looks at the first places alone.""",
+            f"""Sharing itself, gamma 1 instead of 0, changes the mAP of CP-mtML by {told(apart["mAP"], sign="+")}:
+            most with the fewest pairs, presumably because pictures of the other super-class move down the list. It
+            does not help 1-call@K ({told(apart[CALLS], 1, "+")} points), which looks at the first places alone.""",
             bool((apart["mAP"] > 0).all() and np.argmax(apart["mAP"]) == 0 and (apart[CALLS] < 1).all()),
         ),
         Claim(
-            f"""So what CP-mtML has before stML in 1-call@K is there at gamma 0 already ({told(alone, 1)}%, stML
-            {told(single, 1)}%): presumably an L_0 that stays at WPCA holds on to what few pairs would make L_t forget.
+            f"""So CP-mtML's lead over stML in 1-call@K is there at gamma 0 already ({told(alone, 1)}%; stML
+            {told(single, 1)}%). Presumably an L_0 that stays at WPCA keeps what few pairs would make L_t forget.
             The paper has no such control.""",
             bool((alone > single).all()),
         ),

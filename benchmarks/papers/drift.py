@@ -29,16 +29,17 @@ STREAMS: dict[str, dict[str, Any]] = {ONLINE: {}, FADELESS: {"memory": 0}, PAPER
 LOGS = {WHOLE: TOTAL, LATEST: NIGHT, NONE: 0}  # events that a batch model is trained on
 SHOWN = (45_000, 50_000, 51_000, 55_000, 60_000, 80_000, 100_000)
 ABOUT = f"""
-No paper has this table; it is why one learns online at all. A stream of {TOTAL:,} triplets by label, {WRONG:.0%} of
-them inverted; after {CHANGE:,} the labels change their meaning. On yaleb what is similar is then the light and no
-longer the person; the ten classes of mfeat are thrown together by twos, the 20 of caltech101_20 by fives. mAP is that
-of the test queries under the labels in force from that event on: before and after the change it measures different
-questions.
+No paper has this table. It shows why one would learn online at all. A stream has {TOTAL:,} triplets by label,
+{WRONG:.0%} of them inverted. After {CHANGE:,} the labels change their meaning. On yaleb, similar then means the same
+light and no longer the same person. The ten classes of mfeat are joined in twos, the 20 of caltech101_20 in fives. mAP
+is that of the test queries under the labels that hold from that event on. So before and after the change it measures
+different questions.
 
-LOMDML learns each event once, with our memory of 10,000 gated events, without it, and with the paper's beta besides.
-The batch models are LOMDML too, trained anew every {NIGHT:,} events, {PASSES} passes in random order over the whole
-log or the last {NIGHT:,} events of it, and served until the next night. "none" stays at its start, PCA at unit spread.
-Nothing is tuned: all hyperparameters are defaults. Seeds 0 to {len(SEEDS) - 1}.
+LOMDML learns each event once: with our memory of 10,000 gated events, without it ("memory 0"), and without it and with
+the paper's beta. The batch models are LOMDML, too. They are trained again every {NIGHT:,} events, which is called a
+night: {PASSES} passes in random order, over the whole log or over its last {NIGHT:,} events. They answer until the next
+night. "none" stays at its start, PCA at unit spread. Nothing is tuned: all hyperparameters are defaults. Seeds 0 to
+{len(SEEDS) - 1}.
 """
 Found = dict[str, dict[str, Array]]  # by set and model: (seeds, looks)
 
@@ -124,7 +125,7 @@ def section(results: list[dict[str, list[float]]]) -> list[Block]:
             rows,
         ),
         Plot("drift", "mAP over time", lambda figure: drawn(figure, outcomes), (11, 4.5)),
-        "mAP over time, means over the seeds, and their standard deviation; the dotted line is the change.",
+        "mAP over time: means over the seeds, and their standard deviation. The dotted line is the change.",
         *verdict(outcomes),
     ]
 
@@ -165,38 +166,39 @@ def verdict(found: Found) -> list[Claim]:
     early = CHANGE + 2_500
     return [
         Claim(
-            f"""Memory is what makes Hedge's weights plastic: {CHANGE:,} events after the change LOMDML has
-            {told(ends[ONLINE])}, without memory {told(ends[FADELESS])}. Before the change it costs little or
-            helps ({", ".join(f"{value:+.3f}" for value in gained)}).""",
+            f"""Memory lets Hedge's weights change: {CHANGE:,} events after the change LOMDML has
+            {told(ends[ONLINE])}, and without memory {told(ends[FADELESS])}. Before the change memory costs little,
+            or helps ({", ".join(f"{value:+.3f}" for value in gained)}).""",
             ahead(ends[ONLINE], ends[FADELESS]) and min(gained) > -0.01,
         ),
         Claim(
-            f"""Learning online is there first: 5,000 events after the change it has {told(at(ONLINE, soon))}; a
-            batch model waits 10,000 for the night, and then, of last night's log, has {told(at(LATEST, first))}.""",
+            f"""Learning online is the first to follow: 5,000 events after the change it has
+            {told(at(ONLINE, soon))}. A batch model waits 10,000 events for the night. Then, trained on last night's
+            log, it has {told(at(LATEST, first))}.""",
             ahead(at(ONLINE, soon), at(LATEST, first)),
         ),
         Claim(
-            f"""Retraining on last night's log comes close in the end ({told(ends[LATEST])}, behind by at most
-            {max(gap):.3f}). On the whole log, most of which says something else, it does not
-            ({told(ends[WHOLE])}).""",
+            f"""Training on last night's log comes close in the end ({told(ends[LATEST])}, behind by at most
+            {max(gap):.3f}). Training on the whole log does not ({told(ends[WHOLE])}), because most of that log says
+            something else.""",
             min(gap) > -0.005 and max(gap) < 0.03 and ahead(ends[LATEST], ends[WHOLE]),
         ),
         Claim(
-            f"""As long as labels keep their meaning, one pass online is level with {PASSES} passes over the whole
+            f"""As long as labels keep their meaning, one pass online is as good as {PASSES} passes over the whole
             log: {told(at(ONLINE, before))} and {told(at(WHOLE, before))} before the change.""",
             max(apart) < 0.015,
         ),
         Claim(
-            f"""On yaleb the two meanings oppose each other: who has learned to see persons no longer sees the light,
-            and for a while is worse than a model that has learned nothing ({at(ONLINE, early)[0]:.3f} and
-            {at(NONE, early)[0]:.3f}, 2,500 events after the change; {at(ONLINE, soon)[0]:.3f} and
-            {at(NONE, soon)[0]:.3f} after 5,000).""",
+            f"""On yaleb the two meanings oppose each other: a model that has learned to see persons no longer sees
+            the light. For a while it is worse than a model that has learned nothing: {at(ONLINE, early)[0]:.3f} and
+            {at(NONE, early)[0]:.3f}, 2,500 events after the change. After 5,000 it is better:
+            {at(ONLINE, soon)[0]:.3f} and {at(NONE, soon)[0]:.3f}.""",
             at(ONLINE, early)[0] < at(NONE, early)[0] and at(ONLINE, soon)[0] > at(NONE, soon)[0],
         ),
         Claim(
-            f"""The paper's beta of 0.99 loses what it had even without a change: from {told(at(PAPER, 5_000), 1)}
-            after 5,000 events to {told(at(PAPER, before), 1)} after {before:,}. MATHS 2 (c) says why: nearly all the
-            weight goes to one or two modalities.""",
+            f"""With the paper's beta of 0.99 a model loses what it had, even without a change: from
+            {told(at(PAPER, 5_000), 1)} after 5,000 events to {told(at(PAPER, before), 1)} after {before:,}. MATHS 2
+            (c) says why: nearly all the weight goes to one or two modalities.""",
             ahead(at(PAPER, 5_000)[1:], at(PAPER, before)[1:]) and ahead(at(ONLINE, TOTAL), at(PAPER, TOTAL)),
         ),
     ]

@@ -32,20 +32,27 @@ PUBLISHED = {
 }  # fmt: skip
 BATCH, ONLINE = "Fantope, fit_full", "Fantope, online"
 ABOUT = f"""
-As specified in the thesis (3.4.1): {ITEMS:,} vectors uniform in [0, 1)^{SIZE}, of which {TRUE} coordinates matter,
-under a metric T of rank {TRUE}; {TRAINING:,} training quadruplets of random items, ordered by T, margin 1; {TEST:,}
-to test. The thesis leaves open how the matrix A inside T is drawn: here A = G G' with G ({TRUE}, {TRUE}) standard
-normal. Validation has {VALIDATION:,} quadruplets (thesis: as many as the test), and chooses among: eta
-{listed(ETAS)}; mu {listed(MUS)}; trace {listed(TRACES)}; for L eta {listed(LOW_RANK_ETAS)}. mu and trace stand
-beside the mean loss of the quadruplets. The rank counts eigenvalues above {number(NOTHING)} of the largest. Seeds 0 to
-{len(SEEDS) - 1}.
+The thesis (3.4.1) makes up its data, and we make them in the same way. {ITEMS:,} vectors are uniform in [0, 1)^{SIZE}.
+Only {TRUE} coordinates matter: a true metric T of rank {TRUE} orders the quadruplets. There are {TRAINING:,}
+quadruplets of random items to train on, with margin 1, and {TEST:,} to test. Which learner finds T? A *Fantope*
+regulariser punishes the sum of the k smallest eigenvalues of M, so that M gets a low rank. The trace norm punishes the
+sum of all eigenvalues.
 
-The first five rows are the thesis' Algorithm 2 (for L: plain descent) but for its rate, which is fixed there and falls
-linearly here, from eta to 0: {ITERATIONS} iterations over the whole training part, from M = 0 (from small random
-numbers for L), k = {SIZE - TRUE} smallest eigenvalues in the Fantope. The distance from T is |M - T|^2 with each scaled
-to a largest element of 1. The last two are ours: `omdml.batch.fit_full`, which stops at a gap of {TOLERANCE:.0%} and
-needs a Frobenius term beside (lam {listed(LAMS)}, mu {number(BATCH_MU)} beside the sum of losses), and `Qwise`, the
-online form (one step a violated quadruplet), after {PASSES} passes (mu {listed(STREAM_MUS)}).
+The thesis leaves open how the matrix A inside T is drawn. Here A = G G', and G ({TRUE}, {TRUE}) is standard normal.
+Validation has {VALIDATION:,} quadruplets (in the thesis, as many as the test). It chooses among: eta {listed(ETAS)};
+mu, the weight of the Fantope, {listed(MUS)}; trace, the weight of the trace norm, {listed(TRACES)}; for descent over L
+eta {listed(LOW_RANK_ETAS)}. Both weights stand beside the mean loss of the quadruplets. The rank counts eigenvalues
+above {number(NOTHING)} of the largest. Seeds 0 to {len(SEEDS) - 1}.
+
+The first five rows are the thesis' Algorithm 2 (for L: plain descent), except for the rate, which is fixed in the
+thesis: here it falls linearly from eta to 0. There are {ITERATIONS} iterations over the whole training part. They start
+at M = 0 (for L: at small random numbers). The Fantope has the k = {SIZE - TRUE} smallest eigenvalues. The distance from
+T is |M - T|^2, after M and T were each scaled to a largest element of 1.
+
+The last two rows are ours. `omdml.batch.fit_full` stops when its loss is within {TOLERANCE:.0%} of a proven lower
+bound. It needs a Frobenius term, too, which punishes large elements (weight lam {listed(LAMS)}; mu is
+{number(BATCH_MU)}; both stand beside the sum of losses). `Qwise`, the online form, makes one step for each violated
+quadruplet, in {PASSES} passes (mu {listed(STREAM_MUS)}).
 """
 
 
@@ -192,8 +199,8 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
         ABOUT,
         Grid("Test quadruplets in the right order", columns, rows),
         Plot("law_fantope", "T and the learned matrices", lambda figure: matrices(figure, results[0]), (9.5, 4.6)),
-        "Figure 3.1: absolute values of T and of what was learned (seed 0), black from a tenth of the largest on.",
-        f"Chosen at an end of its range: {edges(results)}.",
+        "Figure 3.1: absolute values of T and the learned matrices (seed 0). Black: a tenth of the largest, or more.",
+        f"Here validation chose an end of its range: {edges(results)}.",
         *verdict(results),
     ]
 
@@ -243,41 +250,41 @@ def verdict(results: list[dict[str, Any]]) -> list[Claim]:
     heavier = validated(BATCH, f"lam {number(LAMS[1])}")
     return [
         Claim(
-            f"""Fantope orders {fantope:.1%} of the test quadruplets at rank exactly {TRUE} in every seed (thesis:
-            97.5%, rank 10); without regularisation {none:.1%} at ranks of {min(ranks["none"])} to
+            f"""Fantope orders {fantope:.1%} of the test quadruplets correctly, at rank exactly {TRUE} in every seed
+            (thesis: 97.5%, rank 10). Without regularisation it is {none:.1%}, at ranks of {min(ranks["none"])} to
             {max(ranks["none"])} (thesis: 89.3%, 31).""",
             fantope >= 0.97 and set(ranks["Fantope"]) == {TRUE} and fantope - none > 0.01,
             agrees=True,
         ),
         Claim(
-            f"""The trace norm is level with Fantope in accuracy ({trace:.1%}), where the thesis has it behind
-            (95.1%), but not in rank: it leaves {min(ranks["trace"])} to {max(ranks["trace"])}. The labels have no
-            noise, so every quadruplet can be satisfied, and a small weight draws towards the metric of least
-            trace among those that do. With the heaviest weight, {number(TRACES[-1])}, it has {heavy:.1%} on validation,
-            which is about the thesis' figure.""",
+            f"""The trace norm is as accurate as Fantope ({trace:.1%}); in the thesis it is behind (95.1%). But its
+            rank is higher: {min(ranks["trace"])} to {max(ranks["trace"])}. The labels have no noise, so every
+            quadruplet can be satisfied. Among the metrics that satisfy all of them, a small weight of the trace
+            norm prefers the one of least trace. With the heaviest weight, {number(TRACES[-1])}, it has {heavy:.1%}
+            on validation, which is about the thesis' figure.""",
             abs(trace - fantope) < 0.006 and min(ranks["trace"]) > TRUE and abs(heavy - 0.951) < 0.01,
             agrees=False,
         ),
         Claim(
-            f"""Descent over L is not behind Fantope either ({low_rank:.1%}; thesis: 92.7%): it is told the true rank,
-            so it can express the same, and only its rate holds it back. At eta {number(LOW_RANK_ETAS[0])} it has
-            {early:.1%} on validation after as many iterations: a descent that ends early looks like the thesis'
-            figure.""",
+            f"""Descent over L is not behind Fantope, either ({low_rank:.1%}; thesis: 92.7%). It is told the true
+            rank, so it can express the same metrics, and only its rate can hold it back. At eta
+            {number(LOW_RANK_ETAS[0])} it has {early:.1%} on validation after as many iterations. So the thesis'
+            figure looks like that of a descent that ended early.""",
             abs(low_rank - fantope) < 0.006 and early < 0.93,
             agrees=False,
         ),
         Claim(
-            f"""A little trace norm beside the Fantope is {"ahead of" if ahead else "level with"} Fantope alone
-            ({both:.1%} and {fantope:.1%}, {100 * (both - fantope):+.2f} points, where the seeds spread by
-            {100 * deviation:.2f}), at rank {TRUE}; in the thesis it is ahead by 0.5 points (98.0%).""",
+            f"""Fantope with a little trace norm is {"ahead of" if ahead else "level with"} Fantope alone
+            ({both:.1%} and {fantope:.1%}, {100 * (both - fantope):+.2f} points; the seeds spread by
+            {100 * deviation:.2f}), at rank {TRUE}. In the thesis it is ahead by 0.5 points (98.0%).""",
             both > fantope - deviation and set(ranks["Fantope + trace"]) == {TRUE},
             agrees=ahead,
         ),
         Claim(
-            f"""Of our own learners the batch start comes to {batch:.1%}, at rank {TRUE} too ({heavier:.1%} on
-            validation with ten times the Frobenius term); the online one, which sees each quadruplet {PASSES}
-            times and not {ITERATIONS} times, to {online:.1%}: the Fantope's rank (at most {max(ranks[ONLINE])}),
-            but less than a batch descent without any.""",
+            f"""Our own learners: the batch start has {batch:.1%}, at rank {TRUE}, too ({heavier:.1%} on validation
+            with ten times the Frobenius term). The online learner has {online:.1%}. It sees each quadruplet
+            {PASSES} times and not {ITERATIONS} times. It reaches the Fantope's rank (at most {max(ranks[ONLINE])}),
+            but it is less accurate than a batch descent without a regulariser.""",
             0.965 < batch < fantope
             and set(ranks[BATCH]) == {TRUE}
             and 0.92 < online < none

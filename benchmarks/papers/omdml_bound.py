@@ -23,16 +23,17 @@ TRIPLETS, ITEMS, CLASSES = 10_000, 600, 3  # items and classes of the made-up se
 BETA, LOUD = 0.99, 1_000.0  # the paper's discount; how much larger the noise is than what matters
 IDENTITY, UNIT = "M = I", "unit spread"
 ABOUT = f"""
-With z_i the mistakes of descriptor i on gated triplets, Hedge loses sum_t sum_i theta_i z_i, which is at most
-(ln(1/beta) min_i sum_t z_i + ln m) / (1 - beta); where its weights forget, as by our default, both sums fade (MATHS
-10). Theorem 4.1 states twice that bound for the mistakes of the combination.
+OMDML weights the descriptors by Hedge. The weight of descriptor i is theta_i. For a gated triplet t, z_i is 1 if
+descriptor i alone orders it wrongly, otherwise 0. Hedge's loss is sum_t sum_i theta_i z_i. It is at most (ln(1/beta)
+min_i sum_t z_i + ln m) / (1 - beta), for m descriptors. If the weights forget, as by our default, both sums fade (MATHS
+10). Theorem 4.1 says that the combination of all descriptors makes at most twice as many mistakes as this bound.
 
-One pass over {TRIPLETS:,} triplets of training labels, all hyperparameters defaults but for the discount: the paper's
-fixed {BETA:g}, and sqrt T / (sqrt T + sqrt ln m), which the theorem advises. The sets are not the paper's, and they are
-learned by LOMDML, for which the paper derives "the similar result"; the theorem is stated for OMDML. The made-up one
-has {CLASSES} classes, a descriptor that tells them apart (unit vectors times 3, deviation 0.3), and one of noise with
-deviation {LOUD:,.0f}; OMDML learns it from M = I, as in the paper, and from a start of unit spread, as in ours. Seeds 0
-to {len(SEEDS) - 1}.
+We make one pass over {TRIPLETS:,} triplets of training labels. All hyperparameters are defaults, except the discount
+beta: our default, the paper's fixed {BETA:g}, and sqrt T / (sqrt T + sqrt ln m), which the theorem advises. The sets
+are not the paper's. LOMDML learns them, for which the paper derives "the similar result"; the theorem itself is about
+OMDML. The made-up set has {CLASSES} classes, a descriptor that tells them apart (unit vectors times 3, deviation 0.3),
+and one of noise with deviation {LOUD:,.0f}. OMDML learns it from M = I, as in the paper, and from a start of unit
+spread, as by our default. Seeds 0 to {len(SEEDS) - 1}.
 """
 Result = dict[str, dict[str, float]]
 
@@ -106,21 +107,21 @@ def verdict(results: list[Result]) -> list[Claim]:
     share = max(entry["loss"] / entry["bound"] for entry in everywhere)
     return [
         Claim(
-            f"""Hedge's loss is below its bound in every run, at most {share:.0%} of it.""",
+            f"""Hedge's loss is below its bound in every run: it is at most {share:.0%} of it.""",
             all(entry["loss"] <= entry["bound"] for entry in everywhere),
         ),
         Claim(
-            f"""On the real sets mistakes are below the theorem's bound too, at most
+            f"""On the real sets mistakes are below the theorem's bound, too: they are at most
             {max(entry["mistakes"] / allowed(entry) for entry in real):.0%} of it.""",
             all(entry["mistakes"] <= allowed(entry) for entry in real),
         ),
         Claim(
-            f"""But the theorem, which asks nothing of the features' scale, does not hold: where noise is {LOUD:,.0f}
-            times as large and M = I, OMDML makes
-            {np.mean([entry["mistakes"] for entry in noise]):.0f} mistakes, and it allows
-            {np.mean([allowed(one) for one in noise]):.0f}. Hedge bounds what a vote of the descriptors loses, but
-            distances are summed: a small weight times a large distance still decides. From a start of unit spread there
-            are {np.mean([entry["mistakes"] for entry in spread_out]):.0f}.""",
+            f"""But the theorem, which asks nothing of the features' scale, does not hold. If the noise is
+            {LOUD:,.0f} times as large and M = I, OMDML makes {np.mean([entry["mistakes"] for entry in noise]):.0f}
+            mistakes, and the theorem allows {np.mean([allowed(one) for one in noise]):.0f}. Hedge bounds what a
+            vote of the descriptors loses. But distances are summed, so a small weight times a large distance still
+            decides. From a start of unit spread there are
+            {np.mean([entry["mistakes"] for entry in spread_out]):.0f} mistakes.""",
             all(entry["mistakes"] > allowed(entry) for entry in noise)
             and all(entry["mistakes"] < allowed(entry) for entry in spread_out),
             agrees=False,

@@ -49,23 +49,26 @@ PLACES = (1, 10, 20, 50, 100, 200, 500, 1_000)  # K of precision@K
 MODEL = "photos"
 ABOUT = f"""
 The paper (5.9) adds a million photographs from Flickr, as a class of background, to the 7,157 labelled ones of
-ImageCLEF, learns {TRIPLETS:,} triplets and reports mAP (Table 7; OASIS, its best competitor, 0.716) and precision of
-the first K (Figure 5), but neither time nor memory.
+ImageCLEF. It learns {TRIPLETS:,} triplets, and reports mAP (Table 7; OASIS, its best competitor, has 0.716) and
+precision of the first K answers (Figure 5), but neither time nor memory.
 
-**Not the paper's data:** those photographs are not public. Here the catalogue is the 60,000 pictures of cifar10 (455
-dimensions of five kinds) and {ITEMS - 60_000:,} perturbed copies of its 50,000 training pictures, each moved by
-{PERTURBED:g} of the difference of two random training pictures. All have one of ten classes, none is background: a
-tenth of the catalogue is relevant to a query. Figures are not comparable with the paper's, only their rise is. Queries
-are {QUERIES} test pictures, which have no copies; triplets are by class, of training pictures and copies alone.
+**Not the paper's data:** those photographs are not public. Here the catalogue holds the 60,000 pictures of cifar10 (455
+dimensions of five kinds) and {ITEMS - 60_000:,} perturbed copies of its 50,000 training pictures. Each copy is moved by
+{PERTURBED:g} of the difference of two random training pictures. All items have one of ten classes, and none is
+background. So a tenth of the catalogue is relevant to a query, and only the rise of the figures can be compared with
+the paper's. Queries are {QUERIES} test pictures, which have no copies. Triplets are made by class, of training pictures
+and copies alone.
 
-The way is the service's own. `build_catalogue` and `add_items` write the catalogue into a folder (deleted afterwards),
-which is memory-mapped. Events go as JSON through a `LearnerWorker` with its guard, all defaults; only its log and
-store are in memory. A query is answered by the view that a node makes of the published snapshot: precision is of its
-answers, and so is the mAP of the first {ANSWERS:,}, each query's divided by its relevant items among these, not by all
-hundred thousand. A node does not rank everything; mAP over the whole catalogue is that over {SAMPLED:,} random training
-items of it, copies included, under the same snapshot. Nothing is tuned. Seconds are of one processor, so
-waiting for a disk does not count. Own memory is the process's alone (RssAnon); mapped is pages of files (RssFile),
-which processes share and the kernel drops when it needs room. Seeds 0 to {len(SEEDS) - 1}.
+Everything goes the way of the service. `build_catalogue` and `add_items` write the catalogue into a folder (deleted
+afterwards), which is memory-mapped. Events go as JSON through a `LearnerWorker` with its guard; only its log and store
+are in memory. The view that a node makes of the published snapshot answers the queries. All options are defaults, and
+nothing is tuned.
+
+Precision is that of these answers. So is the mAP of the first {ANSWERS:,}, which divides by the relevant items among
+these and not by all hundred thousand. A node does not rank everything. So mAP over the whole catalogue is measured over
+a sample of it, {SAMPLED:,} random training items and copies, under the same snapshot. Seconds are of one processor, so
+waiting for a disk does not count. Own memory is the process's alone (RssAnon). Mapped memory is pages of files
+(RssFile): processes share them, and the kernel drops them when it needs room. Seeds 0 to {len(SEEDS) - 1}.
 """
 
 
@@ -213,7 +216,7 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
             costs,
         ),
         Grid(
-            "What it is worth",
+            "Quality of the answers",
             [
                 "metric",
                 "mAP",
@@ -224,7 +227,7 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
             answers,
         ),
         Plot("omdml_million", "Precision over the number of answers", lambda figure: drawn(figure, results), (6, 3.6)),
-        "Figure 5 in shape: precision of the first K answers, mean and standard deviation over the seeds.",
+        "The paper's Figure 5 in shape: precision of the first K answers, mean and standard deviation over the seeds.",
         *verdict(results),
     ]
 
@@ -256,36 +259,37 @@ def verdict(results: list[dict[str, Any]]) -> list[Claim]:
     gallery = results[0]["after"]["gallery"]
     return [
         Claim(
-            f"""{TRIPLETS:,} events over a million items take {seconds:.0f} s of one processor, from JSON to a published
-            snapshot: {TRIPLETS / seconds:,.0f} a second. The guard holds a fiftieth out to judge by; the metric that
-            answers has learned {min(result["after"]["version"] for result in results):,} or more.""",
+            f"""{TRIPLETS:,} events over a million items take {seconds:.0f} s of one processor, from JSON to a
+            published snapshot: {TRIPLETS / seconds:,.0f} a second. The guard holds out a fiftieth of them to judge
+            with. The metric that answers has learned {min(result["after"]["version"] for result in results):,} or
+            more.""",
             seconds < 60,
         ),
         Claim(
-            f"""Learning holds {own:,.0f} MB of its own, at most {more:,.0f} more than the process had before there was
-            a catalogue, ids of a million items included (later seeds find room that earlier ones left). The
-            catalogue's {size:.1f} GB stay on the disk; the kernel can drop the {mapped:,.0f} MB of files that were
-            looked at. Building it takes {built:.0f} s, once.""",
+            f"""While it learns, the process holds {own:,.0f} MB of its own. This is at most {more:,.0f} MB more
+            than it had before there was a catalogue, and includes the ids of a million items (later seeds use room
+            that earlier ones left). The catalogue's {size:.1f} GB stay on the disk, and the kernel can drop the
+            {mapped:,.0f} MB of files that were read. Building the catalogue takes {built:.0f} s, once.""",
             own < 1_000,
         ),
         Claim(
-            f"""A node answers from {gallery:,.0f} MB of embeddings; the {ANSWERS:,} nearest of a million take
-            {1e3 * search:.0f} ms, by exact search.""",
+            f"""A node answers from {gallery:,.0f} MB of embeddings. It finds the {ANSWERS:,} nearest of a million
+            by exact search in {1e3 * search:.0f} ms.""",
             search < 0.5,
         ),
         Claim(
             f"""mAP over a sample of the training items rises from {before.mean():.3f} to {after.mean():.3f}, in
-            {np.sum(after > before)} of
-            {len(results)} seeds; the paper's from 0.577 (plain features) to 0.741.""",
+            {np.sum(after > before)} of {len(results)} seeds. The paper's rises from 0.577 (plain features) to
+            0.741.""",
             bool((after > before).all()),
             agrees=True,
         ),
         Claim(
-            f"""In the paper's Figure 5 the first answers profit, here they do not: precision@1 goes from
+            f"""In the paper's Figure 5 the first answers get better, and here they do not: precision@1 goes from
             {first[0]:.3f} to {last[0]:.3f}, precision@{PLACES[-1]:,} from {first[-1]:.3f} to {last[-1]:.3f}.
-            Presumably triplets of random training items tell classes apart and nothing else: the very nearest pictures,
-            which plain features find by their looks, lose a little, and here each of them is repeated by its
-            copies.""",
+            Presumably triplets of random training items tell classes apart and nothing else. The very nearest
+            pictures, which plain features find by their looks, lose a little, and here each of them is repeated by
+            its copies.""",
             bool(last[0] < first[0] and last[-1] > first[-1]),
             agrees=False,
         ),

@@ -62,26 +62,31 @@ LARGE_TABLE = {  # mAP on COREL, Caltech101, Indoor and ImageCLEF, Table 4
     "LOMDML": "0.414 0.413 0.080 0.816",
 }
 ABOUT = f"""
-The paper compares metrics of the best descriptor (B), of all in one vector (C) and their uniform sum (U) with the two
-algorithms that learn a metric a descriptor and how much each counts: Table 2 on ten classes of 50 pictures, five
-descriptors and 10,000 triplets, Table 4 on whole sets, nine descriptors and 100,000 triplets, there without LMNN and
-OMDML, which it calls too slow. Figure 3 is the share of mistakes beside that of each descriptor alone. Times have a
-section of their own below.
+The paper compares metrics of the best descriptor alone (B), of all descriptors in one vector (C), and the sum of one
+metric for each descriptor, with equal weights (U). Beside these stand its own two algorithms, OMDML and LOMDML. They
+learn a metric for each descriptor, and how much each descriptor counts. Table 2 is about ten classes of 50 pictures,
+five descriptors and 10,000 triplets. Table 4 is about whole sets, nine descriptors and 100,000 triplets. It leaves out
+LMNN and OMDML, which the paper calls too slow. Figure 3 shows the share of mistakes, beside that of each descriptor
+alone. Times have a section of their own below.
 
-**Not the paper's data:** caltech101_20 is 20 classes of Caltech101 (2,386 pictures, nine descriptors of other kinds);
-mfeat (digits, six descriptors) and leaves100 (three) are no pictures of its sets. Table 4 has {LARGE:,} triplets here,
-on the same sets; LMNN-C stays in it.
+**Not the paper's data:** caltech101_20 is 20 classes of Caltech101 (2,386 pictures, nine descriptors of other kinds).
+mfeat (digits, six descriptors) and leaves100 (three) are not sets of pictures like the paper's. Our Table 4 has
+{LARGE:,} triplets, on the same sets as Table 2, and LMNN-C stays in it.
 
-Protocol of `benchmarks/quality.py`: all see the same triplets of training labels, and rank everything else for the 500
-test queries (leaves100: 300). Each competitor has four to six candidates of one hyperparameter, each descriptor of B
-and U its own, chosen on {VALIDATION} validation queries after {SMALL:,} triplets and kept for {LARGE:,}, where LMNN
-alone may choose anew: RCA its principal directions ({listed(DIRECTIONS)}), LMNN its descents ({listed(LOOKS)}, the
-paper's most; {RANK} rows from PCA), OASIS C ({listed(OASIS_CS)}; on {SQUARE} principal directions, every item at unit
-norm, as OASIS's paper has it), OMDML C ({listed(OMDML_CS)}; on {FULL} principal directions, for on all of them it takes
-minutes), LOMDML eta ({listed(ETAS)}; whole descriptors, one pass, rank 50). "{CUT}" has the rows that OMDML has, which
-shows what the cut alone costs; "{AGAIN}" chooses among {listed(PASSES)} passes besides. OASIS, OMDML and LOMDML are the
-product's. RCA and LMNN are written here (`peers.py`): metric-learn's LMNN takes labels where all others get triplets.
-The table of choices shows how often an end of a range was the best. Seeds 0 to {len(SEEDS) - 1}.
+The protocol is that of `benchmarks/quality.py`: all methods see the same triplets of training labels, and rank all
+other items for the 500 test queries (leaves100: 300). Each competitor has four to six candidates of one hyperparameter.
+In the forms B and U each descriptor chooses its own. They are chosen on {VALIDATION} validation queries after {SMALL:,}
+triplets, and kept for {LARGE:,}; only LMNN may choose again there. The candidates of RCA are numbers of principal
+directions ({listed(DIRECTIONS)}). Those of LMNN are numbers of descents ({listed(LOOKS)}, the paper's most), with
+{RANK} rows that start from PCA. Those of OASIS are C ({listed(OASIS_CS)}), on {SQUARE} principal directions, with every
+item at unit norm, as in OASIS's paper. Those of OMDML are C ({listed(OMDML_CS)}), on {FULL} principal directions,
+because on all of them it takes minutes. Those of LOMDML are eta ({listed(ETAS)}), on whole descriptors, with one pass
+and rank 50.
+
+"{CUT}" sees the directions that OMDML sees, so it shows what this cut alone costs. "{AGAIN}" also chooses among
+{listed(PASSES)} passes. OASIS, OMDML and LOMDML are omdml's own. RCA and LMNN are written for this page (`peers.py`),
+because metric-learn's LMNN takes labels, and all others get triplets. The table of choices shows how often an end of a
+range was the best. Seeds 0 to {len(SEEDS) - 1}.
 """
 Result = dict[str, Any]
 Found = dict[str, list[Result]]  # by set: of each seed
@@ -188,10 +193,14 @@ def section(results: list[Result]) -> list[Block]:
             ["metric", *DATA, "paper: COREL", "Caltech101", "Indoor", "ImageCLEF"],
             rows("large", LARGE_TABLE),
         ),
-        Grid("How often validation chose what (every seed and descriptor)", ["metric", "candidates"], choices(results)),
+        Grid(
+            "How often validation chose each candidate (all seeds and descriptors)",
+            ["metric", "candidates"],
+            choices(results),
+        ),
         Plot("omdml_peers", "Mistake rates", lambda figure: drawn(figure, outcomes), (12, 4)),
-        """Figure 3: share of mistakes among the triplets so far, LOMDML by its defaults on all descriptors (black) and
-on each alone; means over the seeds.""",
+        """Figure 3: the share of mistakes among the triplets so far, of LOMDML with its defaults, on all descriptors
+(black) and on each alone. Means over the seeds.""",
         *verdict(outcomes),
     ]
 
@@ -245,8 +254,8 @@ def compared(small: Means, large: Means) -> list[Claim]:
     gain, theirs = ({name: large[one][name] - small[one][name] for name in DATA} for one in ("LOMDML", "LMNN-C"))
     return [
         Claim(
-            f"""LOMDML is ahead of Euclidean distance, RCA and OASIS in each of their forms (the best
-            of which are in brackets): {told(lambda name: beside(small, beaten, name))}; after {LARGE:,} triplets
+            f"""LOMDML is ahead of Euclidean distance, RCA and OASIS in each of their forms. The best of these is in
+            brackets: {told(lambda name: beside(small, beaten, name))}; after {LARGE:,} triplets
             {told(lambda name: beside(large, beaten_large, name))}.""",
             all(ours[name] > small[beaten[name]][name] for name in DATA)
             and all(grown[name] > large[beaten_large[name]][name] for name in DATA),
@@ -254,14 +263,14 @@ def compared(small: Means, large: Means) -> list[Claim]:
         ),
         Claim(
             f"""LOMDML is not first on all sets. After one pass over {SMALL:,} triplets it is
-            {told(lambda name: standing(small, name))}. After one over {LARGE:,}, where the paper leaves LMNN out, it is
-            {told(lambda name: standing(large, name))}.""",
+            {told(lambda name: standing(small, name))}. After one pass over {LARGE:,}, for which the paper leaves
+            LMNN out, it is {told(lambda name: standing(large, name))}.""",
             any(ours[name] < score[name] for score in small.values() for name in DATA),
             agrees=False,
         ),
         Claim(
-            f"""New triplets are worth more to it, {told(lambda name: f"{gain[name]:+.3f}")}, than to LMNN-C,
-            {told(lambda name: f"{theirs[name]:+.3f}")}.""",
+            f"""LOMDML gains more from new triplets than LMNN-C: {told(lambda name: f"{gain[name]:+.3f}")}. LMNN-C
+            gains {told(lambda name: f"{theirs[name]:+.3f}")}.""",
             all(gain[name] > theirs[name] for name in DATA),
         ),
     ]
@@ -274,24 +283,25 @@ def explained(small: Means) -> list[Claim]:
     ahead = sum(cut[name] > full[name] for name in DATA)
     return [
         Claim(
-            f"""What LMNN has more is its pull: it draws all near pairs together, also those of triplets that are right
-            by the margin, which LOMDML lets pass. Without it the same descents over the same triplets give
-            {told(lambda name: f"{push[name]:.3f} instead of {joint[name]:.3f}")}, level with LOMDML after one pass or
-            below ({told(lambda name: f"{ours[name]:.3f}")}). Where LMNN-C is ahead by more than 0.01 it needs all
-            descriptors in one vector besides: LMNN-U has {told(lambda name: f"{apart[name]:.3f}")}.""",
+            f"""What LMNN has in addition is its pull: it draws all near pairs together, also those of triplets that
+            are already right by the margin, which LOMDML leaves alone. Without the pull the same descents over the
+            same triplets give {told(lambda name: f"{push[name]:.3f} instead of {joint[name]:.3f}")}. This is level
+            with LOMDML after one pass, or below it ({told(lambda name: f"{ours[name]:.3f}")}). On the sets on which
+            LMNN-C is ahead by more than 0.01, it also needs all descriptors in one vector: LMNN-U has
+            {told(lambda name: f"{apart[name]:.3f}")}.""",
             all(push[name] < min(ours[name] + 0.003, joint[name] - 0.01) for name in DATA)
             and all(apart[name] < joint[name] for name in DATA if joint[name] > ours[name] + 0.01),
         ),
         Claim(
-            f"""Its many passes are not all of it: up to {max(PASSES)} bring LOMDML to
+            f"""LMNN's many passes are not the whole reason: up to {max(PASSES)} passes bring LOMDML to
             {told(lambda name: f"{again[name]:.3f}")}.""",
             all(-0.002 < again[name] - ours[name] < 0.02 for name in DATA),
         ),
         Claim(
-            f"""OMDML, on {FULL} directions of each descriptor, has {told(lambda name: f"{full[name]:.3f}")}; on the
-            same directions LOMDML has {told(lambda name: f"{cut[name]:.3f}")}. So the cut alone moves LOMDML by
-            {told(lambda name: f"{cut[name] - ours[name]:+.3f}")}, and on equal terms it is ahead of OMDML, as in the
-            paper, on {ahead} of {len(DATA)} sets.""",
+            f"""OMDML, on {FULL} directions of each descriptor, has {told(lambda name: f"{full[name]:.3f}")}. On the
+            same directions LOMDML has {told(lambda name: f"{cut[name]:.3f}")}. So the cut alone changes LOMDML by
+            {told(lambda name: f"{cut[name] - ours[name]:+.3f}")}. On equal terms LOMDML is ahead of OMDML, as in
+            the paper, on {ahead} of {len(DATA)} sets.""",
             ahead > 0,
             agrees=ahead == len(DATA),
         ),
@@ -304,9 +314,9 @@ def single(found: Found) -> Claim:
     alone = {name: np.min([curve[one] for one in curve if one != "LOMDML"], axis=0) for name, curve in curves.items()}
     below = {name: int((curves[name]["LOMDML"] < alone[name]).sum()) for name in DATA}
     return Claim(
-        f"""Figure 3: LOMDML makes fewer mistakes than the best descriptor alone,
-        {told(lambda name: f"{curves[name]['LOMDML'][-1]:.1%} and {alone[name][-1]:.1%}")} in the end, and at
-        {min(below.values())} or more of the {len(POINTS)} points looked at on each set.""",
+        f"""Figure 3: LOMDML makes fewer mistakes than the best descriptor alone, at {min(below.values())} or more
+        of the {len(POINTS)} points looked at on each set. In the end the shares of both are
+        {told(lambda name: f"{curves[name]['LOMDML'][-1]:.1%} and {alone[name][-1]:.1%}")}.""",
         min(below.values()) > 0.9 * len(POINTS),
         agrees=True,
     )

@@ -20,17 +20,62 @@ PLOTS = Path(__file__).with_name("plots")
 PAGE = Path(__file__).with_name("README.md")
 WIDTH = 120  # characters
 INTRODUCTION = """
-`make papers` computes every table below, draws the plots and writes this page (about {minutes:.0f} minutes of processor
-time that all cores share; what has been computed is kept, so a second run takes seconds and an interrupted one goes
-on). `python -m benchmarks.papers NAME` runs one. Where a paper's data cannot be had, other data stand in, and the
-section says which: such figures show the same order or shape or they do not, but they are not the paper's. Figures are
-means ± standard deviations over the seeds named. Hyperparameters are chosen on a validation part, never on test
-queries. A claim that a run does not bear out is struck through, and the command fails. Differences are those of
-unrounded figures.
+This page is for readers who know the papers, or who want to check us. Each section says what a paper did, what we did,
+and what came out.
 
-Claims about what a paper says begin with whether the run agrees with it or differs from it; where its result holds in
-part, the verdict counts those that agree. [MATHS](../../omdml/MATHS.md) has all updates; sections name the one that
-they try out.
+`make papers` computes every table, draws the plots and writes this page. It takes about {minutes:.0f} minutes of
+processor time, which all cores share. What was computed is kept: a second run takes seconds, and a run that was
+interrupted goes on. `python -m benchmarks.papers NAME` runs one table.
+
+If a paper's data cannot be had, other data stand in, and the section says which. Such figures can show the same order
+or shape as the paper's, but they are not the paper's figures. Ours are means ± standard deviations over the seeds that
+the section names. Differences are those of unrounded figures. Hyperparameters are chosen on a validation part of the
+data, never on test queries.
+
+A claim about what a paper says begins with "Agrees" or "Differs": the run agrees with the paper, or differs from it. If
+a paper's result holds in part, the verdict counts the claims that agree. If a run does not bear a claim out, the claim
+is struck through, and the command fails. [MATHS](../../omdml/MATHS.md) has the equations of every learner. Each section
+names the parts of it that it tries out.
+"""
+# A word and its meaning in each paragraph.
+WORDS = """
+triplet, pair, quadruplet: A triplet: "this item fits the query better than that one." A pair: two items that fit each
+other, or do not. A quadruplet: two items that are closer to each other than two others.
+
+descriptor: A vector that describes one side of an item, such as its colors. omdml calls it a modality.
+
+metric, M, L, W: A learned distance. A matrix M gives the squared distance x'Mx of a difference x. A projection L (or W)
+has M = L'L. The rank is the number of dimensions that M uses.
+
+margin, violated: By how much one distance must at least exceed the other. A comparison that falls short of it is
+violated, and has a loss.
+
+mAP, MAP: Mean average precision of the queries: 1, or 100%, if every item that fits comes before all others.
+
+precision@K, 1-call@K, rank K: Of the first K answers: the share that fits; whether any of them fits; whether the one
+right answer is among them.
+
+nDCG@K: How near the order of the first K answers is to the best order, if items fit more or less well. 100% is the best
+order.
+
+eta, C, lambda, mu, gamma: Hyperparameters, named as in the papers. eta is the rate of a learner, which says how large
+its steps are.
+
+online, batch: An online learner sees the events one after another. A batch learner has all of them at once, and may go
+over them many times.
+
+principal directions, PCA, WPCA: The directions in which items vary most; the projection onto the first of them; the
+same, with each direction divided by its deviation (whitening).
+
+Hedge, beta: The algorithm that weights descriptors by their mistakes. beta is the factor by which a mistake lowers a
+weight.
+
+gated: A triplet is gated if it is violated, or nearly so: only such a triplet changes weights (MATHS 2).
+
+unit spread: A start that is scaled so that the mean squared distance of random pairs is 1 in each descriptor.
+
+caltech101_20, mfeat, leaves100, yaleb, cifar10: The data sets: 2,386 pictures of 20 classes; 2,000 handwritten digits;
+1,600 leaves of 100 species; 2,414 faces of 38 persons; 60,000 pictures of ten classes.
 """
 REFERENCES = {
     "LAW": "Marc T. Law. *Distance Metric Learning for Image and Webpage Comparison.* PhD thesis, Université Pierre et "
@@ -180,10 +225,17 @@ def whole(sections: Mapping[str, str]) -> str:
         [
             f"# The papers' tables, run again\n\n{markdown(INTRODUCTION.format(minutes=minutes))}\n",
             f"{markdown(contents(sections))}\n",
+            f"{markdown(words())}\n",
             *(f"<!-- table {name} -->\n{text}\n" for name, text in sections.items()),
             f"<!-- references -->\n## References\n\n{references}\n",
         ]
     )
+
+
+def words() -> Grid:
+    """The words that every section uses, with their meaning."""
+    rows = [" ".join(paragraph.split()).split(": ", 1) for paragraph in WORDS.strip().split("\n\n")]
+    return Grid("Words of this page", ["word", "meaning"], rows)
 
 
 def contents(sections: Mapping[str, str]) -> Grid:

@@ -64,28 +64,29 @@ PUBLISHED = {
     (SETNET, ELEMENTS): ("85.4", "81.7", "1"),
 }
 ABOUT = f"""
-The paper (5.3) searches 549,000 pictures, of which 355,000 hold nobody who is asked for, for two or three persons:
-by one vector a picture, scored for each person and added up, or for one vector of all persons (aggregate); by matching
-all faces (elements); or by matching those of the best pictures only, so many of them.
+The paper (5.3) searches 549,000 pictures, of which 355,000 hold nobody who is asked for. A query asks for two or three
+persons. A picture has one vector. It is scored for each person, and the scores are added up (*vector*), or it is scored
+once, for one vector of all persons (*aggregate*). Or all faces are matched (*elements*). Or the vectors find the best
+pictures, and only the faces of so many of them are matched (such as *vector, best 100*): this is re-ranking.
 
-**Not the paper's data:** leaves, descriptors and learning are those of the section above, {CLASSES} classes to train
-on. The gallery has {SETS:,} sets with as many elements as the paper's pictures have faces (its Table 1, more than five
-counted as five), of which as many may be asked for as there (Table 2), until each class that may be asked for lies in
-{SHARE} sets on average, as a person does there; all other sets are strangers only. There are only
-{len(ASKED) * QUERIES} queries a seed, half of two classes and half of three, of one example each, and few different
-leaves: sets repeat them.
+**Not the paper's data:** leaves, descriptors and learning are those of the section above, with {CLASSES} classes to
+train on. The gallery has {SETS:,} sets. They have as many elements as the paper's pictures have faces (its Table 1;
+more than five count as five). As many of these may be asked for as in the paper (Table 2), until each class that may be
+asked for is in {SHARE} sets on average, as a person is there. All other sets are strangers only. There are only
+{len(ASKED) * QUERIES} queries for each seed, half of two classes and half of three, with one example of each. There are
+few different leaves, so sets repeat them.
 
-Searches are those of a node (`workers/node/galleries/set_gallery.py`), of the 30 best, timed on one core, queries one
-after another. "Times faster" is against matching all elements with the same vectors. Scores are cosines added up; in
-the last three rows those of vectors are SetNet's own, a logistic function of each cosine, as a node serves it. Elements
-are always matched by cosines (`SetMetric.match`); the second table shows the logistic function there, with b as learned
-and lower by {LOWERS[-1]:g}, a number that nobody tuned. eta and judgements are chosen on validation classes. Seeds 0 to
-{len(SEEDS) - 1}.
+Searches are those of a node (`workers/node/galleries/set_gallery.py`), for the 30 best, timed on one core, one query
+after another. "Times faster" compares with matching all elements by the same vectors. Scores are cosines, added up.
+Only in the last three rows, "as served", vectors have SetNet's own scores, as a node serves them: a logistic function
+of each cosine, with an offset b. Elements are always matched by cosines (`SetMetric.match`). The second table shows
+what the logistic function would give there, with b as learned and with b lower by {LOWERS[-1]:g}, a number that nobody
+tuned. eta and the number of judgements are chosen on validation classes. Seeds 0 to {len(SEEDS) - 1}.
 
-The paper's rows are all whitened (+ W); ours are not. Its generalised mean stands beside our mean pooling. Its elements
-are matched, also to order anew, by features of the network that was never trained on sets (Baseline + W), ours by the
-vectors of the same row as sets of one. Its 212 times with 2,000 sets and mean pooling is presumably a misprint: it is
-what 100 sets have.
+The paper's rows differ from ours in three ways. They are all whitened (+ W), and ours are not. The paper's generalised
+mean stands beside our mean pooling. The paper matches elements, also to re-rank, by features of the network that was
+never trained on sets (Baseline + W), and we match them by the vectors of the same row, as sets of one. The paper's 212
+times with 2,000 sets and mean pooling is presumably a misprint: it is what 100 sets have.
 """
 
 
@@ -208,9 +209,11 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     columns = ["vectors", "search", "nDCG@10", "nDCG@30", "ms a query", "times faster"]
     return [
         ABOUT,
-        Grid("Search, and how many sets are ordered anew", [*columns, *(f"paper: {one}" for one in PAPER)], rows),
+        Grid("Searches, and how many sets are ranked again", [*columns, *(f"paper: {one}" for one in PAPER)], rows),
         Grid(
-            "All elements by SetNet's vectors, by what is added up", ["scores", *columns[2:4]], added(outcomes, matched)
+            "Matching all elements by SetNet's vectors, by the scores that are added up",
+            ["scores", *columns[2:4]],
+            added(outcomes, matched),
         ),
         *verdict(outcomes, matched),
     ]
@@ -242,43 +245,48 @@ def verdict(found: Found, matched: Array) -> list[Claim]:
     gaps = [of(one, ELEMENTS) - of(one, most) for one in (setnet, mean)]
     return [
         Claim(
-            f"""Re-ranking recovers what one vector loses, as in the paper: nDCG@10 is {rising[0]:.1f} by SetNet's
-            vectors, {rising[1]:.1f}, {rising[2]:.1f} and {rising[3]:.1f} with 100, 1,000 and 2,000 sets ordered anew,
-            and {rising[4]:.1f} by all elements (paper: 59.1, 76.5, 84.2, 85.3, 85.4).""",
+            f"""Re-ranking recovers what one vector loses, as in the paper. nDCG@10 is {rising[0]:.1f} by SetNet's
+            vectors. It is {rising[1]:.1f}, {rising[2]:.1f} and {rising[3]:.1f} if 100, 1,000 and 2,000 sets are
+            ranked again, and {rising[4]:.1f} by all elements (paper: 59.1, 76.5, 84.2, 85.3, 85.4).""",
             rising[0] < rising[1] < rising[2] and abs(gaps[0]) < 1,
             agrees=True,
         ),
         Claim(
-            f"""It is {faster(few):.0f}, {faster(more):.0f} and {faster(most):.0f} times faster than matching all
-            (paper: 49, 32, 23). The fewer sets, the less there is to save: the paper has 18 times as many.""",
+            f"""Re-ranking these is {faster(few):.0f}, {faster(more):.0f} and {faster(most):.0f} times faster than
+            matching all elements (paper: 49, 32, 23). The fewer sets a gallery has, the less there is to save: the
+            paper has 18 times as many.""",
             faster(few) > faster(most) > 3,
             agrees=True,
         ),
         Claim(
-            f"""One vector for the whole query costs little ({of(setnet, AGGREGATE):.1f} and {of(setnet, VECTOR):.1f};
-            paper: 58.7 and 59.1) and is faster ({faster(AGGREGATE):.0f} times and {faster(VECTOR):.0f} times).""",
+            f"""One vector for the whole query costs little ({of(setnet, AGGREGATE):.1f} instead of
+            {of(setnet, VECTOR):.1f}; paper: 58.7 instead of 59.1) and is faster ({faster(AGGREGATE):.0f} times
+            instead of {faster(VECTOR):.0f} times).""",
             abs(of(setnet, AGGREGATE) - of(setnet, VECTOR)) < 2 and faster(AGGREGATE) > faster(VECTOR),
             agrees=True,
         ),
         Claim(
-            f"""Mean pooling stays behind, re-ranked or not, as in the paper ({of(mean, VECTOR):.1f};
-            {of(mean, most):.1f} with 2,000; paper: 51.0; 78.5). The paper's reason is that too many right ones are not
-            among its first 2,000. Here that is worth {gaps[1]:.1f} points (SetNet: {gaps[0]:.1f}); the rest is that its
-            vectors of elements are worse ({of(mean, ELEMENTS):.1f}, {of(setnet, ELEMENTS):.1f}).""",
+            f"""Mean pooling stays behind, re-ranked or not, as in the paper ({of(mean, VECTOR):.1f}, and
+            {of(mean, most):.1f} with 2,000 sets; paper: 51.0 and 78.5). The paper's reason is that too many right
+            sets are not among its first 2,000. Here that is worth {gaps[1]:.1f} points (SetNet: {gaps[0]:.1f}). The
+            rest is that its vectors of elements are worse: all elements have {of(mean, ELEMENTS):.1f} by them, and
+            {of(setnet, ELEMENTS):.1f} by SetNet's.""",
             gaps[1] > gaps[0] and of(mean, ELEMENTS) < of(setnet, ELEMENTS),
             agrees=True,
         ),
         Claim(
-            f"""A node orders anew by cosines whatever it finds sets by: from the scores that SetNet learns
-            ({of(served, VECTOR):.1f} by themselves) 2,000 sets ordered anew come to {of(served, most):.1f}, and all
-            elements to what they are by cosines.""",
+            f"""A node always re-ranks by cosines, whatever scores it found the sets by. SetNet's learned scores
+            have {of(served, VECTOR):.1f} by themselves; if 2,000 of their sets are ranked again, it is
+            {of(served, most):.1f}. Matching all elements gives the same as for "SetNet", because the cosines are
+            the same.""",
             of(served, ELEMENTS) == of(setnet, ELEMENTS) and of(served, most) > of(served, VECTOR),
         ),
         Claim(
-            f"""The learned scores are not matched because b is too high for single elements, which are closer to each
-            other than to sets, and strangers are many: all elements have {learned_scores:.1f} by them and
-            {of(setnet, ELEMENTS):.1f} by cosines. Nor are cosines the best that matching can do: a b lower by
-            {LOWERS[-1]:g} has {lowered:.1f}. But a b of the elements' own is nothing that the paper learns.""",
+            f"""Elements are not matched by the learned scores, because b is too high for single elements: these are
+            closer to each other than to sets, and there are many strangers. All elements have {learned_scores:.1f}
+            by learned scores and {of(setnet, ELEMENTS):.1f} by cosines. Cosines are not the best that matching can
+            do, either: with a b lower by {LOWERS[-1]:g} it has {lowered:.1f}. But the paper does not learn a b of
+            its own for elements.""",
             learned_scores < of(setnet, ELEMENTS) < lowered,
         ),
     ]

@@ -168,9 +168,13 @@ class KafkaCluster(Started):
             self._wait(
                 lambda: self._described(topic, partition)["replica_nodes"] == order, f"{topic} to have its copies moved"
             )
-            # 0 means the first of the copies.
-            admin.elect_leaders(0, {topic: [partition]})
-        self._wait(lambda: self.leader(topic, partition) == order[0], f"broker {order[0]} to lead {topic}")
+
+            def leads() -> bool:
+                # 0 means the first of the copies. Kafka refuses while that copy lags, as it may on a busy machine.
+                admin.elect_leaders(0, {topic: [partition]})
+                return self.leader(topic, partition) == order[0]
+
+            self._wait(leads, f"broker {order[0]} to lead {topic}")
         return order[0]
 
     def elect_unclean(self, topic: str, partition: int = 0) -> int:

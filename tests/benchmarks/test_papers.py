@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -171,3 +172,33 @@ def test_every_table_has_five_seeds_and_is_on_the_page(name):
     assert len({unit["seed"] for unit in table.UNITS}) >= 5
     assert set(inspect.signature(table.run).parameters) == set(table.UNITS[0])
     assert f"<!-- table {name} -->" in page.PAGE.read_text()
+
+
+def test_the_page_is_made_of_its_sections():
+    text = page.PAGE.read_text()
+    assert page.whole({name: section.strip() for name, section in sections(text)}) == text
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_has_the_words_that_the_code_of_a_table_writes(name):
+    table = importlib.import_module(f"benchmarks.papers.{name}")
+    section = dict(sections(page.PAGE.read_text()))[name]
+    assert page.markdown(table.ABOUT) in section
+    lines = [" ".join(claim.split()) for claim in re.findall(r"^- (.*?)(?=\n- |\n\n|\Z)", section.strip(), re.M | re.S)]
+    told = [re.sub(r"^~~|~~ \(not in this run\)$|\*\*(Agrees|Differs)\.\*\* ", "", line) for line in lines]
+    known = [re.compile(pattern) for pattern in patterns(inspect.getsource(table))]
+    assert told
+    assert [claim for claim in told if not any(pattern.fullmatch(claim) for pattern in known)] == []
+
+
+def sections(text):
+    return re.findall(r"<!-- table (\w+) -->\n(.*?)(?=<!-- |\Z)", text, re.DOTALL)
+
+
+def patterns(source):
+    """Regular expressions of the texts of all claims: any figure may stand in the place of a formatted value."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Claim":
+            parts = node.args[0].values if isinstance(node.args[0], ast.JoinedStr) else [node.args[0]]
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in parts)
+            yield re.escape(" ".join(text.split())).replace("\0", ".+?")

@@ -30,11 +30,23 @@ def catalogue() -> None:
 @click.option("--pictures", type=click.Path(exists=True, file_okay=False), help="Folder with files ID.jpg.")
 @click.option("--text", "texts", multiple=True, metavar="COLUMN", help="Column of text that becomes a modality.")
 @click.option("--onnx", type=click.Path(exists=True, dir_okay=False), help="Your own model of pictures, an ONNX file.")
-@click.option("--onnx-size", type=click.IntRange(1, 512), help="Side of its input in pixels, if it is left open.")
-@click.option("--onnx-normalize", type=click.Choice(["imagenet", "unit", "signed", "none"]), help="Default: imagenet.")
+@click.option(
+    "--onnx-size", type=click.IntRange(1, 512), help="Side of the model's input in pixels, if the model leaves it open."
+)
+@click.option(
+    "--onnx-normalize",
+    show_default="imagenet",
+    type=click.Choice(["imagenet", "unit", "signed", "none"]),
+    help="Values that the model expects (deploy/PICTURES.md).",
+)
 @click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file with an id on each line, for npy.")
 @click.option("--id-column", default="id", show_default=True, help="Column of the ids, for CSV and Parquet.")
-@click.option("--scaling", show_default="minmax", type=click.Choice(["minmax", "unit", "none"]))
+@click.option(
+    "--scaling",
+    show_default="minmax",
+    type=click.Choice(["minmax", "unit", "none"]),
+    help="Scaling of each modality: each number to 0..1, each vector to length 1, or none.",
+)
 @click.option(
     "--attributes",
     default="all",
@@ -42,7 +54,11 @@ def catalogue() -> None:
     metavar="all|none|NAME,...",
     help="Columns of CSV and Parquet to keep as attributes of items, by which searches filter.",
 )
-@click.option("--sets", type=click.Path(exists=True, dir_okay=False), help="Sets: CSV (set, item) or JSON lines.")
+@click.option(
+    "--sets",
+    type=click.Path(exists=True, dir_okay=False),
+    help="File that says which items each set has: CSV (set, item) or JSON lines.",
+)
 @click.option(
     "--map/--no-map",
     "mapped",

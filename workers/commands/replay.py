@@ -35,8 +35,8 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 )
 @click.option("--save", type=click.Path(dir_okay=False), help="File for the learner's state.")
 @click.option("--html", type=click.Path(dir_okay=False), help="File for a page with curves. The page needs no network.")
-@click.option("--publish", is_flag=True, help="Begin the model in the store with this; workers go on from it.")
-@click.option("--replace", is_flag=True, help="With --publish: take the place of what the store has of the model.")
+@click.option("--publish", is_flag=True, help="Store the result as the beginning of the model; workers go on from it.")
+@click.option("--replace", is_flag=True, help="With --publish: replace what the store has of the model.")
 @click.option("--vector", help="Where each part of a model in parts ends: PARTITION:OFFSET,... as its history shows.")
 @accept_gap
 @from_file

@@ -19,7 +19,10 @@ def test_ten_marks_are_learned_and_the_order_on_the_screen_changes(demo, visit):
     before, version = cards(page), live(demo)
     assert len(before) == 20
     said = mark(page, range(5), range(10, 15))
-    pattern = r"Version [\d,]+ went live, and is on this page [\d.]+ m?s after you sent; \d+ of 20 moved\."
+    pattern = (
+        r"Version [\d,]+ went live\. This page shows it [\d.]+ m?s after you sent the marks; "
+        r"\d+ of 20 items moved\."
+    )
     assert re.fullmatch(pattern, said)
     assert live(demo) == version + 25
     expect(page.locator("#live")).to_have_text(f"version {live(demo):,} is live")

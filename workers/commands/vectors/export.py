@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--format", "kind", type=click.Choice(["npy", "parquet"]), default="npy", show_default=True)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["npy", "parquet"]),
+    default="npy",
+    show_default=True,
+    help="Format of the vectors.",
+)
 @click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
 @click.option("--task", help="Task in whose sense to export, if the model has tasks.")
 @click.option("--follow", is_flag=True, help="Go on with what DIR holds, and follow new versions until a signal comes.")

@@ -8,7 +8,7 @@ const SURE = 0.95;
 const EXAMPLE = `[experiments.metric]
 model = "MODEL"
 against = "OTHER MODEL"     # or against_version = 1200
-share = 0.1                 # of the searches`;
+share = 0.1                 # of the sessions`;
 
 export async function experimentsPage(place, { model }) {
   const inside = el("div", { className: "stack" });
@@ -31,7 +31,7 @@ export async function experimentsPage(place, { model }) {
 
 function nothing(model) {
   return el("section", { className: "card stack" }, el("h2", {}, "No experiment runs on this node"),
-    el("p", {}, "An experiment answers a share of the searches with the results of two models, or of two versions of one, in turn. People see one list. Each click counts for the side that brought the item, and this page says which side is better, and how sure that is."),
+    el("p", {}, "An experiment mixes the results of two models, or of two versions of one, in a share of the searches. People see one list. Each click counts for the side that brought the item. This page then says which side is better, and how sure that is."),
     el("p", {}, "Add this to the node's configuration, and restart it:"), el("pre", { className: "event" }, EXAMPLE.replace("MODEL", model)));
 }
 
@@ -49,10 +49,10 @@ function card(one) {
 }
 
 function sentence(one, names) {
-  if (one.share === null) return "No search was won yet. Clicks come by POST /clicks.";
+  if (one.share === null) return "No search was won yet. Clicks come by POST /clicks, from click.js or from your own pages.";
   const share = `${names[1]} wins ${percent(one.share)} of the decided searches (between ${percent(one.low)} and ${percent(one.high)})`;
   if (one.better === null) return `${share}. This is no sure difference yet: ${percent(one.confidence)} confidence of the ${percent(SURE)} needed.`;
-  return `${share}. Confidence ${percent(one.confidence)}, however often somebody looked.`;
+  return `${share}. The confidence is ${percent(one.confidence)}, however often somebody looks.`;
 }
 
 /** How often the second side wins, as a mark between its bounds. Half is in the middle. */

@@ -198,7 +198,7 @@ export async function tryPage(place, { model, onStep }) {
     late = setTimeout(() => {
       if (state.sentAt === null) return;
       state.sentAt = null;
-      say("No new version yet. The guard keeps a few marks to measure with, and these are not learned; if it stays so, look at Health.");
+      say("No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
     }, LATE_MS);
   }
 
@@ -212,7 +212,7 @@ export async function tryPage(place, { model, onStep }) {
     const moved = await trying(again);
     if (sentAt !== null && moved !== undefined) {
       const waited = seconds((performance.now() - sentAt) / 1000);
-      const told = `Version ${version.toLocaleString("en")} went live, and is on this page ${waited} after you sent; ${moved} of ${state.shown.length} moved.`;
+      const told = `Version ${version.toLocaleString("en")} went live. This page shows it ${waited} after you sent the marks; ${moved} of ${state.shown.length} items moved.`;
       say(told);
       news.textContent = told;
       news.hidden = false;

@@ -20,13 +20,13 @@ export async function watchPage(place, { model, onStep }) {
   const decisions = el("ul", { className: "moves", tabIndex: 0, aria: { label: "Guard, drift and moves" } });
   place.append(big, grid);
   const charts = [
-    new Chart("Mistakes", "Of comparisons, said before they were learned: how many were answered wrongly", percent, () => [
+    new Chart("Mistakes", "How many comparisons the model ordered wrongly, just before it learned them", percent, () => [
       ["lately", (step) => step.figures.recent_mistake_rate], ["since the start", (step) => step.figures.mistake_rate],
     ]),
-    new Chart("Held-out events in the right order", "Of events that are never learned: how many this version orders as people did, and how many the start does", percent, () => [
+    new Chart("Held-out events in the right order", "How many of the events that are never learned this version orders as people did, and how many the start does", percent, () => [
       ["now", (step) => step.figures.held_out_right], ["at the start", (step) => step.figures.held_out_right_at_start],
-    ], "The guard measures once some events were held out: about one of fifty is."),
-    new Chart("Weights", "What each modality, or expert, counts", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
+    ], "Nothing to show yet: about one event in fifty is held out, and the guard needs some of them."),
+    new Chart("Weights", "How much each modality, or expert, counts", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
       [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name) => [name, (step) => step.weights[name]])),
     new Chart("Click to live", "From the click until this node answers with it, and where the time went", seconds, () => [
       ["whole", (step) => step.freshness_s], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => step.stages?.[stage]]),
@@ -36,7 +36,7 @@ export async function watchPage(place, { model, onStep }) {
     ]),
   ];
   grid.append(...charts.map((chart) => chart.element), el("section", { className: "card" }, el("h2", {}, "Guard, drift and moves"),
-    el("p", { className: "soft" }, "Versions that were withheld or taken back and why, drift, and what operators moved"), decisions));
+    el("p", { className: "soft" }, "Versions that were withheld or taken back and why; drift; versions that operators moved"), decisions));
 
   function draw() {
     const last = steps.at(-1);
