@@ -104,6 +104,6 @@ def behind(owned: Sequence[Line], since: Mapping[int, float], now: float) -> lis
     oldest, lines = min(since[number] for number in late), list(late.values())
     workers, waiting = sorted({line.worker for line in lines}), sum(line.lag for line in lines)
     return [warning(f"{numbered(lines)} of {', '.join(workers)}: {amount(waiting, 'event')} not learned or not saved "
-                    f"yet, the oldest of {when(oldest)} ({span(now - oldest)} ago). Run this again: if the number does not "
-                    "fall, a model waits (see checkpoints), the store or the dead letters refuse writes, or the "
+                    f"yet, the oldest of {when(oldest)} ({span(now - oldest)} ago). Run this again: if the number does "
+                    "not fall, a model waits (see checkpoints), the store or the dead letters refuse writes, or the "
                     "process hangs: read its log")]  # fmt: skip

@@ -32,8 +32,8 @@ class Mark:
         if mark is None and committed is not None:
             raise StoreLost(
                 f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: "
-                "the store was emptied, or is another one. Correct store.url, or restore the store. Or learn again: omdml "
-                "topics rewind, or if the log is in files, an empty store and another log.group"
+                "the store was emptied, or is another one. Correct store.url, or restore the store. Or learn again: "
+                "omdml topics rewind, or if the log is in files, an empty store and another log.group"
             )
         self.offset, self._run = mark, marks.run
         return mark if mark is None or committed is None else min(mark, committed)
