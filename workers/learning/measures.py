@@ -26,7 +26,7 @@ SINGLE = {
     "published_version": "Comparisons that the newest publication had learned, -1 before this owner's first",
     "mistake_ratio": "Share of mistakes among the last thousand comparisons or so",
     "withheld": "1 if the guard withholds the newest version",
-    "guard_margin": "How much better than the reference new versions are, in margins",
+    "guard_margin": "Mean gain in margins of the newest version over the reference, when last judged",
     "guard_doubt": "Margin of error of guard_margin",
     "unsaved_seconds": "Age of the oldest unsaved change, 0 if everything is saved",
     "resident_bytes": "Bytes in memory",

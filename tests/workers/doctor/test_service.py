@@ -150,6 +150,19 @@ def test_a_letter_that_nobody_can_mend_is_dismissed_and_no_longer_counted(shop):
     assert "everything adds up" in shop.omdml("doctor", "--audit")
 
 
+def test_letters_that_could_not_be_read_in_time_are_not_taken_for_none():
+    nothing = read_book([])
+    assert unsent(nothing, True, 0.0) == "no dead letters"
+    assert str(unsent(nothing, False, 0.0)).startswith("not known")
+
+
+def test_an_empty_list_says_whether_there_are_other_letters(shop):
+    shop.tell(UNKNOWN, b"{broken")
+    shop.learn()
+    listed = shop.omdml("letters", "list", "--model", "nobody", "--open")
+    assert "no open dead letter for the model 'nobody', of 2 dead letters in all" in listed
+
+
 def test_letters_of_a_log_in_files_are_listed_in_the_order_of_their_events(shop):
     shop.tell(UNKNOWN, b"{first", UNKNOWN, b"{last")
     shop.learn()

@@ -26,6 +26,8 @@ def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
     """
     letters = book.open
     among = "" if whole else f" (among the newest {amount(len(book.letters), 'letter')}; older ones were not looked at)"
+    if not whole and not book.letters:
+        return "not known: the newest letters could not be read in the time that this check has: omdml letters list"
     if not letters:
         return f"no dead letter is open{among}" if book.letters else "no dead letters"
     letters.sort(key=lambda letter: letter.at or now)
