@@ -70,7 +70,10 @@ def stopped(known: Sequence[Line]) -> list[Remark]:
     for line in known:
         if line.wrong:
             alike.setdefault(line.wrong, []).append(line)
-    return [error(f"{numbered(lines)}: {wrong}; {amount(sum(line.lag for line in lines), 'event')} wait there")
+    # What the log does not hold any more does not wait.
+    waiting = {wrong: sum(min(line.lag, line.extent.end - line.extent.begin) for line in lines)
+               for wrong, lines in alike.items()}  # fmt: skip
+    return [error(f"{numbered(lines)}: {wrong}; {amount(waiting[wrong], 'event')} wait there")
             for wrong, lines in alike.items()]  # fmt: skip
 
 

@@ -52,6 +52,16 @@ def test_a_partition_that_no_worker_owns_is_an_error_if_events_wait_there():
     assert "run this again" in text
 
 
+def test_events_that_the_log_lost_do_not_wait_for_a_worker():
+    store, placement = MemoryStore(), Placement.first("murmur2", 1)
+    store.place("topic", None, placement)
+    store.move_mark(PARTITIONS[0], None, 10)
+    lines = survey([Extent(PARTITIONS[0], 20, 23, 10)], store, [Member("a", "host", [0])])
+    ((level, text),) = partitions(lines, placement, "murmur2", True, {}, NOW)
+    assert level is Level.ERROR
+    assert "offsets 10 to 19 are gone from the log: omdml worker --accept-gap; 3 events wait there" in text
+
+
 def test_without_any_worker_what_waits_is_an_error():
     ((level, text),) = found(Placement.first("murmur2", 2), [15, 15], {}, learning=False)
     assert level is Level.ERROR
@@ -88,7 +98,7 @@ def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
     ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 600})
     assert level is Level.WARNING
     assert text.startswith("partition 1 of b at host: 5 events not learned or not saved yet, the oldest of")
-    assert "(10 min)" in text
+    assert "(10 min ago)" in text
     assert "read its log" in text
     ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 5})
     assert level is Level.OK
