@@ -67,7 +67,7 @@ class RedisServer(Server):
     def cli(self, *arguments: str) -> str:
         """What ``redis-cli`` prints, the program that comes with redis-server."""
         program = fetch.redis()
-        command = [program.path.with_name("redis-cli"), "-p", str(self.port), *arguments]
+        command: list[str | Path] = [program.path.with_name("redis-cli"), "-p", str(self.port), *arguments]
         return run(
             command,
             where=f"redis-cli at {self.address}",
