@@ -285,7 +285,8 @@ def read_book(records: Iterable[Record]) -> Book:
                 # The line may say that an event was sent again.
                 raise FormatError(f"{record.partition}/{record.offset}: {error}") from error
             except CorruptError as error:
-                _log.warning("letter_skipped", partition=str(record.partition), offset=record.offset, error=str(error))
+                place = {"partition": str(record.partition), "offset": record.offset}
+                _log.warning("letter_skipped", **place, error=str(error), action="it is passed over")
     return book
 
 

@@ -82,6 +82,15 @@ class KafkaServer(Server):
         with self._admin() as admin:
             admin.delete_topics([name])
 
+    def configs(self, *arguments: str) -> str:
+        """What Kafka's script ``kafka-configs.sh`` prints: it calls this class with these arguments."""
+        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        return run(
+            [*self._java(quiet), "kafka.admin.ConfigCommand", *arguments],
+            where=f"kafka-configs.sh at {self.address}",
+            do="read what it says",
+        )
+
     @contextmanager
     def _admin(self) -> Iterator[Any]:
         # Imported late, because fetching and serving need no client.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deploy.local import ports
 from deploy.local.fetching import fetch
+from deploy.local.fetching.tool import run
 from deploy.local.server import Server
 
 # Answers of a server that serves. -LOADING is not among them, because it still reads its data.
@@ -25,6 +26,8 @@ class RedisServer(Server):
         it starts empty each time.
     arguments
         Arguments for the server, such as ``("--maxmemory", "64mb")``. They replace the defaults of this class.
+    settings
+        A file of settings, such as redis.conf, to start it with. ``CONFIG REWRITE`` writes into it.
     """
 
     name = "redis"
@@ -35,12 +38,14 @@ class RedisServer(Server):
         port: int | None = None,
         durable: bool = True,
         arguments: Sequence[str] = (),
+        settings: Path | None = None,
         start_limit_s: float = 20.0,
         stop_limit_s: float = 10.0,
     ) -> None:
         super().__init__(port=port, start_limit_s=start_limit_s, stop_limit_s=stop_limit_s)
         self.durable = durable
         self.arguments = tuple(arguments)
+        self.settings = settings
 
     @property
     def url(self) -> str:
@@ -59,18 +64,28 @@ class RedisServer(Server):
         """Send a command; returns the first 4,096 bytes of the answer."""
         return self._ask(f"{command}\r\n".encode(), wait_s=self.start_limit_s).decode(errors="replace")
 
+    def cli(self, *arguments: str) -> str:
+        """What ``redis-cli`` prints, the program that comes with redis-server."""
+        program = fetch.redis()
+        command: list[str | Path] = [program.path.with_name("redis-cli"), "-p", str(self.port), *arguments]
+        return run(
+            command,
+            where=f"redis-cli at {self.address}",
+            do="install the package redis-tools if redis-cli is missing",
+            env=program_environment(program),
+        )
+
     def _program(self) -> fetch.Program:
         return fetch.redis()
 
     def _command(self) -> tuple[Sequence[str | Path], Mapping[str, str]]:
         program = self._program()
-        environment = dict(os.environ)
-        if program.libraries:
-            environment["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in program.libraries)
+        environment = program_environment(program)
         # "everysec" is not enough: while the disk is busy, acknowledged writes wait in memory, and a kill loses them.
         durable = ("--appendonly", "yes", "--appendfsync", "always") if self.durable else ("--appendonly", "no")
         chosen = ("--bind", ports.HOST, "--port", str(self.port), "--daemonize", "no", "--save", "", *durable)
-        return [program.path, *chosen, *self.arguments], environment
+        file = [self.settings] if self.settings else []
+        return [program.path, *file, *chosen, *self.arguments], environment
 
     def _ready(self, log: str) -> bool:
         try:
@@ -82,6 +97,12 @@ class RedisServer(Server):
         with socket.create_connection((ports.HOST, self.port), timeout=wait_s) as connection:
             connection.sendall(line)
             return connection.recv(4096)
+
+
+def program_environment(program: fetch.Program) -> dict[str, str]:
+    """The environment in which a program finds its libraries."""
+    found = {"LD_LIBRARY_PATH": ":".join(str(folder) for folder in program.libraries)} if program.libraries else {}
+    return {**os.environ, **found}
 
 
 class ValkeyServer(RedisServer):

@@ -94,7 +94,8 @@ class FileSource:
             try:
                 self._group_state.write(committed)
             except SourceError as error:
-                _log.warning("commit_failed", log=str(self.log.path), error=str(error))
+                action = "nothing is lost: checkpoints say where to go on"
+                _log.warning("commit_failed", log=str(self.log.path), error=str(error), action=action)
                 return None
         return True
 

@@ -13,6 +13,11 @@ from omdml.errors import ConfigurationError, SourceError, SourceRefused
 SASL = ("sasl_plain_username", "sasl_plain_password")
 TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 SECRETS = ("sasl_plain_password", "ssl_password")
+# What to do if the brokers refuse a transaction because somebody else began one under its name.
+OTHER_PROCESS = (
+    "another process took over this work (a router with the same log.member, or another omdml letters resend): leave "
+    "it to that one"
+)
 # What a client raises for a file, a mechanism or a setting it cannot use.
 UNUSABLE = (OSError, ValueError, RuntimeError, ImportError)
 
@@ -113,7 +118,7 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
     except kafka.errors.KafkaError as error:
         # An error of another class may only quote it.
         fenced = "ProducerFencedError" in repr(error)
-        do = "another process has begun to do the same: leave it to that one" if fenced else "see the broker's log"
+        do = OTHER_PROCESS if fenced else "see the broker's log"
         raise _source_error(options, doing, error, do) from error
 
 

@@ -119,8 +119,8 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
     if "compact" in policy:
         raise SourceRefused(
             f"topic {name!r} at {options.servers} has cleanup.policy={policy}, which keeps one event a model (the key "
-            f"is the model's name) and drops the rest; expected delete: kafka-configs.sh --alter --entity-type topics "
-            f"--entity-name {name} --add-config cleanup.policy=delete"
+            f"is the model's name) and drops the rest; expected delete: kafka-configs.sh --bootstrap-server "
+            f"{options.servers} --alter --entity-type topics --entity-name {name} --add-config cleanup.policy=delete"
         )
     return topic
 

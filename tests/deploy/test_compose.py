@@ -14,7 +14,7 @@ from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.learning.rounds import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
-from tests.support.documents import operators_commands
+from tests.support.documents import OPERATIONS, block_that_begins, operators_commands, read
 from tests.support.processes import ROOT
 
 FOLDER = ROOT / "deploy/compose"
@@ -108,7 +108,7 @@ def test_prometheus_takes_its_settings(promtool, tmp_path):
 
 def test_the_runbooks_commands_name_services_and_what_they_mount():
     called = operators_commands(2)
-    assert called.keys() == {"call a command", "read a log", "stop the workers", "start them"}
+    assert tuple(called) == OPERATIONS
     words = [command.split() for commands in called.values() for command in commands if " " in command]
     assert len(words) == len(called)
     assert all(each[:2] == ["docker", "compose"] and "worker" in each for each in words)
@@ -119,3 +119,14 @@ def test_the_runbooks_commands_name_services_and_what_they_mount():
     # What it depends on, it would start first: also the service that makes the topics.
     assert "topics" in SERVICES["worker"]["depends_on"]
     assert "--no-deps" in run
+
+
+def test_the_runbook_goes_on_behind_a_gap_with_a_command_that_there_is():
+    lines = block_that_begins(read("deploy/RUNBOOK.md"), "docker compose stop worker").splitlines()
+    stop, run, start = (line.split() for line in lines)
+    assert (stop[:3], start[:3]) == (["docker", "compose", "stop"], ["docker", "compose", "up"])
+    # The service's own command, and the option: nothing else differs from what Compose starts.
+    service = run.index("worker")
+    assert run[service + 1 :] == [*SERVICES["worker"]["command"], "--accept-gap"]
+    assert "--accept-gap" in {name for parameter in main.commands["worker"].params for name in parameter.opts}
+    assert {word for words in (stop, run, start) for word in words if word in SERVICES} == {"worker"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 import kubernetes_validate
@@ -12,7 +14,7 @@ from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.learning.rounds import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
-from tests.support.documents import operators_commands
+from tests.support.documents import block_that_begins, operators_commands, read
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/kubernetes"
 BASE = FOLDER / "base"
@@ -156,3 +158,19 @@ def test_the_runbooks_commands_name_objects_that_there_are():
     program, called_command, _, file = command.split()
     assert (program, file) == ("omdml", "/etc/omdml/omdml.toml")
     assert called_command in main.commands
+
+
+def test_the_runbook_goes_on_behind_a_gap_with_a_patch_that_fits_the_workers():
+    lines = block_that_begins(read("deploy/RUNBOOK.md"), "kubectl -n shop patch").splitlines()
+    assert all(line.startswith("kubectl -n shop ") for line in lines)
+    assert [word for line in lines for word in line.split() if word.startswith("statefulset/")] == [
+        "statefulset/omdml-worker"
+    ] * 3
+    ((operation, path, option),) = (each.values() for each in json.loads(shlex.split(lines[0])[-1]))
+    # The path appends to the arguments of the only container.
+    assert (operation, path) == ("add", "/spec/template/spec/containers/0/args/-")
+    args = [*container("worker")["args"], option]
+    with main.commands[args[0]].make_context(args[0], args[1:], resilient_parsing=True) as context:
+        assert context.params["accept_gap"] is True
+    (selector,) = {word for line in lines for word in line.split() if "=omdml-" in word}
+    assert dict([selector.split("=")]) == labels("worker")

@@ -10,7 +10,7 @@ import pytest
 from deploy.local.ports import free_port
 from tests.integration.waiting import until
 from tests.support.booted import Booted, CannotBoot
-from tests.support.documents import operators_commands
+from tests.support.documents import block_that_begins, operators_commands, read
 from tests.support.worlds import catalogue
 
 CONFIGURATION = """
@@ -134,13 +134,54 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     stays_down(machine, code=2)
 
 
+@pytest.mark.deep
+def test_a_worker_goes_on_behind_a_gap_as_the_runbook_says(machine):
+    # Given a log without the segment in which the worker would go on reading, as if somebody had cleaned up
+    machine.ask("start", WORKER, NODE)
+    until(lambda: machine.well("worker") and machine.well("node"), 60)
+    machine.click()
+    assert machine.ask("stop", WORKER, NODE) == ""
+    (segment,) = (machine.var / "feedback").glob("*.jsonl")
+    segment.rename(segment.with_name("00000003.jsonl"))
+    machine.ask("start", WORKER)
+    stays_down(machine, code=3)
+    assert "--accept-gap" in machine.said(WORKER).splitlines()[-1]
+    # When an operator does what the runbook says; there is no journal here, so its file is read
+    give, restart, look, take = block_that_begins(read("deploy/RUNBOOK.md"), "echo WORKER_OPTIONS").splitlines()
+    call(machine, give)
+    call(machine, restart)
+    assert look == "journalctl -u omdml-worker@1 | grep gap_accepted"
+    until(lambda: "gap_accepted" in machine.said(WORKER), 60)
+    call(machine, take)
+    # I expect it to learn, and to do so without the option from the next start on.
+    machine.ask("start", NODE)
+    until(lambda: machine.well("worker") and machine.well("node"), 60)
+    machine.click()
+    assert "--accept-gap" in command_line(machine)
+    call(machine, restart)
+    until(lambda: machine.well("worker"), 60)
+    assert "--accept-gap" not in command_line(machine)
+    machine.click()
+
+
+def command_line(machine):
+    """How the worker that runs was called."""
+    (pid,) = machine.show(WORKER, "MainPID")
+    return machine.inside("cat", f"/proc/{pid}/cmdline").replace("\0", " ")
+
+
+def call(machine, command):
+    """Call a line of the runbook. Fails if it failed."""
+    *printed, code = machine.inside("sh", "-c", f"{command} 2>&1; echo $?").splitlines()
+    assert code == "0", "\n".join(printed)
+    return "\n".join(printed)
+
+
 def operate(machine, row, environment=""):
     """Call what a row of the runbook's table says; answers what that printed. Fails if it failed."""
     command, *_ = operators_commands(0)[row]
     command = command.replace(" /var/lib/omdml ", f" /var/lib/omdml {environment} ")
-    *printed, code = machine.inside("sh", "-c", f"{command} 2>&1; echo $?").splitlines()
-    assert code == "0", "\n".join(printed)
-    return "\n".join(printed)
+    return call(machine, command)
 
 
 def stays_down(machine, code):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -15,6 +16,11 @@ HEREDOC = re.compile(r"<<\s*(\w+)")
 WORDS_END = re.compile(r"\s+#\s|[;|&]")
 # The first word of a line that is a command, in blocks that show no prompt.
 PROGRAMS = ("curl", "omdml")
+# The rows of the runbook's table of commands.
+OPERATIONS = (
+    "call a command", "read a log", "stop the workers", "start them", "restart one worker", "see how it ended",
+    "ask a worker",
+)  # fmt: skip
 
 
 class Block(NamedTuple):
@@ -52,7 +58,8 @@ def operators_commands(column: int) -> dict[str, list[str]]:
     """What the runbook's table says that operators call under systemd (0), on Kubernetes (1), with Compose (2)."""
     rows = [line.strip("|").split("|") for line in read("deploy/RUNBOOK.md").splitlines() if line.startswith("| ")]
     begin = next(number for number, row in enumerate(rows) if "systemd" in row[1])
-    return {row[0].strip(): re.findall(r"`([^`]+)`", row[1 + column]) for row in rows[begin + 1 : begin + 5]}
+    table = itertools.takewhile(lambda row: row[0].strip() in OPERATIONS, rows[begin + 1 :])
+    return {row[0].strip(): re.findall(r"`([^`]+)`", row[1 + column]) for row in table}
 
 
 def steps(session: str) -> list[Step]:

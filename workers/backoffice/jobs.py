@@ -13,7 +13,17 @@ from omdml.streams.letters import Book, Letter, read_book
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.doctor.status import Look, Status
-from omdml.workers.operate.letters import chosen, learnable, oldest_first, passed, position, resend, settle, since_then
+from omdml.workers.operate.letters import (
+    chosen,
+    fate,
+    learnable,
+    oldest_first,
+    passed,
+    position,
+    resend,
+    settle,
+    since_then,
+)
 from omdml.workers.wiring.dead_letters import newest_letters, open_sender, read_letters
 from omdml.workers.wiring.models import open_specs
 from omdml.workers.wiring.stores import open_stores
@@ -67,7 +77,9 @@ class LetterList(msgspec.Struct, frozen=True):
 
 
 class LetterInFull(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one letter. ``learnable`` says whether its event would be learned now, ``why`` why not."""
+    """All that is known of one letter. ``learnable`` says whether its event would be learned now. ``why`` says why not,
+    or what became of it.
+    """
 
     position: str
     at: float | None
@@ -117,14 +129,15 @@ def explain(configuration: Configuration, wanted: str) -> LetterInFull:
     """One letter in full; raises FeedbackError if there is none at that position."""
     book = read_letters(configuration.log)
     letter = book.letters[position(book, wanted)]
-    standing = passed([letter], open_stores(configuration))
-    event, why = learnable(letter, open_specs(configuration), standing)
+    store = open_stores(configuration)
+    event, why = learnable(letter, open_specs(configuration), passed([letter], store))
+    became = fate(letter, book, store)
     return LetterInFull(
         **{**msgspec.structs.asdict(line(book, letter)), "event": text(letter.payload, WHOLE)},
         key=text(letter.key or b"", SHOWN),
         headers={name: text(value, SHOWN) for name, value in letter.headers},
-        learnable=event is not None,
-        why=why,
+        learnable=event is not None and not became,
+        why=became or why,
     )
 
 

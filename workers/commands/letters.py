@@ -13,6 +13,7 @@ from omdml.workers.commands.options import print_table, say, stored
 from omdml.workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
+    from omdml.streams.letters import Book
     from omdml.workers.configuration import config
 
 # How many characters of a payload a list shows.
@@ -60,15 +61,26 @@ def list_letters(
     print_table(("position", "logged", "reason", "model", "since then", "event"), rows)
     counts = Counter(letter.reason for letter in listed)
     summary = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
-    say(f"{summary}; {len(unsettled):,} still open" if summary else "no dead letters")
+    say(f"{summary}; {len(unsettled):,} still open" if summary else none_of_these(book, reason, model, still_open))
+
+
+def none_of_these(book: Book, reason: str | None, model: str | None, still_open: bool) -> str:
+    """What is said of an empty list: whether there are letters at all."""
+    if not book.letters:
+        return "no dead letters"
+    kind = "".join(
+        [" open" if still_open else "", " dead letter", f" with the reason {reason!r}" if reason else "",
+         f" for the model {model!r}" if model else ""]
+    )  # fmt: skip
+    return f"no{kind}, of {amount(len(book.letters), 'dead letter')} in all"
 
 
 @letters.command()
 @click.argument("wanted", metavar="[TOPIC-ID/]PARTITION/OFFSET")
 @stored
 def explain(configuration: config.Configuration, wanted: str) -> None:
-    """Show all that is known about one letter, and whether its event would be learned now."""
-    from omdml.workers.operate.letters import learnable, passed, position
+    """Show all that is known about one letter: what became of its event, and whether it would be learned now."""
+    from omdml.workers.operate.letters import fate, learnable, passed, position
     from omdml.workers.wiring.dead_letters import read_letters
     from omdml.workers.wiring.models import open_specs
     from omdml.workers.wiring.stores import open_stores
@@ -76,9 +88,10 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     book = read_letters(configuration.log)
     place = position(book, wanted)
     letter = book.letters[place]
-    standing = passed([letter], open_stores(configuration))
-    again, verdict = place in book.resent, learnable(letter, open_specs(configuration), standing)
-    would = "would be learned" if again else "would be learned: omdml letters resend"
+    store = open_stores(configuration)
+    verdict = learnable(letter, open_specs(configuration), passed([letter], store))
+    # A dismissed letter is sent only if its position is named, so the position is always named here.
+    now = f"would be learned: omdml letters resend {wanted}" if verdict.event else verdict.why
     fields = {
         "reason": letter.reason,
         "error": letter.error,
@@ -86,9 +99,9 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
         "logged": when(letter.at),
         "key": (letter.key or b"").decode(errors="replace"),
         "headers": ", ".join(f"{name}={value.decode(errors='replace')}" for name, value in letter.headers),
-        "sent again": "yes" if again else "no",
+        "sent again": "yes" if place in book.resent else "no",
         "dismissed": "yes" if place in book.dismissed else "",
-        "now": would if verdict.event else verdict.why,
+        "now": fate(letter, book, store) or now,
         "event": letter.payload.decode(errors="replace"),
     }
     print_table(("", f"{place[0]}/{place[1]}"), [(name, text) for name, text in fields.items() if text])

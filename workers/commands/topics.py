@@ -71,7 +71,8 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
 def status(configuration: config.Configuration) -> None:
     """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong.
 
-    The exit code is 1 if something is wrong.
+    The log holds the offsets from begin to end. Everything below mark is learned and saved; lag is what is left up to
+    the end. commit is Kafka's own note of the position. The exit code is 1 if something is wrong.
     """
     from omdml.workers.wiring.kafka_topic import survey_topic
 

@@ -44,7 +44,8 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
     if letters:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in letters.last_hour.items())
         recent = f"{sum(letters.last_hour.values()):,} in the last hour{f' ({reasons})' if reasons else ''}"
-        yield "letters", [f"{recent}, {letters.open:,} open{'' if letters.whole else ', among the newest'}"]
+        beyond = "" if letters.whole else "; there are others, not looked at here: omdml letters list"
+        yield "letters", [f"{recent}, {letters.open:,} open{beyond}"]
     else:
         yield "letters", [problems.get("letters", "not known without the log")]
     yield "store", [store_text(store)] if store else [problems["store"]]

@@ -152,7 +152,8 @@ class Lookup:
         except CatalogueError as error:
             if _told.get(self._catalogue.generation) != str(error):
                 _told[self._catalogue.generation] = str(error)
-                log.warning("catalogue_not_refreshed", model=self._model, reason=str(error))
+                action = "goes on with the items that it has"
+                log.warning("catalogue_not_refreshed", model=self._model, reason=str(error), action=action)
             return False
         _told.pop(self._catalogue.generation, None)
         return added

@@ -227,8 +227,8 @@ def fell_behind(numbers: Sequence[int], now: Vector, before: Vector) -> str:
     number = numbers[0]
     here, there = now.positions.get(number), before.positions[number]
     return (
-        f"part {number} is at offset {'none' if here is None else here}, and at {there} it was merged before: it "
-        "learns again what it lacks"
+        f"part {number} {'has learned nothing' if here is None else f'is at offset {here}'}, but had reached offset "
+        f"{there} when it was last merged. It learns again what it lacks"
     )
 
 

@@ -74,11 +74,15 @@ class WorkerMetrics:
         self.ahead = of_models("events_ahead_total: Events that claim to have happened after they were logged")
         self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
         at_zero(self.letters, REASONS)
-        self.lag = gauge(f"lag_{lag_unit}", f"{lag_unit.capitalize()} between what was taken and the end", "partition")
+        self.lag = gauge(
+            f"lag_{lag_unit}", f"{lag_unit.capitalize()} between the newest taken record and the end", "partition"
+        )
         self.lag_seconds = gauge("lag_seconds", "Age of the oldest record not taken, 0 if there is none", "partition")
         self.last_event = gauge("last_event_timestamp_seconds", "When the newest taken record was logged", "partition")
         self.owned = gauge("owned_partitions", "Partitions that this worker reads", "topic").labels(topic)
-        self.homes = gauge("topic_partitions", "Partitions that models live on, of all workers", "topic").labels(topic)
+        self.homes = gauge(
+            "topic_partitions", "Partitions that models live on, the same at each worker", "topic"
+        ).labels(topic)
         self.unread = gauge("unread_partitions", "Partitions added to the topic that no worker reads")
         self.rebalances = at_zero(
             counter("rebalances_total", "Partitions assigned or lost", "kind"), ["assigned", "revoked", "lost"]
@@ -103,7 +107,9 @@ class WorkerMetrics:
         )
         at_zero(self.decisions, models.all(), ["live"], ["ok"])
         at_zero(self.decisions, models.all(), [HELD], WHY)
-        self.margin = gauge("guard_margin", "Mean gain in margins over the reference, at the last look", "model")
+        self.margin = gauge(
+            "guard_margin", "Mean gain in margins of the newest version over the reference, when last judged", "model"
+        )
         self.doubt = gauge("guard_doubt", "Margin of error of guard_margin", "model")
         self.held = at_zero(
             gauge("models_held", "Models whose newest version the guard withholds", "model"), models.all()
@@ -119,7 +125,9 @@ class WorkerMetrics:
         self.publish_seconds = seconds("publish", "Seconds to publish one snapshot", STORE)
         self.checkpoint_seconds = seconds("checkpoint", "Seconds to save one checkpoint", STORE)
         self.checkpoint_bytes = counter("checkpoint_bytes_total", "Bytes of learner states saved")
-        self.allowance = gauge("save_allowance_bytes", "Bytes that may be saved now, negative after a larger save")
+        self.allowance = gauge(
+            "save_allowance_bytes", "Bytes that save_mb_s allows to be saved now; below 0 after a large save"
+        )
         self.unsaved_since = gauge(
             "oldest_unsaved_timestamp_seconds", "When the oldest unsaved change was learned, 0 if everything is saved"
         )

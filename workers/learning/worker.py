@@ -175,13 +175,13 @@ class LearnerWorker:
             self.services.source.seek(partition, gap.resume)
         self._gap = None
         self.services.metrics.gaps.inc()
-        log.warning("gap_accepted", reason=self._trouble)
+        log.warning("gap_accepted", reason=self._trouble, hint="start without --accept-gap from now on")
 
     def _pause(self, error: OmdmlError) -> None:
         """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
         if str(error) != self._trouble:
             self._trouble = str(error)
-            log.warning("learning_waits", reason=self._trouble)
+            log.warning("learning_waits", reason=self._trouble, action="trying again; nothing is lost meanwhile")
         self._measures.tell_waiting(error)
         time.sleep(RETRY_S)
 

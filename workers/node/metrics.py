@@ -99,7 +99,7 @@ class NodeMetrics:
             "events_from_future_total", "Events with a time in the future, by this node's clock", "model"
         )
         at_zero(self.future, models.all())
-        self.stale = gauge("stale_seconds", "Seconds since the most outdated model was up to date, 0 if all are")
+        self.stale = gauge("stale_seconds", "Seconds since the model furthest behind was up to date, 0 if all are")
         self.last_poll = gauge("last_poll_timestamp_seconds", "When the store last answered about every model")
         self.live = counter("snapshots_live_total", "Snapshots that went live here")
         self.refusals = at_zero(counter("snapshots_refused_total", "Snapshots not served", "reason"), REFUSED)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from omdml.errors import FeedbackError
+import msgspec
+
+from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import AnyFeedback, decode
 from omdml.streams.letters import Book, Letter, Position, Sender
 from omdml.streams.part_names import part_name
@@ -14,7 +17,9 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import content_type
+from omdml.workers.events.stretches import Stretches
 from omdml.workers.events.validation import check
+from omdml.workers.model.progress import Progress
 
 # Letters are sent again in portions of at most 500, which end after 4 MB of events.
 PORTION, PORTION_BYTES = 500, 4_000_000
@@ -58,13 +63,38 @@ def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Verd
     if letter.digest is not None:
         return Verdict(None, "the event was too large and only its beginning was kept: send the event itself again")
     if letter.position not in passed:
-        return Verdict(None, "the worker has not saved how far it has come: try again later (omdml topics status)")
+        why = "the worker has not saved yet that it passed this event, so it may still learn it: try again later"
+        return Verdict(None, why)
     try:
         event = decode(letter.payload, content_type(letter.headers))
         check(event, specs.find(event.model))
     except FeedbackError as error:
         return Verdict(None, str(error))
     return Verdict(event)
+
+
+def fate(letter: Letter, book: Book, store: Store) -> str:
+    """What became of the event of a letter since the letter was written; empty if that is open, as far as is known.
+
+    After a crash a worker takes events again, and by then the cause of a refusal may be gone. The model's checkpoint
+    tells which events were taken.
+    """
+    if letter.position in book.resent:
+        return "its event was sent again: nothing is left to do. If that copy was refused too, it has its own letter"
+    for name in kept_as(letter if letter.model else with_model(letter)):
+        with suppress(CorruptError, msgspec.ValidationError):
+            checkpoint = store.peek(name)
+            progress = msgspec.convert(checkpoint.progress, Progress) if checkpoint else Progress()
+            if Stretches(progress.stretches).learned(*letter.position):
+                return "its event was learned, or held out to judge with, after this letter was written: dismiss it"
+    return ""
+
+
+def with_model(letter: Letter) -> Letter:
+    """The letter with the model that its event names, if it can be read."""
+    with suppress(FeedbackError):
+        return msgspec.structs.replace(letter, model=decode(letter.payload, content_type(letter.headers)).model)
+    return letter
 
 
 def chosen(

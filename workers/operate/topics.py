@@ -59,14 +59,14 @@ def wrong(line: Line, placement: Placement | None, partitions: int, learning: bo
             f"{advice(placement.count, partitions)}"
         )
     if mark is None and extent.committed is not None:
-        return "it was read before, but the store has no mark of it: restore the store, or omdml topics rewind"
+        return "it was read before, but the store knows nothing of it: restore the store, or omdml topics rewind"
     start = min(offset for offset in (mark, extent.committed, extent.end) if offset is not None)
     if mark is not None and start < extent.begin:
         return f"offsets {start} to {extent.begin - 1} are gone from the log: omdml worker --accept-gap"
     if mark is not None and mark > extent.end:
-        return "the log was cut, it ends before the mark: omdml worker --accept-gap"
+        return f"it was read up to offset {mark}, but ends at {extent.end}, so it was cut: omdml worker --accept-gap"
     if line.lag > 0 and not learning:
-        return "nobody learns new events, because no worker is a member of the group: start one"
+        return "no worker is running (none is a member of the group), so nobody learns these events: start one"
     return ""
 
 

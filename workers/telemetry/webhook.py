@@ -107,4 +107,4 @@ class Webhook:
         now = time.monotonic()
         if now - self._failure_told >= FAILURE_EVERY_S:
             self._failure_told = now
-            log.warning("webhook_failed", reason=reason)
+            log.warning("webhook_failed", reason=reason, action="this message is not sent again")

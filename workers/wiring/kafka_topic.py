@@ -34,7 +34,7 @@ def create_log(log: FileLog | KafkaLog, partitions: int) -> tuple[str, bool, int
     Raises SourceError.
     """
     if isinstance(log, FileLog):
-        raise ConfigurationError("log.kind is 'file': a log in files needs no topic")
+        raise ConfigurationError("log.kind is 'file': a log in files needs no topic, so there is nothing to create")
     made = create_topic(connection(log), log.topic, partitions=partitions)
     topic = None if made else look_up(connection(log), log.topic)
     return log.topic, made, topic.partitions if topic else partitions
@@ -65,7 +65,8 @@ def look_at_topic(log: FileLog | KafkaLog) -> list[Extent]:
 def no_topic() -> NoReturn:
     """Raise ConfigurationError for what only a Kafka log has."""
     raise ConfigurationError(
-        "log.kind is 'file': a log in files has no topic. How far it is learned: omdml doctor, and omdml doctor --audit"
+        "log.kind is 'file': a log in files has no topic. How far it is learned: omdml doctor, and omdml doctor "
+        "--audit. To learn it again from its beginning: stop the worker, empty the store, and choose another log.group"
     )
 
 

@@ -39,7 +39,9 @@ def build_router(
 ) -> Router:
     """A router from the topic ``origin`` into the feedback log; raises ConfigurationError, SourceError."""
     if isinstance(log, FileLog):
-        raise ConfigurationError("log.kind is 'file': omdml route copies one topic of Kafka into another")
+        raise ConfigurationError(
+            "log.kind is 'file', but omdml route copies one topic of Kafka into another: set log.kind = \"kafka\""
+        )
     letters = letters_topic(log)
     if origin in (log.topic, letters):
         what = "log.topic" if origin == log.topic else "the topic of the dead letters"
@@ -47,7 +49,7 @@ def build_router(
     options, group = connection(log), routers_group(log, origin)
     if look_up(options, origin) is None:
         raise SourceError(
-            f"Kafka at {log.servers} has no topic {origin!r}, which --from names; correct it, or create the topic: "
+            f"Kafka at {log.servers} has no topic {origin!r}: correct --from, or create the topic: "
             f"kafka-topics.sh --create --topic {origin} --partitions N --bootstrap-server {log.servers}"
         )
     if not log.letters:

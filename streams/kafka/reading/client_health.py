@@ -43,7 +43,8 @@ class Outage:
         """Note that a check failed."""
         if not self.told and time.monotonic() - self._reached_at >= OUTAGE_AFTER_S:
             self.told = True
-            log.warning("kafka_out_of_reach", servers=self.servers, reason=why)
+            action = "trying again; nothing is lost meanwhile"
+            log.warning("kafka_out_of_reach", servers=self.servers, reason=why, action=action)
 
     def is_over(self) -> None:
         """Note that a check succeeded."""

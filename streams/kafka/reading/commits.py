@@ -51,5 +51,6 @@ class Commits:
 
     def refused(self, reason: str, answer: bool | None) -> bool | None:
         """Log why a commit did not succeed; returns ``answer``."""
-        log.warning("kafka_commit_refused", topic=self._topic, group=self._group, reason=reason)
+        action = "nothing is lost: checkpoints say where to go on"
+        log.warning("kafka_commit_refused", topic=self._topic, group=self._group, reason=reason, action=action)
         return answer

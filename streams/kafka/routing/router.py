@@ -216,7 +216,8 @@ class Router:
         # If another router owns the partition now, its own source tells it of the gap.
         with suppress(SourceError):
             self.source.seek(partition, resume)
-            log.warning("gap_accepted", reason=self._trouble, resume=resume)
+            hint = "start without --accept-gap from now on"
+            log.warning("gap_accepted", reason=self._trouble, resume=resume, hint=hint)
 
     def _connect(self) -> None:
         """Make a producer, which aborts its predecessor's open transaction, and continue at the group's offsets."""

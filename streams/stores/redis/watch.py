@@ -107,7 +107,8 @@ class RedisWatch:
 
     def _lost(self, pubsub: Any, error: redis.RedisError) -> None:
         if not self._told:
-            log.warning("store_out_of_reach", store=self._where, reason=str(error))
+            action = "answers with the versions that it has; trying again"
+            log.warning("store_out_of_reach", store=self._where, reason=str(error), action=action)
         pubsub.close()
         self._pubsub, self._told = None, True
         self._again_at = time.monotonic() + self._pause_s

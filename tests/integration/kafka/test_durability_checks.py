@@ -43,7 +43,7 @@ def test_every_topic_that_the_log_works_with_is_looked_at(kafka, new_topic):
     for topic, words in (
         (letters, "deletes dead letters after 1 hour"),
         (clicks, "deletes events after 1 hour"),
-        (clicks_for_ever, "keeps events for ever, but Kafka forgets what of them was routed 7 days after"),
+        (clicks_for_ever, "keeps events for ever, but Kafka forgets how far they were routed 7 days after"),
     ):
         assert [text for text in told if text.startswith(f"topic {topic!r} {words}")], told
 

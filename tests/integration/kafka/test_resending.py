@@ -21,7 +21,7 @@ def test_who_sends_letters_when_another_one_begins_to_is_fenced_and_told(kafka, 
     letter = Letter(reason="unknown_item", error="", partition=Partition("t", 0), offset=1, payload=b"{}")
     first, second = open_sender(log), open_sender(log)
     second.send([(letter, "shop")], b"secret")
-    with pytest.raises(SourceError, match="another process has begun to do the same"):
+    with pytest.raises(SourceError, match="another process took over this work"):
         first.send([(letter, "shop")], b"secret")
     first.close()
     second.close()

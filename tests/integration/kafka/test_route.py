@@ -97,7 +97,7 @@ def test_a_copy_carries_headers_and_time_and_what_cannot_be_keyed_has_one_fate(r
 def test_a_router_without_its_topics_says_what_to_do(tmp_path, kafka, new_topic):
     good, compacted = new_topic(), new_topic(configs={"cleanup.policy": "compact"})
     refused = {
-        ("clicks-nobody-made", good): (1, "has no topic 'clicks-nobody-made', which --from names"),
+        ("clicks-nobody-made", good): (1, "has no topic 'clicks-nobody-made': correct --from"),
         (good, "feedback-nobody-made"): (1, "has no topic 'feedback-nobody-made'; create it: omdml topics create"),
         (good, good): (2, "is log.topic itself: expected the topic that unkeyed events come by"),
         (f"{good}.letters", good): (2, "is the topic of the dead letters itself"),

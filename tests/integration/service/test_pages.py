@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import numpy as np
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
+from deploy.local import RedisServer
 from deploy.local.ports import free_port
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.safety import topic_safety
+from omdml.streams.stores.redis.safety import server_safety
 from tests.support.documents import FENCE, block_that_begins, plain_steps, read
 from tests.support.sessions import READY, run_session
 
-KAFKA = read("docs/kafka.md")
+KAFKA, RUNBOOK = read("docs/kafka.md"), read("deploy/RUNBOOK.md")
 
 
 def test_the_service_runs_on_kafka_and_redis_as_the_page_shows(kafka, redis_server, new_topic, tmp_path):
@@ -47,20 +51,52 @@ def test_the_service_runs_on_kafka_and_redis_as_the_page_shows(kafka, redis_serv
 
 def test_a_topic_takes_the_settings_of_the_runbook(kafka, new_topic):
     topic = new_topic()
-    lines = block_that_begins(read("deploy/RUNBOOK.md"), "kafka-configs.sh").splitlines()
-    settings = dict(line.split("--add-config ")[1].split("=") for line in lines)
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs=settings)
-    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
-    try:
-        admin.alter_configs([resource])
-    finally:
-        admin.close()
-    assert len(settings) == len(lines)
+    for line in block_that_begins(RUNBOOK, "kafka-configs.sh").splitlines():
+        command = line.replace("BROKER:9092", kafka.servers).replace("feedback", topic)
+        printed = kafka.configs(*shlex.split(command)[1:])
+    # The last one shows what the others set.
+    assert "retention.ms=2592000000" in printed
+    safety = topic_safety(KafkaOptions(servers=kafka.servers), topic)
+    assert (safety.min_insync, safety.unclean_election, safety.retention_s) == (2, False, 30 * 86_400)
 
 
-def test_a_server_takes_the_commands_of_the_runbook(any_redis):
-    for line in block_that_begins(read("deploy/RUNBOOK.md"), "redis-cli CONFIG").splitlines():
-        answer = any_redis.ask(line.removeprefix("redis-cli "))
-        # The servers of the tests have no file of settings, which the page says that a rewrite needs.
-        expected = "-ERR The server is running without a config file" if "REWRITE" in line else ("+OK", "$")
-        assert answer.startswith(expected), (line, answer)
+def redis_cli(line, server):
+    """Call a line of the runbook with the real redis-cli."""
+    words = shlex.split(line.replace("redis://HOST:6379/0", server.url))
+    assert words[0] == "redis-cli"
+    return server.cli(*words[1:])
+
+
+def test_a_server_takes_the_settings_of_the_runbook_and_keeps_them(tmp_path):
+    file = tmp_path / "redis.conf"
+    file.write_text("maxmemory-policy allkeys-lru\n")
+    lines = block_that_begins(RUNBOOK, "redis-cli CONFIG").splitlines()
+    with RedisServer(durable=False, settings=file) as server:
+        printed = [redis_cli(line, server).strip() for line in lines]
+        assert printed[:-1] == ["OK"] * (len(lines) - 1)
+        assert "used_memory:" in printed[-1]
+        seen = server_safety(server.url)
+        assert (seen.append_only, seen.policy) == (True, "noeviction")
+    assert {"appendonly yes", "maxmemory-policy noeviction"} <= set(file.read_text().splitlines())
+    # A server without a file says what the page says that it says.
+    with RedisServer(durable=False) as server:
+        (rewrite,) = (line for line in lines if "REWRITE" in line)
+        answer = redis_cli(rewrite, server).strip()
+    assert answer == "ERR The server is running without a config file"
+    assert answer in " ".join(RUNBOOK.split())
+
+
+def test_a_server_goes_back_to_a_copy_as_the_runbook_says(any_redis, tmp_path, monkeypatch):
+    any_redis.ask("SET learned much")
+    monkeypatch.chdir(tmp_path)
+    (copy,) = block_that_begins(RUNBOOK, "redis-cli -u").splitlines()
+    redis_cli(copy, any_redis)
+    server = type(any_redis)(durable=False)
+    with server:
+        server.stop()
+        (server.data / "dump.rdb").write_bytes((tmp_path / "copy.rdb").read_bytes())
+        server.start()
+        assert redis_cli("redis-cli GET learned", server).strip() == "much"
+        (switch,) = re.findall(r"4\. Run `(redis-cli [^`]+)`", RUNBOOK)
+        assert redis_cli(switch, server).strip() == "OK"
+        assert server_safety(server.url).append_only

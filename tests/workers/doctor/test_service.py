@@ -109,7 +109,8 @@ def test_letters_that_were_not_sent_again_are_counted_by_reason_with_the_newest(
     shop.tell(UNKNOWN, b"{broken", UNKNOWN)
     shop.learn()
     text = problem(shop, "letters", Level.WARNING)
-    assert "3 events (2 unknown_item, 1 not_json) not learned, not sent again and not dismissed" in text
+    assert "3 events (2 unknown_item, 1 not_json) could not be learned" in text
+    assert "nobody sent them again or dismissed them" in text
     newest = max(offset for offset in (letter["offset"] for letter in shop_letters(shop)))
     assert f"omdml letters explain 0/{newest}" in text
     assert "omdml letters list --open" in text
@@ -129,7 +130,7 @@ def test_letters_that_were_sent_again_are_none(shop):
     sink = FileSink(shop.folder / "letters")
     sink.send(mark, "shop")
     sink.close()
-    assert problem(shop, "letters", Level.OK) == "none that is open"
+    assert problem(shop, "letters", Level.OK) == "no dead letter is open"
 
 
 def test_a_letter_that_nobody_can_mend_is_dismissed_and_no_longer_counted(shop):
@@ -138,15 +139,28 @@ def test_a_letter_that_nobody_can_mend_is_dismissed_and_no_longer_counted(shop):
     printed = CliRunner().invoke(main, ["letters", "dismiss", "-c", str(shop.file)])
     assert (printed.exit_code, "which letters?" in printed.output) == (2, True)
     assert shop.omdml("letters", "dismiss", "--reason", "not_json") == "1 letter dismissed, 1 still open"
-    assert "1 event (1 unknown_item) not learned" in problem(shop, "letters", Level.WARNING)
+    assert "1 event (1 unknown_item) could not be learned" in problem(shop, "letters", Level.WARNING)
     listed = shop.omdml("letters", "list")
     assert "not_json dismissed {broken" in listed
     assert "1 still open" in listed
     assert "not_json" not in shop.omdml("letters", "list", "--open")
     (name,) = (f"0/{letter['offset']}" for letter in shop_letters(shop) if letter.get("reason") == "unknown_item")
     assert shop.omdml("letters", "dismiss", name) == "1 letter dismissed, 0 still open"
-    assert problem(shop, "letters", Level.OK) == "none that is open"
+    assert problem(shop, "letters", Level.OK) == "no dead letter is open"
     assert "everything adds up" in shop.omdml("doctor", "--audit")
+
+
+def test_letters_that_could_not_be_read_in_time_are_not_taken_for_none():
+    nothing = read_book([])
+    assert unsent(nothing, True, 0.0) == "no dead letters"
+    assert str(unsent(nothing, False, 0.0)).startswith("not known")
+
+
+def test_an_empty_list_says_whether_there_are_other_letters(shop):
+    shop.tell(UNKNOWN, b"{broken")
+    shop.learn()
+    listed = shop.omdml("letters", "list", "--model", "nobody", "--open")
+    assert "no open dead letter for the model 'nobody', of 2 dead letters in all" in listed
 
 
 def test_letters_of_a_log_in_files_are_listed_in_the_order_of_their_events(shop):
@@ -163,7 +177,7 @@ def test_letters_older_than_a_week_are_reported_and_are_no_warning(shop):
     shop.learn()
     book = read_book(newest_records(shop.folder / "letters", 1 << 20).records)
     assert not isinstance(unsent(book, True, time.time()), str)
-    assert "1 event (1 unknown_item) not sent again and not dismissed, none of them newer than 20" in unsent(
+    assert "1 event (1 unknown_item) neither sent again nor dismissed; the newest is of 20" in unsent(
         book, True, time.time() + FRESH_S + 60
     )
 
@@ -204,7 +218,7 @@ def test_a_worker_that_takes_nothing_is_a_warning_after_a_minute(shop, monkeypat
     monkeypatch.setattr(installation.time, "time", lambda: now + 300)
     text = problem(shop, "reading", Level.WARNING)
     assert "holds the log, but 7 events" in text
-    assert "(5 min)" in text
+    assert "(5 min ago)" in text
     run_until_idle(worker)
     assert "everything" in problem(shop, "reading", Level.OK)
 

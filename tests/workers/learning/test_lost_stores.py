@@ -19,7 +19,7 @@ def test_a_lost_store_is_said_and_nothing_is_learned_again_in_silence(tmp_path):
     run_until_idle(worker)
     worker.services.source.close()
     world.store = type(world.store)()
-    with pytest.raises(StoreLost, match="emptied or is another one"):
+    with pytest.raises(StoreLost, match="emptied, or is another one"):
         run_until_idle(world.worker())
 
 
@@ -109,5 +109,5 @@ def test_a_store_that_was_emptied_stops_a_worker_that_is_about_to_save(tmp_path)
     shutil.rmtree(tmp_path / "state")
     DirectoryStore(tmp_path / "state").make()
     world.send(*events(5, seed=1))
-    with pytest.raises(StoreLost, match="emptied or is another one"):
+    with pytest.raises(StoreLost, match="emptied, or is another one"):
         run_until_idle(worker)

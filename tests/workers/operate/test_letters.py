@@ -8,10 +8,10 @@ import pytest
 from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import Triplet, encode
 from omdml.streams.files.source import FileSink
-from omdml.streams.letters import Letter, headers_again
+from omdml.streams.letters import Book, Letter, headers_again
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import FileLog
-from omdml.workers.operate.letters import PORTION, PORTION_BYTES, learnable, passed, portions
+from omdml.workers.operate.letters import PORTION, PORTION_BYTES, fate, learnable, passed, portions
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_sender
 from omdml.workers.wiring.feedback_log import open_bystander
@@ -75,6 +75,37 @@ def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):
     assert world.store.move_mark(partition, 6, 2)
     named = msgspec.structs.replace(letter, model="shop")
     assert learnable(named, specs, passed([named], world.store)).event is not None
+
+
+def test_an_event_that_was_learned_after_its_letter_was_written_is_told_as_learned(tmp_path):
+    # Given letters about an event that its worker learned after a crash, and about one that it refused again
+    world = World(tmp_path)
+    world.send(*events(5), encode(Triplet(model="shop", query="i0", relevant="nowhere", irrelevant="i2")))
+    run_until_idle(world.worker())
+    (partition,) = world.log.partitions
+    learned, refused = (
+        Letter(
+            reason="unknown_item",
+            error="i1",
+            partition=partition,
+            offset=offset,
+            payload=world.log.read(partition, offset, 1)[0].value,
+            model=model,
+        )
+        for offset, model in ((4, None), (5, "shop"))
+    )
+    book = Book({letter.position: letter for letter in (learned, refused)}, set(), set())
+    # I expect the checkpoint to tell them apart, whether or not the letter knew the model.
+    assert "was learned, or held out" in fate(learned, book, world.store)
+    assert "was learned, or held out" in fate(msgspec.structs.replace(learned, model="shop"), book, world.store)
+    assert fate(refused, book, world.store) == ""
+    # Nor does anything remain to be done about one that was sent again.
+    book.resent.add(refused.position)
+    assert "sent again: nothing is left to do" in fate(refused, book, world.store)
+    # A payload that names no model, and a store that knows nothing, say nothing.
+    broken = msgspec.structs.replace(learned, payload=b"{broken")
+    assert fate(broken, book, world.store) == ""
+    assert fate(learned, book, World(tmp_path / "other").store) == ""
 
 
 def test_letters_are_sent_again_in_portions_of_so_many_or_so_many_bytes():

@@ -81,14 +81,14 @@ class Seen:
         if extent is None and self.topics and home.topic_id not in self.topics:
             self.elsewhere[name] = (
                 f"model {name}: learned from log {home.topic_id}, but the configured one is "
-                f"{', '.join(sorted(self.topics))}: it was created again, or is another one. Correct [log], or have "
-                "workers begin at the beginning of this log: omdml worker --accept-gap"
+                f"{', '.join(sorted(self.topics))}: the log was created again, or is another one. Correct [log], or "
+                "have workers begin at the beginning of this log: omdml worker --accept-gap"
             )
         elif extent and offset > extent.end:
             self.beyond[name] = (
                 f"model {name}: learned up to offset {offset:,} of partition {home.number}, but the log ends at "
-                f"{extent.end:,}: it was cut, or is an older copy. New events below {offset:,} are skipped. Bring the "
-                f"log back, or learn what it holds now: omdml replay --model {name} --publish --replace"
+                f"{extent.end:,}: the log was cut, or is an older copy. New events below {offset:,} are not learned. "
+                f"Bring the log back, or learn what it holds now: omdml replay --model {name} --publish --replace"
             )
 
     def _misplaced(self, name: str, home: Partition, offset: int, older: bool) -> str:
@@ -122,12 +122,12 @@ def waits(name: str, why: str, whole: bool = False) -> str:
         )
     if part := part_of(name):
         return (
-            f"part {part.number} of model {part.model} waits: {why}. Its events stay in the log and the mark below "
-            "them, and nothing of the model goes live. Restore the store from a backup, or begin the model again: "
+            f"part {part.number} of model {part.model} waits: {why}. Its events wait in the log, and nothing of "
+            "the model goes live. Restore the store from a backup, or begin the model again: "
             f"omdml models reset {part.model}"
         )
     return (
-        f"model {name} waits: {why}. Its events stay in the log and the mark below them, other models go on. Restore "
+        f"model {name} waits: {why}. Its events wait in the log, and other models go on. Restore "
         f"the store from a backup, or learn the model again: omdml replay --model {name} --publish --replace; or begin "
         f"it again: omdml models reset {name}"
     )

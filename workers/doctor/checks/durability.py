@@ -21,7 +21,7 @@ from omdml.workers.wiring.router import routed_topics
 DAY_S = 86_400
 # A worker that ends on a Friday is fixed before its events are gone.
 SAFE_RETENTION_S = 7 * DAY_S
-RELEARNED = "workers notice that by the server's run, and learn again from the log what it forgot"
+RELEARNED = "workers notice that, and learn again from the log what it forgot"
 
 
 def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
@@ -29,14 +29,14 @@ def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
     if isinstance(log, FileLog):
         return f"{log.path} is as safe as its disk"
     options, feedback = connection(log), topic_safety(connection(log), log.topic)
-    remarks = [*unsafe_topic(log.topic, feedback)]
+    remarks = [*unsafe_topic(log.topic, feedback, FEEDBACK, log.servers)]
     if look_up(options, letters := letters_topic(log)):
-        remarks += unsafe_topic(letters, topic_safety(options, letters), LETTERS)
+        remarks += unsafe_topic(letters, topic_safety(options, letters), LETTERS, log.servers)
     for origin in routed_topics(log):
         if look_up(options, origin):
             safety = topic_safety(options, origin)
             remarks += [
-                *unsafe_topic(origin, safety, ROUTED),
+                *unsafe_topic(origin, safety, ROUTED, log.servers),
                 *forgotten_routers(origin, safety, offsets_kept_s(options)),
             ]
     return [warning(text) for text in remarks] or (
@@ -67,17 +67,17 @@ class Use(NamedTuple):
 FEEDBACK = Use(
     "events",
     "these events are lost, and workers stop until they are started with --accept-gap",
-    "what is deleted before it is learned stops the workers with a gap, and no replay reaches further back",
+    "if events are deleted before they are learned, workers stop at the gap; no replay can reach further back",
 )
 LETTERS = Use(
     "dead letters",
     "these letters are lost, with the events that they hold for omdml letters resend",
-    "a letter that is deleted can be neither explained nor sent again",
+    "a dead letter that was deleted can be neither explained nor sent again",
 )
 ROUTED = Use(
     "events",
     "these events are lost, and routers stop until they are started with --accept-gap",
-    "what is deleted before it is routed stops the routers with a gap",
+    "if events are deleted before they are routed, routers stop at the gap",
 )
 
 
@@ -92,24 +92,27 @@ def forgotten_routers(topic: str, safety: TopicSafety, kept_s: float | None) -> 
     if kept_s is not None and (safety.retention_s is None or safety.retention_s > kept_s):
         held = "for ever" if safety.retention_s is None else f"for {duration(safety.retention_s)}"
         yield (
-            f"topic {topic!r} keeps events {held}, but Kafka forgets what of them was routed {duration(kept_s)} after "
-            "the last router ended: routers that are started later stop, and ask where to go on (--begin); raise the "
-            "brokers' offsets.retention.minutes, or keep a router running"
+            f"topic {topic!r} keeps events {held}, but Kafka forgets how far they were routed {duration(kept_s)} after "
+            "the last router ended. A router that is started later than that stops, and asks where to go on (--begin). "
+            "Raise offsets.retention.minutes of the brokers, or keep a router running"
         )
 
 
-def unsafe_topic(topic: str, safety: TopicSafety, use: Use = FEEDBACK) -> Iterator[str]:
-    """What is unsafe about a topic, a sentence each."""
-    set_it = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
+def unsafe_topic(topic: str, safety: TopicSafety, use: Use, servers: str) -> Iterator[str]:
+    """What is unsafe about a topic of these brokers, a sentence each."""
+    set_it = (
+        f"kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config"
+    )
     if safety.replicas == 1:
         yield (
             f"topic {topic!r} has one copy of each partition: {use.records} are lost with their broker, and nothing is "
-            "learned while it is down; give it three (kafka-reassign-partitions.sh)"
+            "learned while it is down; give it three copies (kafka-reassign-partitions.sh)"
         )
     elif safety.min_insync == 1:
         yield (
-            f"topic {topic!r} has {safety.replicas} copies, and min.insync.replicas is 1: what one broker alone "
-            f"has is acknowledged, and lost with it; {set_it} min.insync.replicas=2"
+            f"topic {topic!r} has {safety.replicas} copies, and min.insync.replicas is 1: an event is "
+            f"acknowledged as soon as one broker has it, and lost if that broker is lost; {set_it} "
+            "min.insync.replicas=2"
         )
     elif safety.min_insync >= safety.replicas:
         yield (
@@ -124,8 +127,8 @@ def unsafe_topic(topic: str, safety: TopicSafety, use: Use = FEEDBACK) -> Iterat
         )
     if "compact" in safety.cleanup_policy:
         yield (
-            f"topic {topic!r} has cleanup.policy={safety.cleanup_policy}, which drops all but the newest of a key; "
-            f"{set_it} cleanup.policy=delete"
+            f"topic {topic!r} has cleanup.policy={safety.cleanup_policy}, which keeps only the newest event of each "
+            f"key; {set_it} cleanup.policy=delete"
         )
     yield from _short_retention(topic, safety, use, set_it)
 
@@ -134,13 +137,12 @@ def _short_retention(topic: str, safety: TopicSafety, use: Use, set_it: str) -> 
     if safety.retention_s is not None and safety.retention_s < SAFE_RETENTION_S:
         yield (
             f"topic {topic!r} deletes {use.records} after {duration(safety.retention_s)}, expected 7 days or more: "
-            f"{use.after_deletion}; "
-            f"{set_it} retention.ms=-1 keeps them for ever"
+            f"{use.after_deletion}; to keep them for ever: {set_it} retention.ms=-1"
         )
     if safety.retention_bytes is not None:
         yield (
-            f"topic {topic!r} keeps {safety.retention_bytes:,} bytes a partition, and deletes what is older, however "
-            f"new it is: {use.after_deletion}; {set_it} retention.bytes=-1"
+            f"topic {topic!r} keeps {safety.retention_bytes:,} bytes of each partition and deletes the oldest "
+            f"{use.records} beyond that, even if they are new: {use.after_deletion}; {set_it} retention.bytes=-1"
         )
 
 
@@ -167,8 +169,8 @@ def unsafe_server(safety: ServerSafety) -> Iterator[str]:
         yield _without_append_only(safety.save)
     elif safety.fsync == "no":
         yield (
-            "appendfsync is no: if its machine goes down, all is lost that the operating system had not written yet, "
-            f"often half a minute; {RELEARNED}; set appendfsync everysec"
+            "appendfsync is no: if its machine goes down, it loses the writes that the operating system had not put on "
+            f"disk yet, often those of half a minute; {RELEARNED}; set appendfsync everysec"
         )
     if safety.policy.startswith("allkeys"):
         yield (
@@ -178,8 +180,8 @@ def unsafe_server(safety: ServerSafety) -> Iterator[str]:
     if safety.replicas and safety.min_replicas == 0:
         yield (
             f"it has {safety.replicas} replicas and waits for none: one that takes over lacks the newest writes; "
-            f"{RELEARNED}, and nodes may go back by some versions meanwhile; min-replicas-to-write 1 and "
-            "min-replicas-max-lag bound by how much"
+            f"{RELEARNED}, and nodes may go back by some versions meanwhile; set min-replicas-to-write 1 and "
+            "min-replicas-max-lag 10, which bound how much it lacks"
         )
 
 
@@ -190,7 +192,7 @@ def _without_append_only(save: str | None) -> str:
             f"appendonly is no, save points are {save!r}: after a crash it lacks what came since the last one, up to "
             f"{duration(longest)} or more; {RELEARNED}; set appendonly yes"
         )
-    points = "it has no save points" if save == "" else "whether it has save points this user may not ask"
+    points = "it has no save points" if save == "" else "this user may not ask whether it has save points"
     return (
         f"appendonly is no, and {points}: a restart may forget every model. Workers then stop, until the store is "
         "restored, or omdml topics rewind has the whole log learned again; set appendonly yes"
@@ -202,7 +204,7 @@ def safe_server(safety: ServerSafety) -> str:
     if safety.fsync == "always":
         return "every write is on disk before it is acknowledged"
     if safety.fsync is None:
-        return "appendonly is yes; which appendfsync it has, and which save points, this user may not ask"
+        return "appendonly is yes; this user may not ask which appendfsync and which save points it has"
     return (
         f"appendonly is yes, appendfsync {safety.fsync}: if its machine goes down, the last second is lost; {RELEARNED}"
     )

@@ -103,11 +103,22 @@ def _version(name: str) -> str:
 def _catalogues(configuration: Configuration) -> str:
     opened = open_catalogues(configuration)
     seen = [
-        f"{name}: {catalogue.shown.items:,} items, {sum(catalogue.dims.values()):,} numbers in "
-        f"{len(catalogue.dims)} modalities"
+        f"{name}: {amount(catalogue.shown.items, 'item')}, {amount(sum(catalogue.dims.values()), 'number')} in "
+        f"{modalities(len(catalogue.dims))}"
         for name, catalogue in opened.items()
     ]
     return "; ".join(seen) or "none configured"
+
+
+def modalities(count: int) -> str:
+    """So many modalities.
+
+    Examples
+    --------
+    >>> modalities(1), modalities(3)
+    ('1 modality', '3 modalities')
+    """
+    return "1 modality" if count == 1 else f"{count:,} modalities"
 
 
 def _models(specs: Specs) -> str:
@@ -124,7 +135,7 @@ def _rates(specs: Specs) -> str:
              for line in inert_rates(name, spec.fresh(), spec.catalogue.features)]  # fmt: skip
     if inert:
         raise ConfigurationError("; ".join(inert))
-    return "each model's rate can move what it learns"
+    return "no model has a rate that is too small to learn anything"
 
 
 def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
@@ -150,8 +161,8 @@ def _secret(store: Store) -> str | list[Remark]:
     try:
         secret = store.kept_secret()
     except StoreRefused:
-        return [warning("may not be read with these rights: right for a node, but a worker with them learns nothing")]
-    return "is there: workers hold events out by it" if secret else "none yet: the first worker makes it"
+        return [warning("this user may not read it. That is right for a node, but a worker needs it: see SECURITY.md")]
+    return "it exists; it decides which events workers hold out" if secret else "none yet: the first worker makes it"
 
 
 def _checkpoints(facts: Facts) -> str | list[Remark]:

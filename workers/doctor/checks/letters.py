@@ -26,14 +26,17 @@ def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
     """
     letters = book.open
     among = "" if whole else f" (among the newest {amount(len(book.letters), 'letter')}; older ones were not looked at)"
+    if not whole and not book.letters:
+        return "not known: the newest letters could not be read in the time that this check has: omdml letters list"
     if not letters:
-        return f"none that is open{among}" if book.letters else "none"
+        return f"no dead letter is open{among}" if book.letters else "no dead letters"
     letters.sort(key=lambda letter: letter.at or now)
     fresh = [letter for letter in letters if now - (letter.at or now) < FRESH_S]
     if not fresh:
         newest_day = day(letters[-1].at)
-        return f"{counted(letters)} not sent again and not dismissed{among}, none of them newer than {newest_day}"
-    return [warning(f"{counted(letters)} not learned, not sent again and not dismissed{among}. {newest(fresh[-1])}")]
+        return f"{counted(letters)} neither sent again nor dismissed{among}; the newest is of {newest_day}"
+    left = f"{counted(letters)} could not be learned, and nobody sent them again or dismissed them{among}"
+    return [warning(f"{left}. {newest(fresh[-1])}")]
 
 
 def counted(letters: Sequence[Letter]) -> str:
@@ -51,6 +54,6 @@ def newest(letter: Letter) -> str:
     return (
         f"The newest, of {when(letter.at) or 'an unknown time'} at {number}/{offset}{model}, is {letter.reason}: "
         f"{error}. All of them: omdml letters list --open. One: omdml letters explain {number}/{offset}. "
-        "Once the cause is fixed: omdml letters resend. What nobody can or will fix: omdml letters dismiss "
+        "Once the cause is fixed: omdml letters resend. If nobody can or will fix it: omdml letters dismiss "
         f"--reason {letter.reason}"
     )

@@ -60,7 +60,7 @@ def unread(added: Sequence[Line], count: int, partitions: int) -> list[Remark]:
         return []
     waiting = sum(line.lag for line in added)
     remark = error if waiting else warning
-    return [remark(f"{numbered(added)} came after models were placed on {count}, and no worker "
+    return [remark(f"{numbered(added)} {was(added)} added after models had been placed on {count}, and no worker "
                    f"reads there; {amount(waiting, 'event')} wait: {advice(count, partitions)}")]  # fmt: skip
 
 
@@ -70,13 +70,21 @@ def stopped(known: Sequence[Line]) -> list[Remark]:
     for line in known:
         if line.wrong:
             alike.setdefault(line.wrong, []).append(line)
-    return [error(f"{numbered(lines)}: {wrong}; {amount(sum(line.lag for line in lines), 'event')} wait there")
+    # What the log does not hold any more does not wait.
+    waiting = {wrong: sum(min(line.lag, line.extent.end - line.extent.begin) for line in lines)
+               for wrong, lines in alike.items()}  # fmt: skip
+    return [error(f"{numbered(lines)}: {wrong}; {amount(waiting[wrong], 'event')} wait there")
             for wrong, lines in alike.items()]  # fmt: skip
 
 
 def numbered(lines: Sequence[Line]) -> str:
     """The numbers of these partitions, as a list for a sentence."""
     return f"partition{'s' * (len(lines) > 1)} {', '.join(str(line.extent.partition.number) for line in lines)}"
+
+
+def was(lines: Sequence[Line]) -> str:
+    """The verb that goes with these partitions."""
+    return "were" if len(lines) > 1 else "was"
 
 
 def unowned(lines: Sequence[Line]) -> list[Remark]:
@@ -98,7 +106,7 @@ def behind(owned: Sequence[Line], since: Mapping[int, float], now: float) -> lis
         return []
     oldest, lines = min(since[number] for number in late), list(late.values())
     workers, waiting = sorted({line.worker for line in lines}), sum(line.lag for line in lines)
-    return [warning(f"{numbered(lines)} of {', '.join(workers)}: {amount(waiting, 'event')} not learned or not saved, "
-                    f"the first since {when(oldest)} ({span(now - oldest)}). Run this again: if the number does not "
-                    "fall, a model waits (see checkpoints), the store or the dead letters refuse writes, or the "
+    return [warning(f"{numbered(lines)} of {', '.join(workers)}: {amount(waiting, 'event')} not learned or not saved "
+                    f"yet, the oldest of {when(oldest)} ({span(now - oldest)} ago). Run this again: if the number does "
+                    "not fall, a model waits (see checkpoints), the store or the dead letters refuse writes, or the "
                     "process hangs: read its log")]  # fmt: skip

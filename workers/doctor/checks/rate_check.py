@@ -32,9 +32,9 @@ def inert_rates(model: str, learner: Learner, features: Mapping[str, Array]) -> 
         # They stand side by side, in one vector.
         sizes = {" + ".join(sizes): sum(sizes.values())}
     return [
-        f"model {model!r}: the items of modality {modality!r} differ so little that {name}={rate:g} makes up for "
-        f"{rate * size:.1g} of a comparison's margin at a step, below {INERT:g} it learns next to nothing: build the "
-        f"catalogue with --scaling minmax, or set {name} to about {SOUND / size:.1g}"
+        f"model {model!r}: the items of modality {modality!r} differ so little that with {name}={rate:g} one step "
+        f"makes up for a share of only {rate * size:.1g} of a comparison's margin. Below {INERT:g} the model learns "
+        f"next to nothing: build the catalogue with --scaling minmax, or set {name} to about {SOUND / size:.1g}"
         for modality, size in sizes.items()
         if 0 < rate * size < INERT
     ]

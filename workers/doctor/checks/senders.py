@@ -198,12 +198,13 @@ def fate(example: Example, age: float, right: int, over: bool) -> str:
     if over:
         since = f"{amount(right, 'event')} with the right key lie at home since" if right else "none came since"
         return (
-            f"They are dead letters, wrong_partition ({newest}; {since}). If the senders were corrected, only omdml "
-            f"letters resend is left. {until}"
+            f"These events are dead letters, wrong_partition ({newest}; {since}). If the senders were corrected, only "
+            f"this is left to do: omdml letters resend. {until}"
         )
     return (
-        f"Until then such events become dead letters, wrong_partition ({newest}); afterwards: omdml letters resend. "
-        f"{until}, as a warning only once it is an hour old or {ENOUGH_RIGHT} events with the right key came after it"
+        f"Until that is done such events become dead letters, wrong_partition ({newest}); afterwards: omdml letters "
+        f"resend. This error becomes a warning once the newest is an hour old, or {ENOUGH_RIGHT} events with the right "
+        f"key came after it. {until}"
     )
 
 

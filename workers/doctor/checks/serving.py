@@ -42,7 +42,8 @@ class Seen:
             remedy = unpin + standing.problem.remedy if pinned else standing.problem.remedy.capitalize()
             self.unservable[name] = (
                 f"model {name}: {version} is live{pinned} but no node can load it: {standing.problem.text}. Nodes that "
-                f"run go on with what they have, nodes that start cannot serve it. {remedy}"
+                "run go on with the version that they have. A node that starts now cannot answer for the model. "
+                f"{remedy}"
             )
             return
         if standing.withheld:
@@ -51,9 +52,9 @@ class Seen:
                 f"model {name}: newer versions are withheld since {when(standing.withheld.since)} "
                 f"({span(self.now - standing.withheld.since)}), nodes stay at {version} of "
                 f"{when(pointer.published_at)}. Why: {standing.withheld.reason}. "
-                f"If the newest feedback is sound, this ends by itself; if it is not, "
-                f"stop who sends it, then omdml models reset {name} or a replay of the sound part. "
-                f"omdml history {name} has every decision"
+                f"If the newest feedback is sound, this ends by itself. If it is not, stop whoever sends it, then "
+                f"learn the log again without it (omdml learn-on {name} --since TIME --until TIME, or --without-user "
+                f"USER), or begin again (omdml models reset {name}). omdml history {name} has every decision"
             )
         if standing.reset_at is not None:
             self.reset[name] = (

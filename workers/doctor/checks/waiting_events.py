@@ -61,7 +61,7 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
     events = (
         f"{'more than ' * (count > MOST)}{amount(min(count, MOST), 'event')} in {config.path} from offset {first} on"
     )
-    since = f", the first since {when(oldest)} ({span(now - oldest)})" if oldest is not None else ""
+    since = f", the oldest of {when(oldest)} ({span(now - oldest)} ago)" if oldest is not None else ""
     if not reader:
         return [error(f"no worker is running (group {config.group!r}), and {events} wait to be learned{since}: start "
                       "one, omdml worker. If one should be running, its log says why it ended")]  # fmt: skip

@@ -96,7 +96,8 @@ class Arrival:
         if not self._services.accept_gap:
             raise error
         self._services.metrics.gaps.inc()
-        log.warning("gap_accepted", model=model.name, reason=str(error))
+        hint = "start without --accept-gap from now on"
+        log.warning("gap_accepted", model=model.name, reason=str(error), hint=hint)
         self._go_back(model, self._end, placement)
 
     def _go_back(self, model: OwnedModel, offset: int, placement: Placement) -> None:

@@ -34,8 +34,9 @@ class Mark:
         mark = marks.get(self._partition)
         if mark is None and committed is not None:
             raise StoreLost(
-                f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: it "
-                "was emptied or is another one. Restore it, or learn again: omdml topics rewind"
+                f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: "
+                "the store was emptied, or is another one. Correct store.url, or restore the store. Or learn again: "
+                "omdml topics rewind, or if the log is in files, an empty store and another log.group"
             )
         self.offset, self._run = mark, marks.run
         return mark if mark is None or committed is None else min(mark, committed)

@@ -160,7 +160,7 @@ def openapi() -> dict[str, Any]:
         },
         "/letters/explain": {
             "get": operation(
-                "One dead letter, and whether its event would be learned now; " + OF_OPERATORS,
+                "One dead letter: what became of its event, and whether it would be learned now; " + OF_OPERATORS,
                 parameters=letter_at,
                 token=True,
             )

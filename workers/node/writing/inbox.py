@@ -107,7 +107,8 @@ class Inbox:
                 self._sink.flush()
         except Exception as error:
             known = error if isinstance(error, OmdmlError) else SourceError(f"the feedback log failed: {error!r}")
-            _log.error("feedback_not_accepted", error=str(error), requests=len(batch))
+            action = "their senders get an error, and send again"
+            _log.error("feedback_not_accepted", error=str(error), requests=len(batch), action=action)
             for delivery in batch:
                 self._metrics.feedback.labels("failed").inc(len(delivery.events))
                 delivery.done.set_exception(known)

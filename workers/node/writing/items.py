@@ -75,7 +75,8 @@ class ItemWriter:
             self._take_in()
         except Exception as error:
             known = error if isinstance(error, OmdmlError) else CatalogueError(f"the catalogue failed: {error!r}")
-            _log.error("items_not_changed", error=str(error), requests=len(group))
+            action = "their senders get an error, and send again"
+            _log.error("items_not_changed", error=str(error), requests=len(group), action=action)
             for asked in group:
                 asked.done.set_exception(known)
             return

@@ -8,6 +8,7 @@ from omdml.streams.kafka.safety import TopicSafety
 from omdml.streams.stores.redis.safety import ServerSafety
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.doctor.checks.durability import (
+    FEEDBACK,
     LETTERS,
     ROUTED,
     forgotten_routers,
@@ -33,8 +34,8 @@ DAY_S = 86_400.0
 
 
 def test_safe_settings_have_no_warnings():
-    assert list(unsafe_topic("feedback", TOPIC)) == []
-    assert list(unsafe_topic("feedback", TOPIC._replace(retention_s=7 * DAY_S))) == []
+    assert list(unsafe_topic("feedback", TOPIC, FEEDBACK, "kafka:9092")) == []
+    assert list(unsafe_topic("feedback", TOPIC._replace(retention_s=7 * DAY_S), FEEDBACK, "kafka:9092")) == []
     assert list(unsafe_server(SERVER)) == []
     assert list(unsafe_server(SERVER._replace(replicas=1, min_replicas=1))) == []
 
@@ -43,7 +44,7 @@ def test_safe_settings_have_no_warnings():
     ("setting", "expected"),
     [
         ({"replicas": 1, "min_insync": 1}, ("one copy", "lost with their broker", "give it three")),
-        ({"min_insync": 1}, ("3 copies", "one broker alone has", "min.insync.replicas=2")),
+        ({"min_insync": 1}, ("3 copies", "as soon as one broker has it", "min.insync.replicas=2")),
         ({"replicas": 2, "min_insync": 2}, ("refused as soon as one broker is down", "min.insync.replicas=1")),
         ({"unclean_election": True}, ("--accept-gap", "unclean.leader.election.enable=false")),
         ({"cleanup_policy": "compact,delete"}, ("cleanup.policy=compact,delete", "cleanup.policy=delete")),
@@ -53,8 +54,10 @@ def test_safe_settings_have_no_warnings():
     ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
 )
 def test_an_unsafe_topic_is_a_warning_that_says_what_to_do(setting, expected):
-    (text,) = unsafe_topic("feedback", TOPIC._replace(**setting))
+    (text,) = unsafe_topic("feedback", TOPIC._replace(**setting), FEEDBACK, "one:9092,two:9092")
     assert "topic 'feedback'" in text
+    # A command in the sentence can be copied and run.
+    assert text.count("kafka-configs.sh") == text.count("kafka-configs.sh --bootstrap-server one:9092,two:9092 --alter")
     for words in expected:
         assert words in text
 
@@ -67,7 +70,7 @@ def test_an_unsafe_topic_is_a_warning_that_says_what_to_do(setting, expected):
         ({"append_only": False, "save": None}, ("this user may not ask", "appendonly yes")),
         ({"fsync": "no"}, ("its machine goes down", "appendfsync everysec")),
         ({"policy": "allkeys-lru"}, ("drops what was learned", "noeviction")),
-        ({"replicas": 2}, ("2 replicas and waits for none", "lacks the newest writes", "min-replicas-to-write 1")),
+        ({"replicas": 2}, ("2 replicas and waits for none", "lacks the newest writes", "min-replicas-max-lag 10")),
         ({"is_replica": True}, ("workers cannot write", "name the primary")),
     ],
     ids=lambda value: ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
@@ -80,13 +83,13 @@ def test_an_unsafe_server_is_a_warning_that_says_what_to_do(setting, expected):
 
 def test_a_topic_is_reported_by_what_it_is_for():
     unclean = TOPIC._replace(unclean_election=True, retention_s=DAY_S)
-    lost, deleted = unsafe_topic("feedback.letters", unclean, LETTERS)
+    lost, deleted = unsafe_topic("feedback.letters", unclean, LETTERS, "kafka:9092")
     assert "with the events that they hold" in lost
     assert "deletes dead letters after 1 day" in deleted
     assert "neither explained nor sent again" in deleted
-    lost, deleted = unsafe_topic("clicks", unclean, ROUTED)
+    lost, deleted = unsafe_topic("clicks", unclean, ROUTED, "kafka:9092")
     assert "routers stop until they are started with --accept-gap" in lost
-    assert "before it is routed" in deleted
+    assert "before they are routed" in deleted
 
 
 @pytest.mark.parametrize(("retention_s", "held"), [(None, "for ever"), (8 * DAY_S, "for 8 days")])

@@ -52,10 +52,20 @@ def test_a_partition_that_no_worker_owns_is_an_error_if_events_wait_there():
     assert "run this again" in text
 
 
+def test_events_that_the_log_lost_do_not_wait_for_a_worker():
+    store, placement = MemoryStore(), Placement.first("murmur2", 1)
+    store.place("topic", None, placement)
+    store.move_mark(PARTITIONS[0], None, 10)
+    lines = survey([Extent(PARTITIONS[0], 20, 23, 10)], store, [Member("a", "host", [0])])
+    ((level, text),) = partitions(lines, placement, "murmur2", True, {}, NOW)
+    assert level is Level.ERROR
+    assert "offsets 10 to 19 are gone from the log: omdml worker --accept-gap; 3 events wait there" in text
+
+
 def test_without_any_worker_what_waits_is_an_error():
     ((level, text),) = found(Placement.first("murmur2", 2), [15, 15], {}, learning=False)
     assert level is Level.ERROR
-    assert text.startswith("partitions 0, 1: nobody learns new events")
+    assert text.startswith("partitions 0, 1: no worker is running")
     assert "start one; 10 events wait there" in text
 
 
@@ -63,7 +73,7 @@ def test_added_partitions_are_reported_with_what_waits_there():
     placement = Placement.first("murmur2", 2)
     ((level, text),) = found(placement, [10, 10, 0, 0], {"a": [0, 1]})
     assert level is Level.WARNING
-    assert "partitions 2, 3 came after models were placed on 2" in text
+    assert "partitions 2, 3 were added after models had been placed on 2" in text
     ((level, text),) = found(placement, [10, 10, 7, 0], {"a": [0, 1]})
     assert level is Level.ERROR
     assert "7 events wait: stop the senders and the workers, then omdml topics rehome" in text
@@ -71,7 +81,7 @@ def test_added_partitions_are_reported_with_what_waits_there():
 
 def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be():
     ((_, text),) = found(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
-    assert "partition 2 came after models were placed on 2" in text
+    assert "partition 2 was added after models had been placed on 2" in text
     assert "3 is not a multiple of 2" in text
     assert "omdml topics grow --partitions 4" in text
 
@@ -87,8 +97,8 @@ def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
     placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
     ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 600})
     assert level is Level.WARNING
-    assert text.startswith("partition 1 of b at host: 5 events not learned or not saved, the first since")
-    assert "(10 min)" in text
+    assert text.startswith("partition 1 of b at host: 5 events not learned or not saved yet, the oldest of")
+    assert "(10 min ago)" in text
     assert "read its log" in text
     ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 5})
     assert level is Level.OK

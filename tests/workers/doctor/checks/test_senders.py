@@ -100,7 +100,7 @@ def test_old_strays_are_a_warning_only():
     ((level, text),) = told(keyed("crc32", at=NOW - 7200))
     assert level is Level.WARNING
     assert "2 h ago" in text
-    assert "only omdml letters resend is left" in text
+    assert "only this is left to do: omdml letters resend" in text
 
 
 def test_strays_are_a_warning_once_enough_events_are_right_after_them():
