@@ -26,8 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Use three processes on two processors, because tests also wait for servers and other processes."""
-    return max(2, len(os.sched_getaffinity(0)) * 3 // 2)
+    """Use five processes on two processors, because most tests that take long wait for other processes."""
+    return len(os.sched_getaffinity(0)) * 5 // 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
