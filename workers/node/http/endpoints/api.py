@@ -99,6 +99,9 @@ class Api:
         # A bridge answers some requests by the version before.
         moving = int(view.origin is not None)
         parts = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving)
+        if view.two_stage:
+            # Another index, or another state of it, may propose other candidates.
+            parts = (*parts, view.two_stage.index.tag)
         return f'W/"{view.pointer.serial}-{"-".join(map(str, parts))}-{view.catalogue.generation}"'
 
     def _queries(self, view: View, asked: Search) -> list[Query]:

@@ -1,0 +1,179 @@
+"""Candidates from an index in a vector database, which ``omdml sync`` keeps current: what a node knows of it."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from omdml.errors import OmdmlError
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.index import IndexAway, Indexed, IndexMoved, IndexReader, IndexRefused, VectorIndex
+
+# Seconds between two looks at which version readers see.
+LOOK_S = 1.0
+# Items whose place in the index is known here: at least so many, and so many for each coordinate.
+SAMPLE, SAMPLE_PER_COORDINATE = 1_000, 2
+
+_log = structlog.get_logger(__name__)
+
+
+class Held(NamedTuple):
+    """What an index stands for, and where some of its items lie in it: ids (m), and places (m, width)."""
+
+    indexed: Indexed
+    ids: Sequence[str]
+    places: NDArray[np.float32]
+
+
+class CandidateIndex:
+    """The index that one model's candidates come from. Any number of threads may search.
+
+    A thread looks every second which version readers see. An index that is away answers no search, and is asked again.
+
+    Parameters
+    ----------
+    model
+        The model whose items must be in it.
+    catalogue
+        The model's catalogue, whose items say what to ask for.
+    index
+        The index, of which only readers are used.
+    """
+
+    def __init__(self, model: str, catalogue: Callable[[], Catalogue], index: VectorIndex) -> None:
+        self._model, self._catalogue, self._index = model, catalogue, index
+        self._held: Held | None = None
+        # Why it could not be read at the last look; empty if it could be.
+        self.away = "it was not read yet"
+        self.failures = 0
+        self._looking, self._stop = threading.Lock(), threading.Event()
+        self._idle: list[IndexReader] = []
+        self._thread = threading.Thread(target=self._follow, name="omdml-candidates", daemon=True)
+
+    def __str__(self) -> str:
+        return str(self._index)
+
+    @property
+    def read(self) -> bool:
+        """Whether it could be read once, so that the model can answer."""
+        return self._held is not None
+
+    @property
+    def version(self) -> int | None:
+        """The version that readers saw at the last look; None if there was none."""
+        return self._held.indexed.version if self._held else None
+
+    @property
+    def tag(self) -> int:
+        """A number that changes with what readers see."""
+        return zlib.crc32(msgspec.json.encode(self._held.indexed)) if self._held else 0
+
+    def start(self) -> None:
+        """Look at the index, and begin to follow it."""
+        self._look_again()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following, and let the connections go."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        while self._idle:
+            self._idle.pop().close()
+
+    def held(self) -> Held:
+        """What the index holds, as it was seen last; raises IndexAway or IndexRefused if it was never seen."""
+        return self._held or self.look()
+
+    def look(self) -> Held:
+        """What the index holds now; raises IndexAway or IndexRefused."""
+        with self._looking, self._reader() as reader:
+            indexed = reader.live()
+            if indexed is None:
+                raise IndexAway(f"{self}: readers have no version yet: run omdml sync {self._model}")
+            held = self._held
+            if held is None or held.indexed != indexed:
+                catalogue = self._catalogue()
+                self._check(indexed, catalogue)
+                held = self._held = Held(indexed, *reader.places(indexed, sample(catalogue.ids, indexed)))
+            return held
+
+    def nearest(self, held: Held, point: NDArray[np.float32], count: int) -> Sequence[str]:
+        """Ids near a point. Raises IndexMoved if readers see something else now; IndexAway, IndexRefused."""
+        with self._reader() as reader:
+            return reader.nearest(held.indexed, point, count)
+
+    def _check(self, indexed: Indexed, catalogue: Catalogue) -> None:
+        if indexed.model != self._model or indexed.task is not None:
+            raise IndexRefused(
+                f"{self} holds model {indexed.model!r}, task {indexed.task}, not model {self._model!r}: give the "
+                "address of this model's index"
+            )
+        if indexed.generation != catalogue.generation:
+            raise IndexAway(
+                f"{self} holds generation {indexed.generation[:12]} of the catalogue, and this node has "
+                f"{catalogue.generation[:12]}: run omdml sync {self._model}"
+            )
+        if indexed.rows is None:
+            raise IndexRefused(f"{self} was written by an older omdml sync: run omdml sync {self._model} of this release")
+
+    @contextmanager
+    def _reader(self) -> Iterator[IndexReader]:
+        """A reader that no other thread uses meanwhile."""
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            reader = self._index.reader()
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        self._idle.append(reader)
+
+    def _follow(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Look, and log if that became impossible or possible."""
+        try:
+            for _ in range(2):
+                try:
+                    self.look()
+                    break
+                except IndexMoved as error:
+                    # It was switched between two statements.
+                    moved: OmdmlError = error
+            else:
+                raise moved
+            away = ""
+        except OmdmlError as error:
+            away = str(error)
+            self.failures += 1
+        if away and away != self.away:
+            action = "searches of this model are refused until it can be read; trying again"
+            _log.warning("index_away", model=self._model, index=str(self), reason=away, action=action)
+        if self.away and not away:
+            _log.info("index_read", model=self._model, index=str(self), version=self.version)
+        self.away = away
+
+
+def sample(ids: Sequence[str], indexed: Indexed) -> list[str]:
+    """Some ids of a catalogue, always the same ones."""
+    count = max(SAMPLE, SAMPLE_PER_COORDINATE * indexed.width)
+    among = min(len(ids), indexed.rows or 0)
+    rows = np.random.default_rng(0).choice(among, min(count, among), replace=False)
+    return [ids[row] for row in np.sort(rows).tolist()]
+
+
+# Of a node whose models have all their items here.
+NO_CANDIDATES: Mapping[str, CandidateIndex] = {}
