@@ -81,7 +81,7 @@ class Answer(msgspec.Struct, frozen=True):
     """The items closest to a query, closest first, and the version of the model that ranked them.
 
     Before a model's first event its ``parent`` may answer, at ``parent_version``; its own version is 0 then.
-    If an index in a vector database proposed the candidates, it held ``candidates_version``: a near item may be missing.
+    If an index in a vector database proposed the candidates, it held ``candidates_version``: items may be missing.
     If the answer is part of an experiment, ``interleaved`` describes it: report clicks with ``Client.clicked``.
     """
 

@@ -93,7 +93,7 @@ def client() -> tuple[Any, Any]:
         import lancedb
         import pyarrow
     except ImportError as error:
-        raise ConfigurationError("--to lancedb:... needs LanceDB: pip install 'omdml[lancedb]'") from error
+        raise ConfigurationError("an index at lancedb:... needs LanceDB: pip install 'omdml[lancedb]'") from error
     return lancedb, pyarrow
 
 
@@ -404,7 +404,9 @@ class LanceReader(IndexReader):
             return
         try:
             if self._database is None:
-                caches = self._library.Session(index_cache_size_bytes=CACHE_BYTES, metadata_cache_size_bytes=CACHE_BYTES)
+                caches = self._library.Session(
+                    index_cache_size_bytes=CACHE_BYTES, metadata_cache_size_bytes=CACHE_BYTES
+                )
                 self._database = self._library.connect(self._folder, session=caches)
             table = self._database.open_table(self._name)
             indexed = None
@@ -420,8 +422,8 @@ class LanceReader(IndexReader):
 
 def noted(table: Any) -> Notes:
     """What is noted in the version of a table that is checked out; raises IndexRefused if omdml did not make it."""
-    metadata = table.schema.field("id").metadata if "id" in table.schema.names else None
-    if NOTES.encode() not in (metadata or {}):
+    metadata = (table.schema.field("id").metadata if "id" in table.schema.names else None) or {}
+    if NOTES.encode() not in metadata:
         raise IndexRefused(f"{table.name}: omdml did not make this table: give the name of another")
     return msgspec.json.decode(metadata[NOTES.encode()], type=Notes)
 

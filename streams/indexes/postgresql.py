@@ -82,7 +82,7 @@ def client() -> tuple[Any, Callable[[Any], None]]:
         from pgvector.psycopg import register_vector
     except ImportError as error:
         raise ConfigurationError(
-            "--to postgresql://... needs psycopg and pgvector: pip install 'omdml[postgresql]'"
+            "an index at postgresql://... needs psycopg and pgvector: pip install 'omdml[postgresql]'"
         ) from error
     return psycopg, register_vector
 
@@ -452,7 +452,9 @@ class PostgresReader(IndexReader):
                 )
                 self._kept = 0
                 self._connection.execute(f"SET statement_timeout = {READ_MS}")
-                self._register_vector(self._connection)
+                # A database that was never synced to may lack the type: then nobody asks for vectors.
+                with suppress(self._psycopg.ProgrammingError):
+                    self._register_vector(self._connection)
             yield self._connection
         except self._psycopg.OperationalError as error:
             self.close()

@@ -26,6 +26,7 @@ from omdml.workers.node.galleries.gallery import (
     Hits,
     Index,
     Query,
+    Searched,
 )
 from omdml.workers.node.galleries.two_stage import TooFewCandidates, TwoStageGallery, TwoStageSearch
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Page, single
@@ -157,9 +158,9 @@ class View:
                 return self.complete.search_each(queries, k, task, page, options)
             answers = found
         took_s = time.perf_counter() - began
-        parent = (self.parent.model, self.parent.version) if self.parent else (None, None)
         head = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers
-        return Answers(*head, *parent, candidates_version)
+        parent, parent_version = (self.parent.model, self.parent.version) if self.parent else (None, None)
+        return Answers(*head, parent, parent_version, candidates_version)
 
     def _answers_of_candidates(
         self, index: TwoStageGallery, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
@@ -180,7 +181,7 @@ class View:
             raise SearchError(str(error), error.reason) from error
 
     def _answers(
-        self, index: Index, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
+        self, index: Searched, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
     ) -> list[list[Found]] | None:
         """The items to answer each query with; None if the index cannot prove them. Raises SearchError."""
         try:

@@ -72,7 +72,7 @@ class NodeMetrics:
         self.single = SingleModels("node", SINGLE)
         self.searches = counter("searches_total", "Searches answered", "model", "exact", "via")
         at_zero(self.searches, models.all(), ["true"], ["gallery", "bridge"])
-        at_zero(self.searches, models.all(), ["false"], ["bridge"])
+        at_zero(self.searches, models.all(), ["false"], ["bridge", "index"])
         self.search = at_zero(seconds("search", "Seconds of a search, without HTTP", FAST, "model"), models.all())
         self.swaps = at_zero(
             seconds("swap", "Seconds from noticing a new live version until the node answers with it", STORE, "model"),

@@ -45,8 +45,8 @@ def index_of_candidates(model: str, address: str) -> VectorIndex:
 
     Raises ConfigurationError.
     """
-    place, sign, name = address.rpartition("#")
-    return open_index(place if sign else address, name or None, model, True, f"models.{model}.candidates")
+    place, _, name = address.partition("#")
+    return open_index(place, name or None, model, True, f"models.{model}.candidates")
 
 
 def name_of(model: str) -> str:

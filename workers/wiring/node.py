@@ -67,9 +67,7 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
     serve(node, host, port, access, hosts, pictures_of(configuration), office, experiments)
 
 
-def candidates_of(
-    configuration: Configuration, catalogue: Callable[[str], Catalogue]
-) -> dict[str, CandidateIndex]:
+def candidates_of(configuration: Configuration, catalogue: Callable[[str], Catalogue]) -> dict[str, CandidateIndex]:
     """The indexes that models' candidates come from, by model; raises ConfigurationError."""
     from omdml.workers.node.galleries.candidates import CandidateIndex
     from omdml.workers.wiring.indexes import index_of_candidates

@@ -12,7 +12,6 @@ from omdml.workers.configuration.checks.sections import as_table, refuse_unknown
 from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
 from omdml.workers.configuration.suggestion import suggestion
 
-
 # Learners whose metrics are not Euclidean.
 WITHOUT_VECTORS = ("oasis", "setnet")
 
@@ -79,7 +78,9 @@ def checked_candidates(name: str, address: object, learner: str, index: object) 
     if is_pattern(name):
         why = "an index holds one model, and a pattern covers many: give the model a section of its own"
     elif index != "exact":
-        why = "index = 'approximate' needs all items in the node, and candidates come from outside: remove one of the two"
+        why = (
+            "index = 'approximate' needs all items in the node, and candidates come from outside: remove one of the two"
+        )
     elif "tasks" in defaults(learner):
         why = f"an index holds the items in the sense of one task, and {learner} has several: leave it out"
     elif learner in WITHOUT_VECTORS:

@@ -208,9 +208,7 @@ class Refresher:
                 store_id=self._store.store_id,
             )  # fmt: skip
             try:
-                view = embedded_view(
-                    pointer, snapshot, catalogue, None, self._patience_s, self._candidates.get(model)
-                )
+                view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s, self._candidates.get(model))
             except CorruptError:
                 continue
             self._swap(model, None, view, began)

@@ -162,7 +162,7 @@ def check_candidates(snapshot: Snapshot) -> None:
     if not snapshot.metric.euclidean or snapshot.metric.tasks:
         raise CatalogueError(
             f"snapshot of model {snapshot.model!r}, version {snapshot.version}: a {snapshot.metric.kind} metric with "
-            f"{len(snapshot.metric.tasks)} tasks cannot answer from candidates of an index: remove the option candidates"
+            f"{len(snapshot.metric.tasks)} tasks cannot answer from candidates of an index: remove candidates"
         )
 
 

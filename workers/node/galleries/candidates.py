@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +19,8 @@ from omdml.streams.protocols.index import IndexAway, Indexed, IndexMoved, IndexR
 
 # Seconds between two looks at which version readers see.
 LOOK_S = 1.0
+# Times that a search, or a look, begins again because the index was switched in the middle.
+TRIES = 3
 # Items whose place in the index is known here: at least so many, and so many for each coordinate.
 SAMPLE, SAMPLE_PER_COORDINATE = 1_000, 2
 
@@ -53,7 +55,6 @@ class CandidateIndex:
         self._held: Held | None = None
         # Why it could not be read at the last look; empty if it could be.
         self.away = "it was not read yet"
-        self.failures = 0
         self._looking, self._stop = threading.Lock(), threading.Event()
         self._idle: list[IndexReader] = []
         self._thread = threading.Thread(target=self._follow, name="omdml-candidates", daemon=True)
@@ -95,21 +96,28 @@ class CandidateIndex:
 
     def look(self) -> Held:
         """What the index holds now; raises IndexAway or IndexRefused."""
-        with self._looking, self._reader() as reader:
-            indexed = reader.live()
-            if indexed is None:
-                raise IndexAway(f"{self}: readers have no version yet: run omdml sync {self._model}")
-            held = self._held
-            if held is None or held.indexed != indexed:
-                catalogue = self._catalogue()
-                self._check(indexed, catalogue)
-                held = self._held = Held(indexed, *reader.places(indexed, sample(catalogue.ids, indexed)))
-            return held
+        with self._looking:
+            for _ in range(TRIES):
+                with suppress(IndexMoved), self._reader() as reader:
+                    self._held = self._seen(reader)
+                    return self._held
+        raise IndexAway(f"{self} was switched {TRIES} times while it was read: is omdml sync throttled?")
 
     def nearest(self, held: Held, point: NDArray[np.float32], count: int) -> Sequence[str]:
         """Ids near a point. Raises IndexMoved if readers see something else now; IndexAway, IndexRefused."""
         with self._reader() as reader:
             return reader.nearest(held.indexed, point, count)
+
+    def _seen(self, reader: IndexReader) -> Held:
+        """What this reader sees; raises IndexMoved if that changes meanwhile."""
+        indexed = reader.live()
+        if indexed is None:
+            raise IndexAway(f"{self}: readers have no version yet: run omdml sync {self._model}")
+        if self._held and self._held.indexed == indexed:
+            return self._held
+        catalogue = self._catalogue()
+        self._check(indexed, catalogue)
+        return Held(indexed, *reader.places(indexed, sample(catalogue.ids, indexed)))
 
     def _check(self, indexed: Indexed, catalogue: Catalogue) -> None:
         if indexed.model != self._model or indexed.task is not None:
@@ -123,7 +131,9 @@ class CandidateIndex:
                 f"{catalogue.generation[:12]}: run omdml sync {self._model}"
             )
         if indexed.rows is None:
-            raise IndexRefused(f"{self} was written by an older omdml sync: run omdml sync {self._model} of this release")
+            raise IndexRefused(
+                f"{self} was written by an older omdml sync: run omdml sync {self._model} of this release"
+            )
 
     @contextmanager
     def _reader(self) -> Iterator[IndexReader]:
@@ -145,20 +155,11 @@ class CandidateIndex:
 
     def _look_again(self) -> None:
         """Look, and log if that became impossible or possible."""
+        away = ""
         try:
-            for _ in range(2):
-                try:
-                    self.look()
-                    break
-                except IndexMoved as error:
-                    # It was switched between two statements.
-                    moved: OmdmlError = error
-            else:
-                raise moved
-            away = ""
+            self.look()
         except OmdmlError as error:
             away = str(error)
-            self.failures += 1
         if away and away != self.away:
             action = "searches of this model are refused until it can be read; trying again"
             _log.warning("index_away", model=self._model, index=str(self), reason=away, action=action)

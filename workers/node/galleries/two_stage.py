@@ -25,7 +25,7 @@ from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.index import IndexAway, IndexMoved
-from omdml.workers.node.galleries.candidates import CandidateIndex, Held
+from omdml.workers.node.galleries.candidates import TRIES, CandidateIndex, Held
 from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query, by_columns, closest
 
 Result = TypeVar("Result")
@@ -35,8 +35,6 @@ DEPTH, MOST = 200, 2_000
 FEW_ROWS = 2_000
 # If too few of the candidates may be answered, all rows that may be are compared, up to so many.
 MOST_COMPARED = 100_000
-# Times that a search begins again because the index was switched in the middle.
-TRIES = 3
 
 
 class TooFewCandidates(OmdmlError):
@@ -46,10 +44,14 @@ class TooFewCandidates(OmdmlError):
 
 
 class Fitted(NamedTuple):
-    """How a metric's embedding is turned to lie on what an index holds, and the rows that are not in there yet."""
+    """How a metric's embedding is turned to lie on what an index holds, and the rows that are not in there yet.
+
+    ``centre`` is the mean embedding of the sample of items that this was learned from.
+    """
 
     held: Held
     turn: NDArray[np.float64]
+    centre: NDArray[np.float64]
     later: Gallery | None
 
 
@@ -97,7 +99,7 @@ class TwoStageGallery:
         held = self.index.held()
         with self._fitting:
             if self._fitted is None or self._fitted.held is not held:
-                self._fitted = Fitted(held, self._turn(held), self._later(held, None))
+                self._fitted = Fitted(held, *self._turn(held), self._later(held, None))
             return self._fitted
 
     def searched(self, search: Callable[[TwoStageSearch], Result]) -> Result:
@@ -105,27 +107,19 @@ class TwoStageGallery:
 
         Raises IndexAway, IndexRefused, and what the search raises.
         """
-        for attempt in range(TRIES):
+        for _ in range(TRIES):
             try:
                 return search(TwoStageSearch(self, self.fitted()))
-            except IndexMoved as error:
-                if attempt == TRIES - 1:
-                    raise IndexAway(f"{self.index} was switched {TRIES} times during one search: {error}") from error
+            except IndexMoved:
                 self.index.look()
-        raise AssertionError
+        raise IndexAway(f"{self.index} was switched {TRIES} times during one search")
 
-    def _turn(self, held: Held) -> NDArray[np.float64]:
-        """The rotation (r, width) from this metric's embedding to the index; zeros are appended to the narrower one."""
+    def _turn(self, held: Held) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The rotation from this metric's embedding to the index, and the mean embedding (r,) of the sample."""
         rows = self._catalogue.rows(held.ids)
         known = (rows >= 0) & (rows < min(self._count, held.indexed.rows or 0))
-        here, there = self._embedded(rows[known]), held.places[known].astype(np.float64)
-        widths = here.shape[1], held.indexed.width
-        cross = np.zeros((max(widths), max(widths)))
-        with one_blas_thread():
-            cross[: widths[0], : widths[1]] = here.T @ there
-            left, _, right = np.linalg.svd(cross)
-            turn: NDArray[np.float64] = (left @ right)[: widths[0], : widths[1]]
-        return turn
+        here = self._embedded(rows[known])
+        return turn_of(here, held.places[known].astype(np.float64)), here.mean(axis=0)
 
     def _later(self, held: Held, before: Gallery | None) -> Gallery | None:
         """The rows that came after what the index holds; ``before`` holds the first of them."""
@@ -180,9 +174,10 @@ class TwoStageSearch:
 
     def expanded(self, query: Query, count: int) -> Query:
         """The query moved towards its nearest candidates."""
-        point, hits = self._point(query), self.nearest(query, count)
+        point, hits, centre = self._point(query), self.nearest(query, count), self._fitted.centre
         nearest = self._gallery._embedded(hits.rows)
-        return query._replace(place=shares(point, nearest) @ np.concatenate([point[None], nearest]))
+        weights = shares(point - centre, nearest - centre)
+        return query._replace(place=weights @ np.concatenate([point[None], nearest]))
 
     def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
         """Squared distances by the metric's parts."""
@@ -202,7 +197,7 @@ class TwoStageSearch:
         self, point: NDArray[np.float64], among: NDArray[np.bool_], depth: int, matching: int
     ) -> NDArray[np.int64]:
         """Rows, rising, that the index proposes or that it does not have yet, and that may be answered."""
-        gallery, (held, turn, later) = self._gallery, self._fitted
+        gallery, (held, turn, _, later) = self._gallery, self._fitted
         # If a filter leaves a tenth of the items, about a tenth of the candidates remain.
         asked = min(MOST, max(depth, int(depth * len(among) / matching)))
         ids = gallery.index.nearest(held, (point @ turn).astype(np.float32), asked)
@@ -221,3 +216,17 @@ class TwoStageSearch:
             embedded = self._gallery._embedded(rows[start : start + CHUNK_ROWS]).astype(np.float32)
             parts.append(squared_distances(embedded, np.arange(len(embedded)), point))
         return closest(rows, np.concatenate(parts) if parts else np.empty(0), k)
+
+
+def turn_of(here: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rotation (r, w) that brings points (m, r) as close as possible to others (m, w); no length changes.
+
+    Zeros are appended to the narrower ones.
+    """
+    widths = here.shape[1], there.shape[1]
+    cross = np.zeros((max(widths), max(widths)))
+    with one_blas_thread():
+        cross[: widths[0], : widths[1]] = here.T @ there
+        left, _, right = np.linalg.svd(cross)
+        turn: NDArray[np.float64] = (left @ right)[: widths[0], : widths[1]]
+    return turn
