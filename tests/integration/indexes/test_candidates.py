@@ -227,7 +227,9 @@ def test_a_node_waits_for_the_first_sync_and_refuses_while_the_index_is_away(sho
         assert client.get("/search?id=i3", headers={"if-none-match": answer.headers["etag"]}).status_code == 304
         shutil.move(lance.folder, f"{lance.folder}.away")
         until(lambda: metric_value(node, "candidates_away", model="shop") == 1)
-        assert "cannot be read" in refused(client.get("/search?id=i3"), 503, "index_away")
+        assert "the candidates for model 'shop' cannot be read" in refused(
+            client.get("/search?id=i3"), 503, "index_away"
+        )
         # The other nodes have no other index, so this one stays ready.
         assert client.get("/readyz").status_code == 200
         shutil.move(f"{lance.folder}.away", lance.folder)

@@ -87,24 +87,29 @@ class CandidateIndex:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
 
     def held(self) -> Held:
-        """What the index holds, as it was seen last; raises IndexAway or IndexRefused if it was never seen."""
-        return self._held or self.look()
+        """What the index holds, as it was seen last; raises IndexAway if it was never seen."""
+        if self._held is None:
+            raise IndexAway(self.away)
+        return self._held
 
     def look(self) -> Held:
         """What the index holds now; raises IndexAway or IndexRefused."""
         with self._looking:
             for _ in range(TRIES):
                 with suppress(IndexMoved), self._reader() as reader:
-                    self._held = self._seen(reader)
-                    return self._held
-        raise IndexAway(f"{self} was switched {TRIES} times while it was read: is omdml sync throttled?")
+                    held = self._held = self._seen(reader)
+                    self.away = ""
+                    return held
+        raise IndexAway(f"{self} was switched {TRIES} times while it was read")
 
     def nearest(self, held: Held, point: NDArray[np.float32], count: int) -> Sequence[str]:
         """Ids near a point. Raises IndexMoved if readers see something else now; IndexAway, IndexRefused."""
+        if self.away:
+            # Searches of other models wait for the same threads, so none may wait for a database that does not answer.
+            raise IndexAway(self.away)
         with self._reader() as reader:
             return reader.nearest(held.indexed, point, count)
 
@@ -144,10 +149,20 @@ class CandidateIndex:
             reader = self._index.reader()
         try:
             yield reader
+        except IndexMoved:
+            self._idle.append(reader)
+            raise
         except BaseException:
+            # The connections of the other readers are probably lost, too.
             reader.close()
+            self._close_idle()
             raise
         self._idle.append(reader)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
 
     def _follow(self) -> None:
         while not self._stop.wait(LOOK_S):
@@ -155,17 +170,16 @@ class CandidateIndex:
 
     def _look_again(self) -> None:
         """Look, and log if that became impossible or possible."""
-        away = ""
+        before = self.away
         try:
             self.look()
         except OmdmlError as error:
-            away = str(error)
-        if away and away != self.away:
+            self.away = str(error)
+        if self.away and self.away != before:
             action = "searches of this model are refused until it can be read; trying again"
-            _log.warning("index_away", model=self._model, index=str(self), reason=away, action=action)
-        if self.away and not away:
+            _log.warning("index_away", model=self._model, index=str(self), reason=self.away, action=action)
+        if before and not self.away:
             _log.info("index_read", model=self._model, index=str(self), version=self.version)
-        self.away = away
 
 
 def sample(ids: Sequence[str], indexed: Indexed) -> list[str]:
