@@ -21,9 +21,9 @@ STRUCTS = {
     "store": "StoreConfig",
     "node": "NodeConfig",
     "webhook": "WebhookConfig",
-    "catalogues": "CatalogueConfig",
-    "models": "ModelConfig",
 }
+# The same for sections with names of the user's.
+NAMED_STRUCTS = {"catalogues": "CatalogueConfig", "models": "ModelConfig"}
 
 
 def schema() -> dict[str, Any]:
@@ -36,7 +36,7 @@ def schema() -> dict[str, Any]:
     for section, options in IN_FILES.items():
         _read_from_files(parts[STRUCTS[section]], options)
     for section, options in OF_NAMED.items():
-        _read_from_files(parts[STRUCTS[section]], options)
+        _read_from_files(parts[NAMED_STRUCTS[section]], options)
     _read_from_files(parts["NamedToken"], IN_FILES["node"])
     model = parts["ModelConfig"]
     parts["ModelConfig"] = {
@@ -70,7 +70,8 @@ def _chooses(learner: str) -> dict[str, Any]:
 
 def _model(learner: str, common: dict[str, Any]) -> dict[str, Any]:
     """What such a section holds: the learner's hyperparameters beside what every model has."""
-    shared = {name: common[name] for name in OF_ANY_LEARNER}
+    in_files = (option + ENDING for option in OF_NAMED["models"])
+    shared = {name: common[name] for name in (*OF_ANY_LEARNER, *in_files)}
     own = {name: {"type": TYPES[type(value)], "default": value} if type(value) in TYPES else {}
            for name, value in defaults(learner).items()}  # fmt: skip
     return {"properties": {**shared, **own}, "additionalProperties": False}
