@@ -56,6 +56,7 @@ RUN = {
     ("deploy/SHOP.md", "like p7"): "tests.deploy.test_examples",
     ("deploy/SHOP.md", "from omdml.client"): "tests.deploy.test_examples",
     ("deploy/VECTORS.md", "import numpy"): f"{HERE}.test_a_query_side_is_made_as_the_page_shows",
+    ("deploy/VECTORS.md", "[models.shop]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",
     ("deploy/VECTORS.md", "import json\nimport os"): "tests.integration.indexes.test_sync",
     ("deploy/VECTORS.md", "omdml sync shop"): "tests.integration.indexes.test_processes",
     ("deploy/OPERATIONS.md", "[models.hot]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",

@@ -13,6 +13,7 @@ from typing import Any
 
 from omdml.workers.configuration.config import OF_ANY_LEARNER
 from omdml.workers.configuration.schema import schema
+from omdml.workers.configuration.secret_files import ENDING
 from omdml.workers.node.http.openapi import openapi
 
 FOLDER = Path(__file__).parent
@@ -89,7 +90,7 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
     for branch in part["allOf"]:
         learner = branch["if"]["properties"]["learner"]["const"]
         for name, option in branch["then"]["properties"].items():
-            if name not in OF_ANY_LEARNER:
+            if name.removesuffix(ENDING) not in OF_ANY_LEARNER:
                 lines.append(f"| `{learner}` | `{name}` | {_default(option)} |")
     lines += ["", "Options of every model:", "", "| option | meaning |", "|---|---|"]
     lines += [f"| `{name}` | {_cell(meanings.get(('models', name), ''))} |" for name in OF_ANY_LEARNER]

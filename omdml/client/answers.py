@@ -81,6 +81,7 @@ class Answer(msgspec.Struct, frozen=True):
     """The items closest to a query, closest first, and the version of the model that ranked them.
 
     Before a model's first event its ``parent`` may answer, at ``parent_version``; its own version is 0 then.
+    If an index in a vector database proposed the candidates, it held ``candidates_version``: items may be missing.
     If the answer is part of an experiment, ``interleaved`` describes it: report clicks with ``Client.clicked``.
     """
 
@@ -91,6 +92,7 @@ class Answer(msgspec.Struct, frozen=True):
     items: list[Item]
     parent: str | None = None
     parent_version: int | None = None
+    candidates_version: int | None = None
     interleaved: Interleaved | None = None
 
 
@@ -104,6 +106,7 @@ class Answers(msgspec.Struct, frozen=True):
     answers: list[list[Item]]
     parent: str | None = None
     parent_version: int | None = None
+    candidates_version: int | None = None
 
 
 class Side(msgspec.Struct, frozen=True):

@@ -155,7 +155,8 @@ class Client:
         bodies = [query_body(None, query) if isinstance(query, Mapping) else query_body(query) for query in queries]
         reply = self._search(Answers, k, options, {"queries": bodies})
         shared = reply.model, reply.version, reply.serial, reply.took_s
-        return [Answer(*shared, items, reply.parent, reply.parent_version) for items in reply.answers]
+        rest = reply.parent, reply.parent_version, reply.candidates_version
+        return [Answer(*shared, items, *rest) for items in reply.answers]
 
     def _search(self, kind: type[T], k: int, options: Options, query: Mapping[str, Any]) -> T:
         fields: dict[str, Any] = {"model": self.model, **options, "k": k, **query}

@@ -33,10 +33,21 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from omdml.errors import ConfigurationError
 from omdml.streams.disk import sync, take_lock
-from omdml.streams.protocols.index import Attributes, IndexAway, Indexed, IndexRefused, IndexRows, VectorIndex, no_rows
+from omdml.streams.protocols.index import (
+    Attributes,
+    IndexAway,
+    Indexed,
+    IndexMoved,
+    IndexReader,
+    IndexRefused,
+    IndexRows,
+    VectorIndex,
+    no_rows,
+)
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 LIVE, NOTES = "live", "omdml"
@@ -44,6 +55,8 @@ LIVE, NOTES = "live", "omdml"
 SEARCHED = "embedding_idx"
 # With fewer rows, LanceDB's own scan is as fast.
 LEAST_ROWS = 20_000
+# Of each of the caches of a reader.
+CACHE_BYTES = 16_000_000
 # How long readers can stay at a version that is no longer live.
 KEPT_S = 300.0
 # An age that no version has: optimizing then removes none. LanceDB's default of 7 days fails if a tag is older.
@@ -80,7 +93,7 @@ def client() -> tuple[Any, Any]:
         import lancedb
         import pyarrow
     except ImportError as error:
-        raise ConfigurationError("--to lancedb:... needs LanceDB: pip install 'omdml[lancedb]'") from error
+        raise ConfigurationError("an index at lancedb:... needs LanceDB: pip install 'omdml[lancedb]'") from error
     return lancedb, pyarrow
 
 
@@ -187,6 +200,10 @@ class LanceIndex(VectorIndex):
             if table.version != self._live_version(table):
                 table.restore(LIVE)
             self._make_live(table, indexed, self._notes(table).changed)
+
+    def reader(self) -> LanceReader:
+        """A reader of the tag ``live``."""
+        return LanceReader(self._folder, self._name)
 
     def close(self) -> None:
         """Give the lock back."""
@@ -334,6 +351,81 @@ class LanceIndex(VectorIndex):
             f"{self}: {told(error)}: is the disk full, or did somebody else change the table? If this stays, remove "
             f"{self._folder / self._name}.lance and sync again"
         ) from error
+
+
+class LanceReader(IndexReader):
+    """Reads the live version of a table, which it checks out before each look.
+
+    Every look opens the table again, so that one that was removed and synced again is found. LanceDB's cache of
+    vectors is kept small, or this process would hold the whole index after some searches.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._database: Any = None
+        self._library, _ = client()
+
+    def __str__(self) -> str:
+        return f"{self._name} in {self._folder}"
+
+    def live(self) -> Indexed | None:
+        """What the tag stands for."""
+        with self._live() as (_, indexed):
+            return indexed
+
+    def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
+        """The vectors of these ids."""
+        with self._live(indexed) as (table, _):
+            found = (
+                table.search()
+                .where(f"id IN ({', '.join(map(quoted, ids))})")
+                .select(["id", "embedding"])
+                .limit(len(ids))
+                .to_arrow()
+                .combine_chunks()
+            )
+            embedding = found["embedding"].combine_chunks().flatten().to_numpy().reshape(-1, indexed.width)
+            return found["id"].to_pylist(), embedding
+
+    def nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int) -> Sequence[str]:
+        """The nearest by LanceDB's own search, of whole vectors."""
+        with self._live(indexed) as (table, _):
+            search = table.search(point, vector_column_name="embedding").distance_type("l2")
+            found = search.select(["id", "_distance"]).limit(count).to_arrow()
+            return [str(item) for item in found["id"].to_pylist()]
+
+    @contextmanager
+    def _live(self, expected: Indexed | None = None) -> Iterator[tuple[Any, Indexed | None]]:
+        """The table at its tag, and what it stands for; raises IndexMoved if that is not what is ``expected``."""
+        if not (self._folder / f"{self._name}.lance").exists():
+            if expected is not None:
+                raise IndexMoved(f"{self}: there is no table any more")
+            yield None, None
+            return
+        try:
+            if self._database is None:
+                caches = self._library.Session(
+                    index_cache_size_bytes=CACHE_BYTES, metadata_cache_size_bytes=CACHE_BYTES
+                )
+                self._database = self._library.connect(self._folder, session=caches)
+            table = self._database.open_table(self._name)
+            indexed = None
+            if LIVE in table.tags.list():
+                table.checkout(LIVE)
+                indexed = noted(table).indexed
+            if expected is not None and indexed != expected:
+                raise IndexMoved(f"{self}: readers see another version now")
+            yield table, indexed
+        except (OSError, RuntimeError, ValueError) as error:
+            raise IndexAway(f"{self}: {told(error)}: can this user read the files in {self._folder}?") from error
+
+
+def noted(table: Any) -> Notes:
+    """What is noted in the version of a table that is checked out; raises IndexRefused if omdml did not make it."""
+    metadata = (table.schema.field("id").metadata if "id" in table.schema.names else None) or {}
+    if NOTES.encode() not in metadata:
+        raise IndexRefused(f"{table.name}: omdml did not make this table: give the name of another")
+    return msgspec.json.decode(metadata[NOTES.encode()], type=Notes)
 
 
 def quoted(text: str) -> str:

@@ -31,10 +31,21 @@ from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import masked
-from omdml.streams.protocols.index import Attributes, IndexAway, Indexed, IndexRefused, IndexRows, VectorIndex, no_rows
+from omdml.streams.protocols.index import (
+    Attributes,
+    IndexAway,
+    Indexed,
+    IndexMoved,
+    IndexReader,
+    IndexRefused,
+    IndexRows,
+    VectorIndex,
+    no_rows,
+)
 
 # Identifiers of PostgreSQL have 63 bytes at most; ours get up to 7 more.
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,55}")
@@ -56,6 +67,10 @@ SESSION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+# Of a node that takes candidates: a search must not wait longer for an answer.
+READ_MS = 5_000
+# pgvector's limit for how many candidates a search of an HNSW index keeps.
+MOST_KEPT = 1_000
 # What a server answers at the door if waiting does not help. Connections that fail carry no code.
 CLOSED_DOOR = ("authentication failed", "does not exist", "pg_hba.conf", "is not permitted to log in")
 
@@ -67,7 +82,7 @@ def client() -> tuple[Any, Callable[[Any], None]]:
         from pgvector.psycopg import register_vector
     except ImportError as error:
         raise ConfigurationError(
-            "--to postgresql://... needs psycopg and pgvector: pip install 'omdml[postgresql]'"
+            "an index at postgresql://... needs psycopg and pgvector: pip install 'omdml[postgresql]'"
         ) from error
     return psycopg, register_vector
 
@@ -172,6 +187,10 @@ class PostgresIndex(VectorIndex):
             database.execute(
                 f"UPDATE {STATE} SET indexed = %s WHERE name = %s", [msgspec.json.encode(indexed).decode(), self._name]
             )
+
+    def reader(self) -> PostgresReader:
+        """A reader of the view."""
+        return PostgresReader(self._url, self._name)
 
     def close(self) -> None:
         """Close the connection, and with it the lock."""
@@ -355,6 +374,95 @@ class PostgresIndex(VectorIndex):
         if isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError) and not closed:
             raise IndexAway(f"{self}: {text}: is PostgreSQL up, and reached from here?") from error
         raise IndexRefused(f"{self}: {text}") from error
+
+
+class PostgresReader(IndexReader):
+    """Reads the view, and what it stands for in the same transaction: neither changes in between.
+
+    The database role needs ``SELECT`` on the view and on ``omdml_sync``.
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self._psycopg, self._register_vector = client()
+        self._url, self._name = url, name
+        self._connection: Any = None
+        # How many candidates a search of this connection keeps.
+        self._kept = 0
+
+    def __str__(self) -> str:
+        return f"{self._name} in {masked(self._url)}"
+
+    def live(self) -> Indexed | None:
+        """What the view stands for."""
+        with self._database() as database:
+            if not database.execute("SELECT to_regclass(%s)", [STATE]).fetchone()[0]:
+                return None
+            return self._indexed(database)
+
+    def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
+        """The vectors of these ids."""
+        with self._database() as database:
+            rows = self._asked(database, indexed, "id, embedding", "WHERE id = ANY(%s)", [list(ids)])
+            vectors = [row[1].to_numpy() for row in rows]
+            return [row[0] for row in rows], np.array(vectors, np.float32).reshape(-1, indexed.width)
+
+    def nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int) -> Sequence[str]:
+        """The nearest by pgvector, which finds at most 1,000 in an HNSW index."""
+        with self._database() as database:
+            if self._kept != (kept := min(count, MOST_KEPT)):
+                database.execute(f"SET hnsw.ef_search = {kept}")
+                self._kept = kept
+            rows = self._asked(database, indexed, "id", "ORDER BY embedding <-> %b LIMIT %s", [point, count])
+            return [row[0] for row in rows]
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            with suppress(Exception):
+                self._connection.close()
+            self._connection = None
+
+    def _asked(self, database: Any, indexed: Indexed, columns: str, rest: str, values: list[Any]) -> list[Any]:
+        """Rows of the view, if it stands for ``indexed`` while they are read; raises IndexMoved.
+
+        The view cannot be switched from the first statement of a transaction that uses it until that transaction ends.
+        """
+        try:
+            with database.transaction():
+                rows: list[Any] = database.execute(f"SELECT {columns} FROM {self._name} {rest}", values).fetchall()
+                now = self._indexed(database)
+        except (self._psycopg.errors.UndefinedTable, self._psycopg.errors.DataException) as error:
+            # The view is gone, or its vectors have another width.
+            raise IndexMoved(f"{self}: {told(error)}") from error
+        if now != indexed:
+            raise IndexMoved(f"{self}: readers see another version now")
+        return rows
+
+    def _indexed(self, database: Any) -> Indexed | None:
+        row = database.execute(f"SELECT indexed::text FROM {STATE} WHERE name = %s", [self._name]).fetchone()
+        return msgspec.json.decode(row[0], type=Indexed) if row and row[0] else None
+
+    @contextmanager
+    def _database(self) -> Iterator[Any]:
+        """The connection, which is closed after any error of the database's."""
+        try:
+            if self._connection is None:
+                self._connection = self._psycopg.connect(
+                    self._url, autocommit=True, **{**SESSION, "application_name": "omdml node"}
+                )
+                self._kept = 0
+                self._connection.execute(f"SET statement_timeout = {READ_MS}")
+                # A database that was never synced to may lack the type: then nobody asks for vectors.
+                with suppress(self._psycopg.ProgrammingError):
+                    self._register_vector(self._connection)
+            yield self._connection
+        except self._psycopg.OperationalError as error:
+            self.close()
+            raise IndexAway(f"{self}: {told(error)}: is PostgreSQL up, and reached from here?") from error
+        except self._psycopg.Error as error:
+            self.close()
+            grants = f"GRANT SELECT ON {self._name}, {STATE} TO its role"
+            raise IndexRefused(f"{self}: {told(error)}: a node needs to read the view: {grants}") from error
 
 
 def told(error: Exception) -> str:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import OmdmlError
+from omdml.errors import ConfigurationError, OmdmlError
 
 Attributes = list[dict[str, Any]]
 
@@ -33,12 +33,19 @@ class IndexRefused(OmdmlError):
     needs_operator = True
 
 
+class IndexMoved(OmdmlError):
+    """Readers of an index see something else now than what was asked for."""
+
+    reason = "index_moved"
+
+
 class Indexed(msgspec.Struct, frozen=True, kw_only=True):
     """What the live side of an index stands for.
 
     Its ``items`` lie within ``bound`` of where ``version`` of ``model`` (and ``task``) embeds them, after a rotation of
     the whole that changes no distance; each has ``width`` numbers. ``moved`` is the bound as a share of the items' root
-    mean square distance from their mean. ``serial``, ``digest`` and ``generation`` are the snapshot's.
+    mean square distance from their mean. ``serial``, ``digest`` and ``generation`` are the snapshot's. The items are
+    those of the catalogue's first ``rows`` rows: what has a later row came afterwards. None if it is not known.
     """
 
     model: str
@@ -51,6 +58,7 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     moved: float
     bound: float
+    rows: int | None = None
 
 
 class IndexRows(NamedTuple):
@@ -119,3 +127,36 @@ class VectorIndex(Protocol):
 
     def close(self) -> None:
         """Release the lock, so that others can write."""
+
+    def reader(self) -> IndexReader:
+        """A reader for one thread, which needs no lock. An index that has none is of no use to nodes.
+
+        Raises ConfigurationError.
+        """
+        raise ConfigurationError(
+            f"{self}: nodes cannot take candidates from this kind of index: its class has no method reader()"
+        )
+
+
+class IndexReader(Protocol):
+    """Reads the live side of an index, for a node that takes candidates from it. One thread at a time uses it.
+
+    Methods raise IndexAway and IndexRefused as those of :class:`VectorIndex` do, and IndexMoved if the live side no
+    longer stands for what the caller names: it then asks what it stands for now.
+    """
+
+    @abstractmethod
+    def live(self) -> Indexed | None:
+        """What readers see now; None if nothing was ever switched to."""
+
+    @abstractmethod
+    def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
+        """Those of these ids that are there, in any order, and where they lie (n, width)."""
+
+    @abstractmethod
+    def nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int) -> Sequence[str]:
+        """At most ``count`` ids, the nearest to a point (width,), in any order."""
+
+    def close(self) -> None:
+        """Let the connection go."""
+        return

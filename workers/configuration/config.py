@@ -26,6 +26,7 @@ OF_ANY_LEARNER = (
     "parent",
     "expand",
     "index",
+    "candidates",
     "max_share_a_user",
     "parts",
 )
@@ -92,6 +93,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``coordinates`` is what describes an item: the catalogue's modalities, or what its map makes of them. Without it
     the learner chooses. Nodes ``expand`` queries by so many nearest items, unless a search says otherwise.
     Their ``index`` is exact, or approximate: most of the nearest items, found by looking at fewer.
+    If ``candidates`` is the address of an index that ``omdml sync`` keeps, they hold no embedded items: the index
+    proposes candidates, and the live metric ranks these.
     A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
     A new model begins with what the ``parent``, another model, serves then.
     Events are refused if one user would have more than ``max_share_a_user`` of the newest comparisons that name a user;
@@ -106,9 +109,14 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
     expand: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     index: Literal["exact", "approximate"] = "exact"
+    candidates: str = ""
     parent: str = ""
     max_share_a_user: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     parts: bool = False
+
+    def __repr__(self) -> str:
+        shown = msgspec.structs.replace(self, candidates=masked(self.candidates)) if self.candidates else self
+        return "ModelConfig(" + ", ".join(f"{name}={getattr(shown, name)!r}" for name in self.__struct_fields__) + ")"
 
     def digest(self) -> str:
         """Of everything that changes what is learned, defaults included: writing one out changes nothing."""

@@ -11,12 +11,19 @@ import msgspec
 from omdml import DEFAULT_LEARNER
 from omdml.learners import LEARNERS
 from omdml.workers.configuration.config import OF_ANY_LEARNER, Configuration, defaults
-from omdml.workers.configuration.secret_files import ENDING, IN_FILES, OF_CATALOGUES
+from omdml.workers.configuration.secret_files import ENDING, IN_FILES, OF_NAMED
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TYPES = {bool: "boolean", int: "number", float: "number", str: "string"}
 # Structs of the sections in which options may be read from files.
-STRUCTS = {"log": "KafkaLog", "store": "StoreConfig", "node": "NodeConfig", "webhook": "WebhookConfig"}
+STRUCTS = {
+    "log": "KafkaLog",
+    "store": "StoreConfig",
+    "node": "NodeConfig",
+    "webhook": "WebhookConfig",
+}
+# The same for sections with names of the user's.
+NAMED_STRUCTS = {"catalogues": "CatalogueConfig", "models": "ModelConfig"}
 
 
 def schema() -> dict[str, Any]:
@@ -28,7 +35,8 @@ def schema() -> dict[str, Any]:
     del parts["Configuration"]["properties"]["log"]["discriminator"]
     for section, options in IN_FILES.items():
         _read_from_files(parts[STRUCTS[section]], options)
-    _read_from_files(parts["CatalogueConfig"], OF_CATALOGUES)
+    for section, options in OF_NAMED.items():
+        _read_from_files(parts[NAMED_STRUCTS[section]], options)
     _read_from_files(parts["NamedToken"], IN_FILES["node"])
     model = parts["ModelConfig"]
     parts["ModelConfig"] = {
@@ -62,7 +70,8 @@ def _chooses(learner: str) -> dict[str, Any]:
 
 def _model(learner: str, common: dict[str, Any]) -> dict[str, Any]:
     """What such a section holds: the learner's hyperparameters beside what every model has."""
-    shared = {name: common[name] for name in OF_ANY_LEARNER}
+    in_files = (option + ENDING for option in OF_NAMED["models"])
+    shared = {name: common[name] for name in (*OF_ANY_LEARNER, *in_files)}
     own = {name: {"type": TYPES[type(value)], "default": value} if type(value) in TYPES else {}
            for name, value in defaults(learner).items()}  # fmt: skip
     return {"properties": {**shared, **own}, "additionalProperties": False}

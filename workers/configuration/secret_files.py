@@ -15,8 +15,8 @@ from omdml.streams.bounded_files import SECRET_BYTES, read_regular
 
 SECRETS = ("sasl_plain_password", "ssl_password", "token")
 IN_FILES = {"log": SECRETS[:2], "store": ("url",), "node": SECRETS[2:], "webhook": ("url",)}
-# A path may be the address of a server, password included.
-OF_CATALOGUES = ("path",)
+# A path may be the address of a server, password included, and so may that of an index.
+OF_NAMED = {"catalogues": ("path",), "models": ("candidates",)}
 ENDING = "_file"
 
 
@@ -31,9 +31,10 @@ def read_secrets(table: dict[str, Any]) -> None:
     tokens = node.get("tokens") if isinstance(node, dict) else None
     for name, token in tokens.items() if isinstance(tokens, dict) else ():
         _read(token, IN_FILES["node"], f"node.tokens.{name}")
-    catalogues = table.get("catalogues")
-    for name, catalogue in catalogues.items() if isinstance(catalogues, dict) else ():
-        _read(catalogue, OF_CATALOGUES, f"catalogues.{name}")
+    for section, options in OF_NAMED.items():
+        entries = table.get(section)
+        for name, entry in entries.items() if isinstance(entries, dict) else ():
+            _read(entry, options, f"{section}.{name}")
 
 
 def _read(section: Any, options: tuple[str, ...], where: str) -> None:

@@ -16,6 +16,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.changes.change import Shown
 from omdml.streams.catalogues.inline import scaled_item
 from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.galleries.bridge import Spread
 from omdml.workers.node.galleries.gallery import (
@@ -25,7 +26,9 @@ from omdml.workers.node.galleries.gallery import (
     Hits,
     Index,
     Query,
+    Searched,
 )
+from omdml.workers.node.galleries.two_stage import TooFewCandidates, TwoStageGallery, TwoStageSearch
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Page, single
 from omdml.workers.node.searching.options import (
     PLAIN,
@@ -55,7 +58,7 @@ class View:
     snapshot: Snapshot
     catalogue: Catalogue
     shown: Shown
-    indexes: Mapping[str | None, Index]
+    indexes: Mapping[str | None, Index | TwoStageGallery]
     made_at: float
     spread: Spread | None = None
     origin: View | None = None
@@ -110,6 +113,12 @@ class View:
         return sum(index.nbytes for index in {id(index): index for index in self.indexes.values()}.values())
 
     @property
+    def two_stage(self) -> TwoStageGallery | None:
+        """What answers from candidates of an index; None if the items are here."""
+        index = self.complete.indexes[None]
+        return index if isinstance(index, TwoStageGallery) else None
+
+    @property
     def work(self) -> int:
         """Numbers looked at to answer one query."""
         return self.indexes[None].work
@@ -139,22 +148,55 @@ class View:
         if task not in self.indexes:
             tasks = ", ".join(name for name in self.indexes if name is not None)
             raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
+        index, depth, candidates_version = self.indexes[task], page.offset + k + hidden, None
+        if isinstance(index, TwoStageGallery):
+            answers, candidates_version = self._answers_of_candidates(index, queries, depth, k, page, options)
+        else:
+            found = self._answers(index, queries, depth, k, page, options)
+            if found is None:
+                # One version answers all queries, even if this one could answer some of them.
+                return self.complete.search_each(queries, k, task, page, options)
+            answers = found
+        took_s = time.perf_counter() - began
+        head = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers
+        parent, parent_version = (self.parent.model, self.parent.version) if self.parent else (None, None)
+        return Answers(*head, parent, parent_version, candidates_version)
+
+    def _answers_of_candidates(
+        self, index: TwoStageGallery, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
+    ) -> tuple[list[list[Found]], int]:
+        """The answers, and the version of the model that the index held for all of them; raises SearchError."""
+
+        def answered(search: TwoStageSearch) -> tuple[list[list[Found]], int]:
+            answers = self._answers(search, queries, depth, k, page, options)
+            assert answers is not None
+            return answers, search.version
+
         try:
-            expanded = expanded_each(self.indexes[task], queries, options.expand, self._alive)
-            candidates = nearest_each(self.indexes[task], self._among_alive(expanded or []), page.offset + k + hidden)
+            return index.searched(answered)
+        except (IndexAway, IndexRefused) as error:
+            message = f"the candidates for model {self.snapshot.model!r} cannot be read: {error}"
+            raise SearchError(message, "index_away") from error
+        except TooFewCandidates as error:
+            raise SearchError(str(error), error.reason) from error
+
+    def _answers(
+        self, index: Searched, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
+    ) -> list[list[Found]] | None:
+        """The items to answer each query with; None if the index cannot prove them. Raises SearchError."""
+        try:
+            expanded = expanded_each(index, queries, options.expand, self._alive)
+            candidates = nearest_each(index, self._among_alive(expanded or []), depth)
         except MeasureError as error:
             raise SearchError(f"{too_large(queries)}: {error}", "not_finite") from error
         if expanded is None or candidates is None:
-            # One version answers all queries, even if this one could answer some of them.
-            return self.complete.search_each(queries, k, task, page, options)
+            return None
         answers = []
         for query, hits in zip(expanded, candidates, strict=True):
             rows, distances = self._shown(hits, {*page.exclude, *query.named}, slice(page.offset, page.offset + k))
-            parts = explained(self.indexes[task], query, rows) if options.explain else None
+            parts = explained(index, query, rows) if options.explain else None
             answers.append(self._found(rows, distances, parts))
-        took_s = time.perf_counter() - began
-        head = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers
-        return Answers(*head, self.parent.model, self.parent.version) if self.parent else Answers(*head)
+        return answers
 
     def _shown(self, hits: Hits, hidden: Set[str], part: slice) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The part of the hits that a page asks for, without what must not be answered."""

@@ -19,6 +19,7 @@ from omdml.letter_reasons import REASONS
 from omdml.snapshot import Trail
 from omdml.streams.catalogues.changes.change import Changed, ChangeError
 from omdml.workers.configuration.config import is_pattern
+from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.galleries.indexing import is_approximate
 from omdml.workers.node.live_model import View
 from omdml.workers.telemetry import traces
@@ -71,7 +72,7 @@ class NodeMetrics:
         self.single = SingleModels("node", SINGLE)
         self.searches = counter("searches_total", "Searches answered", "model", "exact", "via")
         at_zero(self.searches, models.all(), ["true"], ["gallery", "bridge"])
-        at_zero(self.searches, models.all(), ["false"], ["bridge"])
+        at_zero(self.searches, models.all(), ["false"], ["bridge", "index"])
         self.search = at_zero(seconds("search", "Seconds of a search, without HTTP", FAST, "model"), models.all())
         self.swaps = at_zero(
             seconds("swap", "Seconds from noticing a new live version until the node answers with it", STORE, "model"),
@@ -118,16 +119,20 @@ class NodeMetrics:
         # When a view was made, and how fresh it was.
         self._recent: dict[str, deque[tuple[float, float]]] = {}
 
-    def watch(self, views: Mapping[str, View], label: Callable[[str], str]) -> None:
-        """Export the live views as metrics at every scrape."""
+    def watch(
+        self, views: Mapping[str, View], label: Callable[[str], str], candidates: Mapping[str, CandidateIndex]
+    ) -> None:
+        """Export the live views, and the indexes that candidates come from, as metrics at every scrape."""
         self.registry.register(Views(views, label, self.models))
+        self.registry.register(Indexes(candidates))
         self.single.ask = lambda: {name: partial(told_of, view) for name, view in dict(views).items()}
 
     def searched(self, label: str, view: View, version: int, took_s: float) -> None:
         """A search was answered in a view; exact are those of its own ``version`` and of an exact index."""
         label = self.models.of(label)
         exact = "true" if version == view.snapshot.version and not is_approximate(view) else "false"
-        self.searches.labels(label, exact, "bridge" if view.origin else "gallery").inc()
+        via = "index" if view.two_stage else "bridge" if view.origin else "gallery"
+        self.searches.labels(label, exact, via).inc()
         self.search.labels(label).observe(took_s)
 
     def items_changed(self, result: Changed | ChangeError, took_s: float) -> None:
@@ -242,6 +247,24 @@ class Views(Collector):
                 total.add_metric([label], sums[name])
             yield total
         yield from single.values()
+
+
+class Indexes(Collector):
+    """The indexes that candidates come from."""
+
+    def __init__(self, candidates: Mapping[str, CandidateIndex]) -> None:
+        self._candidates = candidates
+
+    def collect(self) -> Iterator[Any]:
+        """What each index holds now, and whether it can be read."""
+        version = family("candidates_version", "Version that the index of candidates holds")
+        away = family("candidates_away", "1 while the index of candidates cannot be read")
+        for model, index in self._candidates.items():
+            if index.version is not None:
+                version.add_metric([model], index.version)
+            away.add_metric([model], float(bool(index.away)))
+        yield version
+        yield away
 
 
 def told_of(view: View) -> dict[str, float]:

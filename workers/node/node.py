@@ -26,6 +26,7 @@ from omdml.workers.node.following.follow import Follower
 from omdml.workers.node.following.hot_swap import Refresher
 from omdml.workers.node.following.making_views import PATIENCE_S
 from omdml.workers.node.following.past_views import PastViews
+from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
@@ -60,6 +61,9 @@ class RetrievalNode:
         How many nearest items a model's searches expand over, unless a request says otherwise; 0 turns expansion off.
     approximate
         Whether a model's searches are answered from an approximate index; otherwise they are exact.
+    candidates
+        The indexes in vector databases that propose candidates for some of the named models. The node starts and
+        closes them.
     first
         The snapshot that a worker would publish of a model before its first event: it answers for models of which
         the store has nothing. None: nothing does.
@@ -102,6 +106,7 @@ class RetrievalNode:
         parent: Callable[[str], str] = lambda model: "",
         approximate: Callable[[str], bool] = lambda model: False,
         in_parts: Collection[str] = (),
+        candidates: Mapping[str, CandidateIndex] = NO_CANDIDATES,
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
@@ -114,21 +119,26 @@ class RetrievalNode:
         self.store = store
         self.catalogues = catalogues
         self._parent = parent
-        self._first = FirstViews(first, catalogues, self._label, self.named, self._parent_view) if first else None
-        self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first, approximate)
+        self._candidates, parents = candidates, self._parent_view
+        self._first = FirstViews(first, catalogues, self._label, self.named, parents, candidates) if first else None
+        self._refresher = Refresher(
+            store, catalogues, self.metrics, self._label, patience_s, self._first, approximate, candidates
+        )
         self.course = self._refresher.course
         self._pattern_memory = PatternMemory(self._refresher, self.named, budget_bytes)
-        self._past = PastViews(store, catalogues, patience_s, self._start_view)
+        self._past = PastViews(store, catalogues, patience_s, self._start_view, candidates)
         self.items = ItemWriter(self._refresher.take_in, self.metrics)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
         self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
         self.metrics.not_live.set_function(lambda: len(self._refresher.refused))
-        self.metrics.watch(self._refresher.views, self._label)
+        self.metrics.watch(self._refresher.views, self._label, candidates)
 
     def start(self) -> None:
         """Start to follow the store and to accept feedback. From now on BLAS uses one thread in this process."""
         one_thread()
+        for index in self._candidates.values():
+            index.start()
         self._follower.start()
         self.items.start()
         if self.inbox:
@@ -139,6 +149,8 @@ class RetrievalNode:
         self.items.close()
         self._follower.close()
         self._refresher.close()
+        for index in self._candidates.values():
+            index.close()
         if self.inbox:
             self.inbox.close()
 
@@ -161,7 +173,16 @@ class RetrievalNode:
 
     def missing(self) -> list[str]:
         """Models configured by name that cannot answer yet."""
-        return [name for name in self.named if name not in self._refresher.views and not self._begins(name)]
+        views = self._refresher.views
+        return [
+            name
+            for name in self.named
+            if (name not in views and not self._begins(name)) or not self._has_candidates(name)
+        ]
+
+    def _has_candidates(self, name: str) -> bool:
+        """Whether a model needs no index, or its index could be read once."""
+        return name not in self._candidates or self._candidates[name].read
 
     def _begins(self, name: str) -> bool:
         """Whether a named model answers with its start, because none of its versions was published."""
@@ -319,7 +340,7 @@ class RetrievalNode:
         for name in dict.fromkeys([*self.named, *sorted(views)]):
             view = views.get(name) or self._beginning(name)
             freshness = self.metrics.freshness(self._label(name), since) if view else None
-            description = status_of(name, view, freshness, self._parent(name))
+            description = status_of(name, view, freshness, self._parent(name), self._candidates.get(name))
             descriptions.append(description | ({"refused": instead[name]} if name in instead else {}))
         return descriptions
 

@@ -17,7 +17,7 @@ OTHER = "other"
 # What workers, nodes, routers and `omdml sync` may say, by level. A test holds this against the code.
 EVENTS = {
     "info": (
-        "attributes_read compiling_kernels drained_and_saved kafka_back_in_reach letters_settled model_live "
+        "attributes_read compiling_kernels drained_and_saved index_read kafka_back_in_reach letters_settled model_live "
         "model_waits_no_longer models_claimed models_placed moved new_version node_started node_stopped parts_claimed "
         "partition_assigned partition_begins_again partition_revoked pinned rolled_back route_partitions_assigned "
         "route_partitions_given_up route_started route_stopped routed snapshots_live_again store_back_in_reach "
@@ -25,9 +25,9 @@ EVENTS = {
     ),
     "warning": (
         "attributes_unreadable begin_not_needed catalogue_not_refreshed change_adopted commit_failed connection_ended "
-        "connection_refused dead_letters drift expelled fenced gap_accepted index_not_pruned kafka_commit_refused "
-        "kafka_leave_failed kafka_out_of_reach learning_waits letter_skipped letters_not_closed log_thinned "
-        "merge_waits model_deleted parent_not_used partition_lost partitions_not_read pictures_left_out "
+        "connection_refused dead_letters drift expelled fenced gap_accepted index_away index_not_pruned "
+        "kafka_commit_refused kafka_leave_failed kafka_out_of_reach learning_waits letter_skipped letters_not_closed "
+        "log_thinned merge_waits model_deleted parent_not_used partition_lost partitions_not_read pictures_left_out "
         "revoked_unsaved routing_again snapshot_damaged snapshot_taken_back snapshot_withheld spans_not_sent "
         "stopped_partly_unsaved stopped_unmerged stopped_unsaved store_fell_back store_is_empty store_out_of_reach "
         "sync_waiting topic_missing webhook_failed"

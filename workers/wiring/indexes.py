@@ -14,8 +14,8 @@ POSTGRESQL = ("postgresql", "postgres")
 GROUP = "omdml.indexes"
 
 
-def open_index(address: str, name: str | None, model: str, approximate: bool) -> VectorIndex:
-    """The index of a model at an address; its name is the model's if none is given.
+def open_index(address: str, name: str | None, model: str, approximate: bool, option: str = "--to") -> VectorIndex:
+    """The index of a model at an address; its name is the model's if none is given. ``option`` said the address.
 
     Raises ConfigurationError.
     """
@@ -37,7 +37,16 @@ def open_index(address: str, name: str | None, model: str, approximate: bool) ->
         "lancedb:FOLDER",
         *(f"{other}:..." for other in sorted(others.names)),
     ]
-    raise ConfigurationError(f"--to {shown(address)}: expected one of {', '.join(expected)}")
+    raise ConfigurationError(f"{option} {shown(address)}: expected one of {', '.join(expected)}")
+
+
+def index_of_candidates(model: str, address: str) -> VectorIndex:
+    """The index that a model's candidates come from; the name of the index may follow the address, after a ``#``.
+
+    Raises ConfigurationError.
+    """
+    place, _, name = address.partition("#")
+    return open_index(place, name or None, model, True, f"models.{model}.candidates")
 
 
 def name_of(model: str) -> str:

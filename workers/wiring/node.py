@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from omdml.workers.configuration.access import check_reach
@@ -14,7 +15,9 @@ from omdml.workers.wiring.stores import open_stores, tell_if_empty
 
 # Learners bring numba and scipy, a second of processor, which most commands do not need.
 if TYPE_CHECKING:
+    from omdml.streams.protocols.catalogue import Catalogue
     from omdml.workers.node.attributes.table import Attributes
+    from omdml.workers.node.galleries.candidates import CandidateIndex
     from omdml.workers.node.pictures import Pictures
 
 MEGABYTE = 1_000_000
@@ -57,10 +60,23 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
         expand=configuration.expand,
         approximate=configuration.approximate,
         in_parts=configuration.in_parts,
+        candidates=candidates_of(configuration, current.catalogue),
     )
     access, hosts = configuration.node.access, configuration.node.hosts
     experiments = Experiments(configuration.experiments)
     serve(node, host, port, access, hosts, pictures_of(configuration), office, experiments)
+
+
+def candidates_of(configuration: Configuration, catalogue: Callable[[str], Catalogue]) -> dict[str, CandidateIndex]:
+    """The indexes that models' candidates come from, by model; raises ConfigurationError."""
+    from omdml.workers.node.galleries.candidates import CandidateIndex
+    from omdml.workers.wiring.indexes import index_of_candidates
+
+    return {
+        name: CandidateIndex(name, partial(catalogue, name), index_of_candidates(name, model.candidates))
+        for name, model in configuration.models.items()
+        if model.candidates
+    }
 
 
 def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.indexes import Lance, Postgres, Sqlite
 from tests.support.nodes import CONFIGURATION, stored_shop
 from tests.support.shops import Shop
 
@@ -12,6 +13,14 @@ def shop(tmp_path):
     shop.learn()
     shop.publish()
     return shop
+
+
+@pytest.fixture(params=["postgresql", "lancedb", "shown"])
+def database(request, tmp_path):
+    """An index of each kind."""
+    if request.param == "postgresql":
+        return Postgres(request.getfixturevalue("postgres").url)
+    return Lance(tmp_path / "vectors") if request.param == "lancedb" else Sqlite(tmp_path / "vectors")
 
 
 @pytest.fixture

@@ -13,9 +13,6 @@ from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.exports import error
 from tests.support.indexes import (
-    Lance,
-    Postgres,
-    Sqlite,
     Sync,
     Watcher,
     of_one_version,
@@ -25,13 +22,6 @@ from tests.support.indexes import (
 from tests.support.worlds import ITEMS, catalogue, items
 
 MOVED = 0.05
-
-
-@pytest.fixture(params=["postgresql", "lancedb", "shown"])
-def database(request, tmp_path):
-    if request.param == "postgresql":
-        return Postgres(request.getfixturevalue("postgres").url)
-    return Lance(tmp_path / "vectors") if request.param == "lancedb" else Sqlite(tmp_path / "vectors")
 
 
 def attributes(prices):

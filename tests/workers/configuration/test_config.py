@@ -85,6 +85,20 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"models": {"shop": {"coordinates": "maped"}}}, "models.shop.coordinates is 'maped', expected 'features' or"),
         ({"models": {"shop": {"index": "fast"}}}, "models.shop.index is 'fast', expected 'exact' or 'approximate'"),
         ({"models": {"shop": {"coordinates": 3}}}, "models.shop.coordinates is 3, expected 'features' or 'mapped'"),
+        ({"models": {"shop": {"candidates": 3}}}, "models.shop.candidates is 3, expected an address, such as"),
+        ({"models": {"shop-*": {"candidates": "lancedb:v"}}}, "models.shop-*.candidates: an index holds one model"),
+        (
+            {"models": {"shop": {"candidates": "lancedb:v", "index": "approximate"}}},
+            "models.shop.candidates: index = 'approximate' needs all items in the node",
+        ),
+        (
+            {"models": {"shop": {"candidates": "lancedb:v", "learner": "stml", "tasks": ["a", "b"]}}},
+            "models.shop.candidates: an index holds the items in the sense of one task, and stml has several",
+        ),
+        (
+            {"models": {"shop": {"candidates": "lancedb:v", "learner": "oasis"}}},
+            "models.shop.candidates: the metric of oasis has no vectors of items",
+        ),
         ({"worker": {"publish_interval_s": 0}}, "worker.publish_interval_s is 0"),
         ({"worker": {"publish_interval_s": "soon"}}, "publish_interval_s"),
         ({"worker": {"publish_interval_s": math.nan}}, "worker.publish_interval_s is nan, expected a number from"),

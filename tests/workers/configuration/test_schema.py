@@ -34,6 +34,8 @@ def test_it_names_every_section_and_every_option_that_may_stand_in_a_file():
     assert STRUCTS.keys() == IN_FILES.keys()
     for section, part in STRUCTS.items():
         assert {option + ENDING for option in IN_FILES[section]} <= parts[part]["properties"].keys()
+    assert VALIDATOR.is_valid({"models": {"shop": {"candidates_file": "/run/secrets/index"}}})
+    assert not VALIDATOR.is_valid({"models": {"shop": {"candidate_file": "/run/secrets/index"}}})
 
 
 @pytest.mark.parametrize("learner", list(LEARNERS))

@@ -13,6 +13,7 @@ from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks.installation import examine
+from omdml.workers.wiring.indexes import index_of_candidates
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.worlds import catalogue
 
@@ -48,6 +49,20 @@ def test_the_address_of_a_catalogue_can_be_in_a_file(secret, tmp_path):
     path.write_text(f'[catalogues.c]\npath_file = "{secret}"\n[models.shop]\n')
     assert load(path, {}).catalogues["c"].path == SECRET
     assert load(path, {"OMDML_CATALOGUES__c__PATH": "items"}).catalogues["c"].path == "items"
+
+
+def test_the_address_of_an_index_can_be_in_a_file_and_its_password_is_not_shown(tmp_path):
+    path, address = tmp_path / "omdml.toml", tmp_path / "address"
+    address.write_text(f"postgresql://node:{SECRET}@db.internal/vectors#shop_index\n")
+    path.write_text(f'[catalogues.c]\npath = "items"\n[models.shop]\ncandidates_file = "{address}"\n')
+    loaded = load(path, {})
+    assert SECRET in loaded.models["shop"].candidates
+    assert SECRET not in repr(loaded)
+    index = index_of_candidates("shop", loaded.models["shop"].candidates)
+    assert str(index) == "shop_index in postgresql://db.internal/vectors"
+    with pytest.raises(ConfigurationError, match=r"models\.shop\.candidates 'mongodb://db': expected one of") as caught:
+        index_of_candidates("shop", f"mongodb://node:{SECRET}@db")
+    assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["12345678901234567", "true", "0.5", '"quoted"', "#hash"])

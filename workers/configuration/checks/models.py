@@ -12,6 +12,9 @@ from omdml.workers.configuration.checks.sections import as_table, refuse_unknown
 from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
 from omdml.workers.configuration.suggestion import suggestion
 
+# Learners whose metrics are not Euclidean.
+WITHOUT_VECTORS = ("oasis", "setnet")
+
 
 def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:
     """The section of a model with its defaults written out; raises ConfigurationError."""
@@ -41,6 +44,7 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     index = options.pop("index", "exact")
     if index not in ("exact", "approximate"):
         raise ConfigurationError(f"{where}.index is {index!r}, expected 'exact' or 'approximate'")
+    candidates = checked_candidates(name, options.pop("candidates", ""), learner, index)
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
@@ -59,7 +63,31 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     parts = checked_parts(name, parts, learner, options, parent, share)
     options_of_model = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
     options_of_model |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share, "parts": parts}
+    options_of_model["candidates"] = candidates
     return options_of_model if most is None else {**options_of_model, "max_models": most}
+
+
+def checked_candidates(name: str, address: object, learner: str, index: object) -> str:
+    """The option ``candidates``; raises ConfigurationError if this model cannot have one, saying why."""
+    where = f"models.{name}.candidates"
+    if not isinstance(address, str):
+        raise ConfigurationError(f"{where} is {address!r}, expected an address, such as 'lancedb:FOLDER'")
+    if not address:
+        return ""
+    why = ""
+    if is_pattern(name):
+        why = "an index holds one model, and a pattern covers many: give the model a section of its own"
+    elif index != "exact":
+        why = (
+            "index = 'approximate' needs all items in the node, and candidates come from outside: remove one of the two"
+        )
+    elif "tasks" in defaults(learner):
+        why = f"an index holds the items in the sense of one task, and {learner} has several: leave it out"
+    elif learner in WITHOUT_VECTORS:
+        why = f"the metric of {learner} has no vectors of items that an index could hold: leave it out"
+    if why:
+        raise ConfigurationError(f"{where}: {why}")
+    return address
 
 
 def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:

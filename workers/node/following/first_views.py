@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -14,6 +14,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.following.making_views import PATIENCE_S, embedded_view
+from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.live_model import View
 
 # Of nothing that was published: any pointer of the store is newer.
@@ -40,6 +41,8 @@ class FirstViews:
         Models that are configured by name.
     parent
         The view of a model's parent, if it has one that answers.
+    candidates
+        The indexes in vector databases that propose candidates, by model.
 
     Attributes
     ----------
@@ -54,8 +57,9 @@ class FirstViews:
         label: Callable[[str], str],
         named: Iterable[str],
         parent: Callable[[str], View | None] = lambda model: None,
+        candidates: Mapping[str, CandidateIndex] = NO_CANDIDATES,
     ) -> None:
-        self._parent = parent
+        self._parent, self._candidates = parent, candidates
         self._first, self._catalogues, self._label = first, catalogues, label
         self._named = frozenset(named)
         self._making = threading.Lock()
@@ -79,7 +83,8 @@ class FirstViews:
         with self._making:
             made = self._made.get(label)
             if made is None or not made.covers(catalogue):
-                made = self._made[label] = embedded_view(NOTHING, snapshot, catalogue, made, PATIENCE_S)
+                own = self._candidates.get(model)
+                made = self._made[label] = embedded_view(NOTHING, snapshot, catalogue, made, PATIENCE_S, own)
         return replace(made, snapshot=snapshot)
 
     def prepare(self, model: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.node.following.course import Course
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import PATIENCE_S, bridged_view, embedded_view, grown_view
+from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.galleries.indexing import is_index_due, with_cells
 from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
@@ -59,6 +60,8 @@ class Refresher:
         What answers for models of which the store has nothing; None: nothing does.
     approximate
         Whether a model is answered from an approximate index, which is made in the background.
+    candidates
+        The indexes in vector databases that propose candidates, by model.
     """
 
     def __init__(
@@ -70,12 +73,13 @@ class Refresher:
         patience_s: float = PATIENCE_S,
         first: FirstViews | None = None,
         approximate: Callable[[str], bool] = lambda model: False,
+        candidates: Mapping[str, CandidateIndex] = NO_CANDIDATES,
     ) -> None:
         self.views: dict[str, View] = {}
         self.course = Course(label)
         self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
         self._patience_s = patience_s
-        self._first, self._approximate = first, approximate
+        self._first, self._approximate, self._candidates = first, approximate, candidates
         # For writers only: two loads at once could swap in the wrong order.
         self._loading = threading.RLock()
         # Monotonic time at which a model's view was what the store points at.
@@ -204,7 +208,7 @@ class Refresher:
                 store_id=self._store.store_id,
             )  # fmt: skip
             try:
-                view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s)
+                view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s, self._candidates.get(model))
             except CorruptError:
                 continue
             self._swap(model, None, view, began)
@@ -221,7 +225,9 @@ class Refresher:
             self._lag(model)
             return
         new = view and bridged_view(view.complete, *loaded, catalogue)
-        self._swap(model, view, new or embedded_view(*loaded, catalogue, view, self._patience_s), began)
+        if new is None:
+            made = embedded_view(*loaded, catalogue, view, self._patience_s, self._candidates.get(model))
+        self._swap(model, view, new or made, began)
         if new:
             self._embed_later(model)
 
@@ -275,7 +281,8 @@ class Refresher:
         elif view.spread is not None:
             self._embed_later(model)
         else:
-            made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+            own = self._candidates.get(model)
+            made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s, own)
             self._swap(model, view, made, began)
 
     def _index_later(self, model: str, view: View) -> None:

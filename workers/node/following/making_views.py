@@ -14,6 +14,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.galleries.bridge import Bridge, Spread
+from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.galleries.gallery import (
     Features,
     Gallery,
@@ -21,6 +22,7 @@ from omdml.workers.node.galleries.gallery import (
     ScoredGallery,
 )
 from omdml.workers.node.galleries.set_gallery import SetGallery
+from omdml.workers.node.galleries.two_stage import TwoStageGallery
 from omdml.workers.node.live_model import SetView, View
 
 # An embedding that takes longer is made in the background, behind a bridge.
@@ -33,13 +35,16 @@ def embedded_view(
     catalogue: Catalogue,
     before: View | None = None,
     patience_s: float = PATIENCE_S,
+    candidates: CandidateIndex | None = None,
 ) -> View:
     """A view with the whole gallery embedded, and ready for bridges if that takes longer than ``patience_s``.
+
+    If ``candidates`` come from an index, nothing is embedded.
 
     Raises
     ------
     CatalogueError
-        The snapshot was learned on other items than the catalogue's.
+        The snapshot was learned on other items than the catalogue's, or its metric cannot answer from candidates.
     CorruptError
         The metric makes no finite embedding of them.
     """
@@ -51,6 +56,10 @@ def embedded_view(
     began = time.perf_counter()
     metric, sets, shown = snapshot.metric, catalogue.sets, catalogue.shown
     count = shown.rows
+    if candidates:
+        check_candidates(snapshot)
+        two_stage = TwoStageGallery(metric, catalogue, count, candidates)
+        return View(pointer, snapshot, catalogue, shown, {None: two_stage}, time.time())
     features = {name: catalogue.features[name][:count] for name in metric.dims}
     if isinstance(metric, SetMetric):
         members = list(sets.values()) or list(np.arange(count)[:, None])
@@ -90,7 +99,7 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
     spread = view.spread
     if spread is not None:
         spread = origin.spread if origin is not None else spread.grown(features)
-    made: dict[int, Index] = {}
+    made: dict[int, Index | TwoStageGallery] = {}
     for index in view.indexes.values():
         if id(index) in made:
             continue
@@ -102,6 +111,8 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
             made[id(index)] = index.grown(gallery, features, spread)
         elif isinstance(index, Gallery | ScoredGallery):
             made[id(index)] = index.grown(features)
+        elif isinstance(index, TwoStageGallery):
+            made[id(index)] = index.grown(shown.rows)
         else:
             return None
     indexes = {task: made[id(index)] for task, index in view.indexes.items()}
@@ -144,6 +155,15 @@ def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: 
 def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:
     """The shape (r, d) of each modality's projection."""
     return {name: matrix.shape for name, matrix in metric.matrices.items()}
+
+
+def check_candidates(snapshot: Snapshot) -> None:
+    """Raise CatalogueError if a metric cannot answer from the candidates of an index."""
+    if not snapshot.metric.euclidean or snapshot.metric.tasks:
+        raise CatalogueError(
+            f"snapshot of model {snapshot.model!r}, version {snapshot.version}: a {snapshot.metric.kind} metric with "
+            f"{len(snapshot.metric.tasks)} tasks cannot answer from candidates of an index: remove candidates"
+        )
 
 
 def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:

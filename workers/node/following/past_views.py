@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from omdml.errors import CorruptError
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.node.following.making_views import embedded_view
+from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.live_model import View
 from omdml.workers.node.searching.options import SearchError
 
@@ -24,6 +25,8 @@ class PastViews:
     start
         Makes the view of a model before its first event; None if it cannot be made again. It answers for version 0
         if the store no longer keeps that.
+    candidates
+        The indexes in vector databases that propose candidates, by model.
     """
 
     def __init__(
@@ -32,7 +35,9 @@ class PastViews:
         catalogues: Callable[[str], Catalogue],
         patience_s: float,
         start: Callable[[str], View | None] = lambda model: None,
+        candidates: Mapping[str, CandidateIndex] = NO_CANDIDATES,
     ) -> None:
+        self._candidates = candidates
         self._store, self._catalogues, self._patience_s, self._start = store, catalogues, patience_s, start
         self._making = threading.Lock()
         self._made: dict[tuple[str, int, str], View] = {}
@@ -56,7 +61,8 @@ class PastViews:
             view = self._made.pop(key, None)
             if view is None or not view.covers(catalogue):
                 try:
-                    view = embedded_view(pointer, snapshot, catalogue, view, self._patience_s)
+                    own = self._candidates.get(model)
+                    view = embedded_view(pointer, snapshot, catalogue, view, self._patience_s, own)
                 except CorruptError as error:
                     message = f"model {model!r}: version {version} cannot be served: {error}"
                     raise SearchError(message, "unservable") from error

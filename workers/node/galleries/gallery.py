@@ -95,16 +95,8 @@ class Hits(NamedTuple):
     distances: NDArray[np.float64]
 
 
-class Index(Protocol):
-    """A gallery that can be searched."""
-
-    @property
-    def work(self) -> int:
-        """How many numbers a scan reads for one query."""
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes of memory it takes."""
+class Searched(Protocol):
+    """What answers queries."""
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows, fewer if there are no more; None if the index cannot prove its answer.
@@ -123,6 +115,18 @@ class Index(Protocol):
 
         Raises MeasureError if the distance is no sum of parts.
         """
+
+
+class Index(Searched, Protocol):
+    """A gallery in this process that can be searched."""
+
+    @property
+    def work(self) -> int:
+        """How many numbers a scan reads for one query."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of memory it takes."""
 
 
 class Gallery:

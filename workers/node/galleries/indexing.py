@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from omdml.retrieval import cells
 from omdml.workers.node.galleries.gallery import Gallery, Index
+from omdml.workers.node.galleries.two_stage import TwoStageGallery
 from omdml.workers.node.live_model import View
 
 # Of a gallery's rows. If more came after its approximate index was made, it is made again.
@@ -13,7 +14,9 @@ OUTSIDE = 0.05
 
 
 def is_approximate(view: View) -> bool:
-    """Whether an approximate index answers, directly or over a bridge."""
+    """Whether an approximate index answers, directly or over a bridge, or one that proposes candidates."""
+    if view.two_stage:
+        return True
     indexes = view.complete.indexes.values()
     return any(isinstance(index, Gallery) and index.cells is not None for index in indexes)
 
@@ -27,5 +30,5 @@ def is_index_due(view: View) -> bool:
 def with_cells(view: View) -> View:
     """The view with an approximate index of each gallery."""
     galleries = {id(index): index for index in view.indexes.values() if isinstance(index, Gallery)}
-    made: dict[int, Index] = {place: index.with_cells() for place, index in galleries.items()}
+    made: dict[int, Index | TwoStageGallery] = {place: index.with_cells() for place, index in galleries.items()}
     return replace(view, indexes={task: made.get(id(index), index) for task, index in view.indexes.items()})

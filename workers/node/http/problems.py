@@ -36,6 +36,7 @@ STATUS = {
     "too_many": HTTPStatus.TOO_MANY_REQUESTS,
     "behind": HTTPStatus.SERVICE_UNAVAILABLE,
     "busy": HTTPStatus.SERVICE_UNAVAILABLE,
+    "index_away": HTTPStatus.SERVICE_UNAVAILABLE,
     "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
     "source": HTTPStatus.SERVICE_UNAVAILABLE,
     "store": HTTPStatus.SERVICE_UNAVAILABLE,

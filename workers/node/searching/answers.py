@@ -59,6 +59,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The items closest to a query, closest first, and the snapshot that says so.
 
     A model without a snapshot answers with what its ``parent`` serves; its version is 0, that of the parent beside it.
+    If an index in a vector database proposed the candidates, ``candidates_version`` is the version that it held.
     """
 
     model: str
@@ -68,6 +69,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     items: list[Found]
     parent: str | None = None
     parent_version: int | None = None
+    candidates_version: int | None = None
     interleaved: Interleaved | None = None
 
 
@@ -81,9 +83,10 @@ class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     answers: list[list[Found]]
     parent: str | None = None
     parent_version: int | None = None
+    candidates_version: int | None = None
 
 
 def single(answers: Answers) -> Answer:
     """The answer to the only query."""
     head = answers.model, answers.version, answers.serial, answers.took_s, answers.answers[0]
-    return Answer(*head, answers.parent, answers.parent_version)
+    return Answer(*head, answers.parent, answers.parent_version, answers.candidates_version)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import MeasureError, OmdmlError
-from omdml.workers.node.galleries.gallery import Gallery, Hits, Index, NoEmbedding, Query
+from omdml.workers.node.galleries.gallery import Gallery, Hits, NoEmbedding, Query, Searched
 
 MAX_EXPAND = 100
 
@@ -34,7 +34,7 @@ class Options(NamedTuple):
 PLAIN = Options()
 
 
-def nearest_each(index: Index, queries: Sequence[Query], k: int) -> list[Hits] | None:
+def nearest_each(index: Searched, queries: Sequence[Query], k: int) -> list[Hits] | None:
     """The k closest rows to each query; None if the index cannot prove one of the answers."""
     if isinstance(index, Gallery) and len(queries) > 1:
         return index.nearest_each(queries, k)
@@ -48,7 +48,7 @@ def nearest_each(index: Index, queries: Sequence[Query], k: int) -> list[Hits] |
 
 
 def expanded_each(
-    index: Index, queries: Sequence[Query], count: int, alive: NDArray[np.bool_] | None = None
+    index: Searched, queries: Sequence[Query], count: int, alive: NDArray[np.bool_] | None = None
 ) -> list[Query] | None:
     """Each query moved towards its ``count`` nearest rows that are ``alive``, whatever it may be answered with.
 
@@ -70,7 +70,7 @@ def expanded_each(
     return moved
 
 
-def explained(index: Index, query: Query, rows: NDArray[np.int64]) -> list[dict[str, float]]:
+def explained(index: Searched, query: Query, rows: NDArray[np.int64]) -> list[dict[str, float]]:
     """What adds up to the distance of each row; raises SearchError ``no_parts`` if the distance is no sum."""
     try:
         parts = index.parts(query, rows)

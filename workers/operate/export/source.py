@@ -26,12 +26,16 @@ class Table(Protocol):
 
 
 class Look(NamedTuple):
-    """The items under one version. ``seen`` differs between two looks if anything changed."""
+    """The items under one version. ``seen`` differs between two looks if anything changed.
+
+    The items are those of the catalogue's first ``catalogue_rows`` rows.
+    """
 
     pointer: Pointer
     snapshot: Snapshot
     rows: Rows
     seen: object
+    catalogue_rows: int
 
 
 class LiveItems:
@@ -70,7 +74,7 @@ class LiveItems:
         """
         pointer = self._store.current(self._model)
         catalogue, attributes = self._catalogue(), self._attributes()
-        ids, rows = items_of(catalogue)
+        count, ids, rows = items_of(catalogue)
         # The table is another object after its file has changed.
         rest = catalogue, hash(rows.tobytes()), attributes
         if self._seen is not None and (pointer, *rest) == self._seen:
@@ -80,7 +84,7 @@ class LiveItems:
             raise CatalogueError(f"model {snapshot.model!r}, version {snapshot.version}: {why}: nothing is exported")
         named = None if attributes is None else attributes.of(ids, list(attributes.columns))
         now = Rows(ids, embedded(snapshot, catalogue, rows, self._task), named)
-        return Look(pointer, snapshot, now, (pointer, *rest))
+        return Look(pointer, snapshot, now, (pointer, *rest), count)
 
     def done(self, look: Look) -> None:
         """Note that this look was used, so that the next one returns only later changes."""

@@ -18,11 +18,14 @@ Matrix = NDArray[np.float32]
 ROOM = 16
 
 
-def items_of(catalogue: Catalogue) -> tuple[list[str], NDArray[np.int64]]:
-    """The ids of a catalogue's items, and their rows (n,). Rows that an id no longer leads to are left out."""
+def items_of(catalogue: Catalogue) -> tuple[int, list[str], NDArray[np.int64]]:
+    """How many rows a catalogue has, the ids of its items, and their rows (n,).
+
+    Rows that an id no longer leads to are left out.
+    """
     names = list(catalogue.ids)
     rows = np.flatnonzero(catalogue.rows(names) == np.arange(len(names)))
-    return names if len(rows) == len(names) else [names[row] for row in rows], rows
+    return len(names), names if len(rows) == len(names) else [names[row] for row in rows], rows
 
 
 def embedded(snapshot: Snapshot, catalogue: Catalogue, rows: NDArray[np.int64], task: str | None) -> Matrix:

@@ -192,6 +192,7 @@ class Syncer:
             model=snapshot.model, task=self._task, version=snapshot.version, serial=look.pointer.serial,
             digest=snapshot.digest, generation=snapshot.generation, items=len(goal.ids),
             width=goal.embedding.shape[1], moved=self._moved, bound=self._moved * spread(goal.embedding),
+            rows=look.catalogue_rows,
         )  # fmt: skip
 
 

@@ -98,7 +98,9 @@ class Api:
         parent = view.parent.version if view.parent else 0
         # A bridge answers some requests by the version before.
         moving = int(view.origin is not None)
-        parts = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving)
+        # Another state of the index may propose other candidates.
+        candidates = view.two_stage.index.tag if view.two_stage else 0
+        parts = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving, candidates)
         return f'W/"{view.pointer.serial}-{"-".join(map(str, parts))}-{view.catalogue.generation}"'
 
     def _queries(self, view: View, asked: Search) -> list[Query]:
