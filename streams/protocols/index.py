@@ -38,7 +38,8 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
 
     Its ``items`` lie within ``bound`` of where ``version`` of ``model`` (and ``task``) embeds them, after a rotation of
     the whole that changes no distance; each has ``width`` numbers. ``moved`` is the bound as a share of the items' root
-    mean square distance from their mean. ``serial``, ``digest`` and ``generation`` are the snapshot's.
+    mean square distance from their mean. ``serial``, ``digest`` and ``generation`` are the snapshot's. ``rows`` is a
+    digest of the rows that the items have in the catalogue: an item that is put again has another one.
     """
 
     model: str
@@ -51,6 +52,13 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     moved: float
     bound: float
+    # Indexes of earlier releases lack it.
+    rows: str = ""
+
+    def stands_for(self, other: Indexed) -> bool:
+        """Whether the items, as they are, are within the other's bound too: it is of the same metric and items."""
+        same = all(getattr(self, name) == getattr(other, name) for name in ("digest", "generation", "rows", "width"))
+        return same and self.rows != "" and self.moved <= other.moved
 
 
 class IndexRows(NamedTuple):
