@@ -1,20 +1,32 @@
 """Durable files and locks.
 
 A file is whole or not there, whenever the machine stops: it is written aside, synced, and then given its name.
+
+A process that is killed meanwhile leaves what it wrote aside. The next one that writes into the folder deletes it. It
+knows by the lock that files of living processes hold.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from omdml.streams.bounded_files import opened
+
 # The names of files that are being written begin with this.
 ASIDE = "."
+# The whole name of one that is locked as long as its process lives. Earlier releases locked none, and named them so
+# without the ending.
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")
+# Folders of which a process remembers that it has cleaned them.
+CLEANED = 4096
 # Seconds between two tries at a lock.
 LOOK_S = 0.01
 
@@ -41,20 +53,49 @@ def put_if_absent(path: Path, data: bytes, aside: Path, mode: int = 0o666) -> bo
 @contextlib.contextmanager
 def written_aside(folder: Path, data: bytes, mode: int = 0o666) -> Iterator[Path]:
     """A temporary file with this content and these rights; gone in the end, unless it was renamed."""
-    temporary = folder / f"{ASIDE}{secrets.token_hex(8)}"
+    drop_unfinished(folder)
+    temporary, descriptor = _new_aside(folder, mode)
     try:
-        write_durably(temporary, data, mode)
+        write_durably(descriptor, data)
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def write_durably(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a whole file, new ones with these rights (less the umask), and wait for the disk."""
-    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+def _new_aside(folder: Path, mode: int) -> tuple[Path, int]:
+    """A new empty file with a lock of ours."""
+    while True:
+        path = folder / f"{ASIDE}{secrets.token_hex(8)}.unfinished"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        # Otherwise another process came between, and took it for one that was left.
+        if take_lock(descriptor) and os.fstat(descriptor).st_nlink:
+            return path, descriptor
+        os.close(descriptor)
+
+
+@functools.lru_cache(maxsize=CLEANED)
+def drop_unfinished(folder: Path) -> None:
+    """Delete what processes have left in a folder that were killed as they wrote there. Done once a process: what
+    others leave from then on is deleted by the next one."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        # Whoever wants to write here hears of it.
+        return
+    for name in filter(UNFINISHED.fullmatch, names):
+        # It may belong to somebody else, or be gone.
+        with contextlib.suppress(OSError), opened(folder / name, "r+b") as file:
+            if take_lock(file.fileno()):
+                (folder / name).unlink()
+
+
+def write_durably(descriptor: int, data: bytes) -> None:
+    """Write all of this into a new file, and wait for the disk."""
+    with open(descriptor, "wb", closefd=False) as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(descriptor)
 
 
 def sync(path: Path) -> None:

@@ -1,7 +1,8 @@
 """One connection before the client's own: why a cluster does not let us in.
 
 The client keeps trying until its time is up and then says only that it could not; a password or a certificate that is
-refused once is refused again, so that is said at once here. A cluster that is merely away is left to the client.
+refused once is refused again, so that is said at once here. A cluster that is merely away, or does not answer in time,
+is left to the client: an answer that did not come is no refusal.
 """
 
 from __future__ import annotations
@@ -14,9 +15,17 @@ from kafka.net.selector import NetworkSelector
 
 from omdml.errors import SourceRefused
 from omdml.streams.bounded_files import opened
+from omdml.streams.kafka import internals
 from omdml.streams.kafka.options import KafkaOptions, refused
 
-LIMIT_S = 3.0
+# Brokers that have just started need seconds for their first passwords.
+LIMIT_S = 10.0
+# What brokers answer to a password, a user or a mechanism that they refuse.
+NOT_LET_IN = (
+    kafka.errors.SaslAuthenticationFailedError,
+    kafka.errors.UnsupportedSaslMechanismError,
+    kafka.errors.IllegalSaslStateError,
+)
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 OWN = "log.ssl_certfile and log.ssl_keyfile"
 # By what the message says, the first that fits, because the client has one class for all of TLS.
@@ -32,6 +41,9 @@ ADVICE = {
     "SSL:": "correct log.security_protocol or log.servers: this is no port for TLS",
 }
 
+# Otherwise a refusal looks like a connection that was cut.
+internals.hear_last_words()
+
 
 def admitted(options: KafkaOptions) -> None:
     """Return if TLS and SASL accept us, or if that cannot be determined. Raises SourceRefused, with what to correct."""
@@ -42,13 +54,13 @@ def admitted(options: KafkaOptions) -> None:
             _readable(name, path)
     net = NetworkSelector()
     manager = KafkaConnectionManager(net, **options.client())
-    connection = manager.get_connection("bootstrap-0", timeout_ms=LIMIT_S * 1000)
+    limit_s = min(LIMIT_S, options.start_timeout_s)
+    connection = manager.get_connection("bootstrap-0", timeout_ms=limit_s * 1000)
     try:
         net.run(_made, connection)
+    except NOT_LET_IN as error:
+        raise refused(options, error) from error
     except kafka.errors.KafkaError as error:
-        # TLS has worked so far: brokers end the connection if SASL fails.
-        if connection.broker_version_data:
-            raise refused(options, error) from error
         if do := next((do for sign, do in ADVICE.items() if sign in str(error)), ""):
             raise SourceRefused(f"Kafka at {options.servers}: {options.redact(str(error))}; {do}") from error
     finally:

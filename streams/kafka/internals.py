@@ -6,13 +6,38 @@ It fails once that is there: then the function here goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 from kafka import TopicPartition
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.record import memory_records
 from kafka.structs import OffsetAndMetadata
+
+
+# connecting
+def hear_last_words() -> None:
+    """Make the client look at what a broker says just before it closes a connection.
+
+    The client throws away what it reads together with the end, and that is how brokers refuse a password: they answer,
+    and close.
+    """
+    for kind in (KafkaTCPTransport, KafkaSSLTransport):
+        if not hasattr(kind._sock_recv, "__wrapped__"):
+            kind._sock_recv = _end_last(kind._sock_recv)
+
+
+def _end_last(receive: Callable[[Any], tuple[bytes, Any]]) -> Callable[[Any], tuple[bytes, Any]]:
+    """Receive bytes without the end that came with them. The socket stays at its end, so the next call tells it."""
+
+    @wraps(receive)
+    def received(transport: Any) -> tuple[bytes, Any]:
+        data, end = receive(transport)
+        return data, None if data else end
+
+    return received
 
 
 # reading

@@ -46,6 +46,7 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
     the whole that changes no distance; each has ``width`` numbers. ``moved`` is the bound as a share of the items' root
     mean square distance from their mean. ``serial``, ``digest`` and ``generation`` are the snapshot's. The items are
     those of the catalogue's first ``rows`` rows: what has a later row came afterwards. None if it is not known.
+    ``places`` is a digest of the rows that the items have in the catalogue: an item that is put again has another one.
     """
 
     model: str
@@ -58,7 +59,14 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     moved: float
     bound: float
+    # Indexes of earlier releases lack these two.
     rows: int | None = None
+    places: str = ""
+
+    def stands_for(self, other: Indexed) -> bool:
+        """Whether the items, as they are, are within the other's bound too: it is of the same metric and items."""
+        same = all(getattr(self, name) == getattr(other, name) for name in ("digest", "generation", "places", "width"))
+        return same and self.places != "" and self.moved <= other.moved
 
 
 class IndexRows(NamedTuple):

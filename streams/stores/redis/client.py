@@ -46,8 +46,10 @@ REFUSAL_ADVICE = {
     "IP address mismatch": "name the server in store.url as its certificate does",
     "CERTIFICATE_VERIFY_FAILED": "name the file of the authority that signed its certificate: ?ssl_ca_certs=ca.pem",
     "CERTIFICATE_REQUIRED": CLIENT_CERTIFICATE,
-    "EOF occurred in violation of protocol": f"it broke the handshake off; perhaps {CLIENT_CERTIFICATE}",
 }
+# So ends a handshake with a server that stops, or with a network that is cut, as well: it is tried again.
+CUT = "EOF occurred in violation of protocol"
+CUT_ADVICE = f"the handshake was broken off: is it up? Or {CLIENT_CERTIFICATE}"
 # What the server says of a key, or of a value in it, that others wrote.
 MISFITS = ("WRONGTYPE", "not an integer")
 MISFIT_ADVICE = (
@@ -160,6 +162,8 @@ def reaching(where: str, model: str | None = None) -> Iterator[None]:
         advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
         if any(sign in message for sign in MISFITS):
             where, advice = where if model is None else f"{where}: model {model!r}", MISFIT_ADVICE
+        if CUT in message:
+            advice = CUT_ADVICE
         refusal = next((advice for sign, advice in REFUSAL_ADVICE.items() if sign in message), "")
         kind = StoreRefused if refusal or isinstance(error, REFUSALS) else StoreError
         raise kind(f"store {where}: {message}: {refusal or advice}") from error

@@ -96,6 +96,31 @@ def test_a_new_process_writes_only_what_moved(shop, database):
     assert database.read().version == version
 
 
+def test_a_new_process_writes_nothing_of_a_version_that_is_there(shop, tmp_path):
+    database = Sqlite(tmp_path / "vectors")
+    for _ in range(20):
+        with Sync(shop, database.open(), moved=MOVED) as sync:
+            first = sync.step()
+        with Sync(shop, database.open(), moved=MOVED) as again:
+            synced = again.step()
+        assert (synced.indexed, synced.written, synced.switched) == (first.indexed, 0, False)
+        shop.learn(3)
+        shop.publish()
+
+
+def test_a_smaller_bound_is_kept_by_a_new_process_too(shop, tmp_path):
+    database = Sqlite(tmp_path / "vectors")
+    for moved in (0.5, 0.01):
+        for _ in range(2):
+            with Sync(shop, database.open(), moved=moved) as sync:
+                sync.step()
+            version = shop.store.current("shop").version
+            assert error(shop, database.read().vectors, version) <= 2 * moved
+            if moved == 0.5:
+                shop.learn(5)
+                shop.publish()
+
+
 def test_a_version_that_moved_nothing_is_noted_without_a_write(shop, database):
     with Sync(shop, database.open(), moved=MOVED) as sync:
         sync.step()

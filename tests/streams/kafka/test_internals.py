@@ -10,6 +10,7 @@ from pathlib import Path
 import kafka.errors
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.net.transport import KafkaTCPTransport
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
@@ -74,3 +75,8 @@ def test_a_step_of_a_transaction_waits_without_a_limit(step):
 def test_a_producer_is_closed_only_after_everything_on_its_way_was_waited_for():
     source = inspect.getsource(KafkaProducer.close)
     assert source.index("self.flush(timeout)") < source.index("force_close")
+
+
+def test_its_own_transports_throw_away_what_comes_together_with_the_end_of_a_connection():
+    source = inspect.getsource(KafkaTCPTransport._read_from_sock)
+    assert source.index("return self.abort(error=err)") < source.index("data_received(recvd_data)")

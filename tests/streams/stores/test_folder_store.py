@@ -277,8 +277,8 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
     store.save(checkpoint(1), epoch)
     before = sorted(store.path.rglob("*"))
 
-    def full(path: Path, data: bytes, mode: int = 0o666) -> None:
-        path.write_bytes(data[:10])
+    def full(descriptor: int, data: bytes) -> None:
+        os.write(descriptor, data[:10])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(disk, "write_durably", full)

@@ -1,6 +1,10 @@
-"""How commands are written to Redis: as the client's own way does, in one piece each."""
+"""How commands are written to Redis: as the client's own way does, in one piece each. And what a cut handshake is."""
 
 from __future__ import annotations
+
+import socket
+import threading
+from contextlib import closing, suppress
 
 import pytest
 from hypothesis import given
@@ -8,7 +12,8 @@ from hypothesis import strategies as st
 from redis import exceptions
 from redis.connection import Encoder, PythonRespSerializer
 
-from omdml.streams.stores.redis.client import WholeCommands
+from omdml.errors import StoreError, StoreRefused
+from omdml.streams.stores.redis.client import WholeCommands, connect, reaching
 
 WORDS = st.one_of(
     st.binary(max_size=40), st.text(st.characters(codec="utf-8"), max_size=20), st.integers(), st.floats(),
@@ -28,3 +33,17 @@ def test_a_command_is_the_bytes_that_the_client_itself_would_write_in_one_piece(
 def test_what_has_no_agreed_form_is_refused_as_the_client_does(word):
     with pytest.raises(exceptions.DataError):
         WholeCommands().pack("SET", "key", word)
+
+
+def test_a_handshake_that_a_server_breaks_off_as_it_stops_is_an_outage_and_no_refusal():
+    def hang_up():
+        with suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        threading.Thread(target=hang_up, daemon=True).start()
+        client = connect(f"rediss://127.0.0.1:{listener.getsockname()[1]}", retries=0)
+        with pytest.raises(StoreError, match="is it up") as caught, reaching("there"):
+            client.ping()
+    assert not isinstance(caught.value, StoreRefused)

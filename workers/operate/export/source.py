@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -28,12 +29,13 @@ class Table(Protocol):
 class Look(NamedTuple):
     """The items under one version. ``seen`` differs between two looks if anything changed.
 
-    The items are those of the catalogue's first ``catalogue_rows`` rows.
+    The items are those of the catalogue's first ``catalogue_rows`` rows; ``places`` is a digest of their rows there.
     """
 
     pointer: Pointer
     snapshot: Snapshot
     rows: Rows
+    places: str
     seen: object
     catalogue_rows: int
 
@@ -76,7 +78,8 @@ class LiveItems:
         catalogue, attributes = self._catalogue(), self._attributes()
         count, ids, rows = items_of(catalogue)
         # The table is another object after its file has changed.
-        rest = catalogue, hash(rows.tobytes()), attributes
+        places = hashlib.sha256(rows.tobytes()).hexdigest()
+        rest = catalogue, places, attributes
         if self._seen is not None and (pointer, *rest) == self._seen:
             return None
         pointer, snapshot = self._loaded()
@@ -84,7 +87,7 @@ class LiveItems:
             raise CatalogueError(f"model {snapshot.model!r}, version {snapshot.version}: {why}: nothing is exported")
         named = None if attributes is None else attributes.of(ids, list(attributes.columns))
         now = Rows(ids, embedded(snapshot, catalogue, rows, self._task), named)
-        return Look(pointer, snapshot, now, (pointer, *rest), count)
+        return Look(pointer, snapshot, now, places, (pointer, *rest), count)
 
     def done(self, look: Look) -> None:
         """Note that this look was used, so that the next one returns only later changes."""

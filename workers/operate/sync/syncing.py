@@ -14,9 +14,11 @@ Nothing is remembered outside the database, so nothing can contradict it.
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import structlog
 from numpy.typing import NDArray
@@ -148,7 +150,12 @@ class Syncer:
         goal = goal_of(look, live and live[1])
         indexed = self._indexed(look, goal)
         if live:
-            changes = changes_of(goal, live[1], indexed.bound)
+            bound = indexed.bound
+            if live[0].stands_for(indexed):
+                # What was written for a version turns the rotation a little. By the new one a few items would be just
+                # beyond the bound, and be written again at every start.
+                bound, indexed = math.inf, msgspec.structs.replace(indexed, bound=live[0].bound, moved=live[0].moved)
+            changes = changes_of(goal, live[1], bound)
             if not changes.rows and live[0].width == indexed.width:
                 if live[0] != indexed:
                     self._index.keep(indexed)
@@ -193,6 +200,7 @@ class Syncer:
             digest=snapshot.digest, generation=snapshot.generation, items=len(goal.ids),
             width=goal.embedding.shape[1], moved=self._moved, bound=self._moved * spread(goal.embedding),
             rows=look.catalogue_rows,
+            places=look.places,
         )  # fmt: skip
 
 

@@ -1,0 +1,96 @@
+"""Files that are written aside: what a killed process leaves goes, and what a living one writes stays."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from omdml.streams import disk
+from omdml.streams.disk import drop_unfinished, put, put_if_absent, take_lock, written_aside
+
+spawned = multiprocessing.get_context("fork")
+
+
+def hidden(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+@pytest.fixture(autouse=True)
+def cleaned_by_nobody() -> None:
+    drop_unfinished.cache_clear()
+
+
+def killed_as_it_writes(folder: Path) -> None:
+    """A process that is killed when its file is on the disk, and has no name of its own yet."""
+
+    def write() -> None:
+        with written_aside(folder, b"half"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = spawned.Process(target=write)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def test_what_a_killed_process_left_goes_with_the_next_file_of_the_folder(tmp_path: Path) -> None:
+    killed_as_it_writes(tmp_path)
+    killed_as_it_writes(tmp_path)
+    # The second one has cleaned up after the first.
+    assert len(hidden(tmp_path)) == 1
+    put(tmp_path / "mark", b"7\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["mark"]
+
+
+def test_it_goes_from_the_folder_by_way_of_which_a_file_is_written(tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    killed_as_it_writes(aside)
+    assert put_if_absent(tmp_path / "entry", b"{}", aside)
+    assert hidden(aside) == []
+
+
+def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
+    with written_aside(tmp_path, b"another's") as another:
+        drop_unfinished.cache_clear()
+        put(tmp_path / "mark", b"7\n")
+        assert another.read_bytes() == b"another's"
+        os.replace(another, tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mark", "other"]
+
+
+def test_a_file_that_was_taken_for_one_left_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def late(descriptor: int) -> bool:
+        # Another process cleans up between the making of a file and its lock.
+        if not tries:
+            (made,) = tmp_path.iterdir()
+            made.unlink()
+        tries.append(descriptor)
+        return take_lock(descriptor)
+
+    monkeypatch.setattr(disk, "take_lock", late)
+    put(tmp_path / "mark", b"7\n")
+    assert len(tries) == 2
+    assert (tmp_path / "mark").read_bytes() == b"7\n"
+
+
+def test_hidden_files_of_others_and_of_earlier_releases_stay(tmp_path: Path) -> None:
+    names = [".0123456789abcdef", ".git", ".unfinished", ".0123456789abcdeg.unfinished"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"?")
+    os.mkfifo(tmp_path / ".fedcba9876543210.unfinished")
+    put(tmp_path / "mark", b"7\n")
+    assert hidden(tmp_path) == sorted([*names, ".fedcba9876543210.unfinished"])
+
+
+def test_rights_of_a_file_are_those_that_were_asked_for(tmp_path: Path) -> None:
+    put(tmp_path / "secret", b"?", mode=0o600)
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
