@@ -13,6 +13,7 @@ from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.exports import error
 from tests.support.indexes import (
+    Sqlite,
     Sync,
     Watcher,
     of_one_version,
