@@ -247,7 +247,7 @@ def test_a_moved_model_whose_last_checkpoint_is_damaged_waits_and_says_why(tmp_p
     assert versions(world, [name for name in names if name != moved]) == [15] * 7
     assert worker.services.metrics.registry.get_sample_value("omdml_worker_models_waiting", {"cause": "moved"}) == 1
     with pytest.raises(CorruptError, match=r"the newer ones are damaged, .*omdml replay --model"):
-        worker.partitions[world.log.home(moved)].claim(moved)
+        worker.partitions[world.log.home(moved)].claiming.claim(moved)
 
 
 def test_a_rewind_walks_the_steps_again_and_learns_the_same_bytes(tmp_path):

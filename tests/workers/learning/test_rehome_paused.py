@@ -119,7 +119,7 @@ def test_a_model_saved_on_its_old_home_after_moving_waits_and_says_why(tmp_path)
     run_until_idle(worker)
     assert worker.services.metrics.registry.get_sample_value("omdml_worker_models_waiting", {"cause": "moved"}) == 1
     with pytest.raises(CorruptError, match=r"learned that one up to 8: .* omdml replay --model"):
-        worker.partitions[world.log.home(model)].claim(model)
+        worker.partitions[world.log.home(model)].claiming.claim(model)
 
 
 def test_a_worker_unaware_of_a_rehome_publishes_no_moved_model(tmp_path):
