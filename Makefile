@@ -12,7 +12,7 @@ demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click
 
 # Tests run side by side, the longest ones first: flat ones wait a part of the time (tests/conftest.py), those with servers mostly. Each process has servers
 # and ports of its own. DEEP=1 adds what takes long (tests/support/deep.py).
-AT_ONCE ?= 7
+AT_ONCE ?= 5
 PYTEST := $(BIN)/python -m pytest --maxprocesses 16
 # A machine that others use too can starve a broker for minutes. A test with servers that failed among others runs once
 # more, alone, and has to pass then. The first failure stays in the output. A group is part of a test's name, so the

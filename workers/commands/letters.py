@@ -58,7 +58,8 @@ def list_letters(
          letter.payload[:SHOWN].decode(errors="replace"))
         for letter in listed[-(last or 0) :] for partition, offset in [letter.position]
     ]  # fmt: skip
-    print_table(("position", "logged", "reason", "model", "since then", "event"), rows)
+    if rows:
+        print_table(("position", "logged", "reason", "model", "since then", "event"), rows)
     counts = Counter(letter.reason for letter in listed)
     summary = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
     say(f"{summary}; {len(unsettled):,} still open" if summary else none_of_these(book, reason, model, still_open))

@@ -156,7 +156,7 @@ def test_added_partitions_are_told_until_rehome_and_a_worker_that_is_gone_as_wel
     assert "partitions 4, 5, 6, 7 were added after models had been placed on 4" in partitions.text
     assert "stop the senders and the workers, then omdml topics rehome" in partitions.text
     send(topic, str.encode, by("murmur2"))
-    assert "no worker is a member of the group" in findings()["partitions"].text
+    assert "no worker is running (none is a member of the group)" in findings()["partitions"].text
 
 
 def test_a_replay_learns_what_lies_at_the_models_home_and_no_stray(kafka, new_topic, send, tmp_path):

@@ -160,7 +160,7 @@ def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(pla
 
     status, text = told()
     assert "no worker is running" in status
-    assert "no worker is a member of the group: start one; 80 events wait there" in text
+    assert "so nobody learns these events: start one; 80 events wait there" in text
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
     for output in told():

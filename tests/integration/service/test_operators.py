@@ -178,7 +178,7 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     assert "\n1 not_json; 1 still open" in place.omdml("letters", "list", "--open")
     # What nobody can mend is dismissed, and open no more.
     assert "1 letter dismissed, 0 still open" in place.omdml("letters", "dismiss", "--reason", "not_json")
-    assert "no dead letters" in place.omdml("letters", "list", "--open")
+    assert "no open dead letter, of 3" in place.omdml("letters", "list", "--open")
     assert "sent 0, left 0" in place.omdml("letters", "resend")
     assert place.worker.stop() == 0
     assert place.store.peek("shop").version == 2
