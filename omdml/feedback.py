@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec import Meta
@@ -112,6 +112,8 @@ class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
 
 
 AnyFeedback = Triplet | Ranking | Page | Pair | Quadruplet | SetJudgement
+# What each kind is called in the field ``type``.
+KINDS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
 LISTS: dict[type, tuple[str, ...]] = {
     Ranking: ("relevant", "irrelevant"),
     Page: ("shown", "clicked"),
@@ -160,7 +162,9 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     try:
         event = decoder.decode(payload)
     except msgspec.ValidationError as error:
-        raise FeedbackError(f"event: {error}") from error
+        about_the_kind = str(error).endswith(("- at `$.type`", "field `type`"))
+        kinds = f", expected one of {', '.join(KINDS.values())}" if about_the_kind else ""
+        raise FeedbackError(f"event: {error}{kinds}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FeedbackError(f"event is not {content_type}: {error}", reason="not_json") from error
     for field in LISTS.get(type(event), ()):

@@ -141,7 +141,7 @@ def resend(
         sent, remaining = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
     say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {remaining.total():,} that would be refused again")
     for why, count in remaining.most_common(20):
-        say(f"  {amount(count, 'event')}: {why}", err=True)
+        say(f"  {amount(count, 'event')}: {why.removeprefix('event: ')}", err=True)
 
 
 @letters.command()

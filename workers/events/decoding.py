@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
-from omdml.feedback import MAX_COMPARISONS, AnyFeedback, decode
+from omdml.feedback import KINDS, MAX_COMPARISONS, AnyFeedback, decode
 from omdml.streams.letters import RESENT
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
@@ -17,7 +17,6 @@ from omdml.streams.protocols.log import Partition, Record
 JSON = "application/json"
 # The kind of an event that does not decode.
 UNKNOWN = "unknown"
-KINDS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
 
 # The most comparisons of a piece: about a second of the widest models.
 PIECE = 32_000

@@ -15,7 +15,7 @@ HINT = "omdml letters list; omdml letters explain PARTITION/OFFSET; resend, once
 HINTS = {
     "wrong_partition": "send with the model's name as key and the partitioner of log.partitioner: see omdml doctor",
     "unknown_model": "add [models.NAME], or correct the name that the senders use",
-    "unknown_item": "add the items to the catalogue (omdml catalogue build --add), or have events bring their vectors",
+    "unknown_item": "put the items into the catalogue (omdml catalogue put), or have events bring their vectors",
 }
 
 log = structlog.get_logger(__name__)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from omdml.feedback import KINDS
 from omdml.letter_reasons import REASONS
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.workers.configuration.config import is_pattern
-from omdml.workers.events.decoding import KINDS, UNKNOWN
+from omdml.workers.events.decoding import UNKNOWN
 from omdml.workers.model.judging.guard import WHY
 from omdml.workers.model.memory_budget import Allowance, Residents
 from omdml.workers.telemetry import traces

@@ -119,6 +119,7 @@ def decode_change(line: bytes | Mapping[str, Any], where: str) -> Change:
         return checked(msgspec.convert(line, Change), where)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         expected = 'expected {"id": "17", "features": {...}, "attributes": {...}} or {"id": "17", "delete": true}'
+        expected += '; {"text": {"title": "..."}, "picture": "BASE64"} may stand for features'
         reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
         raise ChangeError(f"{where}: {error}; {expected}", reason) from error
 

@@ -148,8 +148,7 @@ class Attributes:
         known = {**self.columns, **others}
         for name in names:
             if name not in known:
-                there = ", ".join(known) or "none"
-                message = f"fields: no attribute {shown(name)}{suggestion(name, known)}; there are: {there}"
+                message = f"fields: no attribute {shown(name)}{suggestion(name, known)}"
                 raise SearchError(message, "unknown_field")
         here = [name for name in names if name in self.columns]
         rows = [self._rows.get(item, self.count - 1) for item in items]

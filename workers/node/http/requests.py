@@ -38,6 +38,11 @@ Version = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
     msgspec.Meta(description="A kept version that has to answer instead of the live one, to compare before and after."),
 ]
+# How fields look whose type alone does not say it.
+EXPECTED = {
+    "text": ', as in {"text": {"title": "red shirt"}}, by column of text',
+    "features": ', as in {"features": {"color": [0.93, 0.11]}}, by modality',
+}
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 
 
@@ -235,6 +240,11 @@ def search_of_parameters(parameters: QueryParams) -> Search:
     """The query in a URL; raises SearchError."""
     if len(dict(parameters)) < len(parameters.multi_items()):
         raise SearchError("a parameter is given twice: POST /search takes several ids as a list", "invalid")
+    # A newcomer adds a filter to the address of the first search.
+    for name in parameters:
+        if name in Search.__struct_fields__ and name not in ItemSearch.__struct_fields__:
+            message = f"GET /search does not take {name!r}: send the search as JSON to POST /search, which does"
+            raise SearchError(message, "unknown_parameter")
     return Search(**msgspec.structs.asdict(parameters_as(ItemSearch, parameters)))
 
 
@@ -316,9 +326,9 @@ def _converted(fields: Mapping[str, Any], struct: type[Any], strict: bool) -> An
     try:
         return msgspec.convert(fields, struct, strict=strict)
     except msgspec.ValidationError as error:
-        raise SearchError(
-            f"query: {error}", "bad_k" if str(error).endswith(("$.k`", "$.offset`")) else "invalid"
-        ) from error
+        reason = "bad_k" if str(error).endswith(("$.k`", "$.offset`")) else "invalid"
+        hint = next((hint for field, hint in EXPECTED.items() if str(error).endswith(f"$.{field}`")), "")
+        raise SearchError(f"query: {error}{hint}", reason) from error
 
 
 async def body_of(request: Request, limit: int) -> bytes:

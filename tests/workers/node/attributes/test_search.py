@@ -62,7 +62,9 @@ def test_fields_come_with_each_answer_and_only_then(client):
     items = client.post("/search", json={"id": "i5", "k": 2, "fields": ["number", "even"]}).json()["items"]
     assert [entry["attributes"]["number"] for entry in items] == [int(item["id"][1:]) for item in plain]
     message = refused(client.post("/search", json={"id": "i5", "fields": ["numbr"]}), 400, "unknown_field")
-    assert "did you mean 'number'" in message
+    assert message == "fields: no attribute 'numbr': did you mean 'number'?"
+    message = refused(client.post("/search", json={"id": "i5", "fields": ["zzz"]}), 400, "unknown_field")
+    assert message.startswith("fields: no attribute 'zzz': there are ")
 
 
 def test_a_filter_that_makes_no_sense_and_a_node_without_attributes_say_so(client, shop):

@@ -81,6 +81,7 @@ def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
         (b"", 400, "not_json", "expected {"),
         (b"[]", 400, "invalid", "item 'i1': Expected `object`"),
         (b'{"feature": {}}', 400, "invalid", "unknown field `feature`"),
+        (b'{"texts": {}}', 400, "invalid", '{"text": {"title": "..."}, "picture": "BASE64"} may stand for features'),
         (b"{}", 400, "invalid", "no features, no attributes"),
         (b'{"features":{"shape":[NaN]}}', 400, "not_json", "invalid"),
         (b'{"features":{"shape":[1],"noise":[1]}}', 400, "dimension", "the catalogue's have 5"),

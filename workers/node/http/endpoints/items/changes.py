@@ -83,6 +83,7 @@ class Items:
             asked = msgspec.json.decode(body, type=PutItem)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             expected = 'expected {"features": {"color": [...]}, "attributes": {"price": 9.5}}'
+            expected += '; {"text": {"title": "..."}, "picture": "BASE64"} may stand for features'
             reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
             raise ChangeError(f"item {item!r}: {error}; {expected}", reason) from error
         return await self._change(request, [{"id": item, **msgspec.structs.asdict(asked)}])
