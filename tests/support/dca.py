@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from omdml import DCA
-from omdml.engines.second_order.state import next_refresh
+from omdml.engines.second_order.refreshes import next_refresh
 from omdml.kernels.counts import FILLED
 from omdml.kernels.experts import tally
 from omdml.metrics.cosine import projected

@@ -25,7 +25,8 @@ from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
 from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.engines.second_order.parent import Parent
-from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC, next_refresh
+from omdml.engines.second_order.refreshes import next_refresh
+from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC
 from omdml.engines.second_order.summing import SummingEngine
 from omdml.initial import check_axes
 from omdml.kernels.blas import GEMM

@@ -102,8 +102,3 @@ def new_state(start: Mapping[str, Array]) -> State:
         next=np.ones(1, np.int64),
         counts=np.zeros(4, np.int64),
     )
-
-
-def next_refresh(version: int) -> int:
-    """The version of the refresh that follows one at ``version``: after a fifth more triplets, at least one."""
-    return version + max(1, -(-version // 5))

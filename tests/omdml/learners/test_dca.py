@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from omdml import DCA
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows
-from omdml.engines.second_order.state import next_refresh
+from omdml.engines.second_order.refreshes import next_refresh
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.initial import coordinates_start, principal_start
 from omdml.snapshot import pack, unpack
