@@ -155,6 +155,8 @@ def _check_id(table: Table, item: object) -> None:
         raise CatalogueError(f"{table.name}: id {item!r:.80}, expected text of 1 to {ID_LENGTH} characters")
     if "\n" in item or "\r" in item:
         raise CatalogueError(f"{table.name}: id {item!r:.80} holds a line break, and ids are kept one a line")
+    if "\0" in item:
+        raise CatalogueError(f"{table.name}: id {item!r:.80} holds a NUL, which databases do not take: leave it out")
     try:
         item.encode()
     except UnicodeEncodeError as error:

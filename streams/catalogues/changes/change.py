@@ -20,6 +20,8 @@ LARGEST = 1e12
 KINDS = {bool: "true or false", float: "a number", str: "a text", list: "a list of texts"}
 # What filters use otherwise, and what the item itself is called.
 RESERVED = ("all", "any", "not", "id", "")
+# PostgreSQL has no text with this character: one item that has it would keep omdml sync from writing all others.
+NUL = "\0"
 
 Value = None | bool | int | float | str | list[str]
 Vectors = Mapping[str, NDArray[np.float32]]
@@ -131,6 +133,9 @@ def checked(change: Change, where: str) -> Change:
         raise ChangeError(f"{where}: id {item!r:.80}, expected text of 1 to {ID_LENGTH} characters without line breaks")
     if not _encodes(item):
         raise ChangeError(f"{where}: id {item!r:.80} cannot be written as UTF-8: correct it")
+    # What an earlier release took can still be deleted.
+    if NUL in item and not change.delete:
+        raise ChangeError(f"{where}: id {item!r:.80} holds a NUL, which databases do not take: leave it out")
     brings = any(part is not None for part in (change.features, change.text, change.picture))
     if change.delete and (brings or change.attributes is not None):
         raise ChangeError(f"{where}: item {item!r} is deleted and has features or attributes: leave out one of the two")
@@ -149,6 +154,9 @@ def check_attributes(attributes: Mapping[str, Value], where: str) -> None:
             raise ChangeError(f"{where}: an attribute cannot be called {name!r}: rename it")
         if type(value) is int and not _is_float(value):
             raise ChangeError(f"{where}: {name} is larger than numbers go: write it as a text")
+        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+        if any(NUL in text for text in (name, *texts)):
+            raise ChangeError(f"{where}: {name!r:.80} holds a NUL, which databases do not take: leave it out")
     try:
         size = len(msgspec.json.encode(attributes))
     except UnicodeEncodeError as error:

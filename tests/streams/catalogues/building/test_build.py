@@ -145,6 +145,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
     [
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "a"]}, "id 'a' is there twice"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "b\nc"]}, r"id 'b\\nc' holds a line break"),
+        ({"v": [[1.0], [2.0]]}, {"ids": ["a", "b\0c"]}, r"id 'b\\x00c' holds a NUL"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", ""]}, "id '', expected text of 1 to 512"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "\ud800"]}, "cannot be written as UTF-8"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a"]}, r"different numbers of rows \(v 2, ids 1\)"),
