@@ -184,10 +184,13 @@ return 'stored'
 """
 
 DROP = """
--- Drop a snapshot and its entries in the history, unless it has become live again in the meantime.
+-- Drop a snapshot and its entries in the history, unless the history has grown since the client read it up to 'seen':
+-- the snapshot may have been published again, or have become live, in the meantime. The next round drops it then.
 local current, history, blob = unpack(KEYS)
+local version, digest, seen = unpack(ARGV)
 local live = redis.call('HMGET', current, 'version', 'digest')
-if live[1] == ARGV[1] and live[2] == ARGV[2] then return end
+if live[1] == version and live[2] == digest then return end
+if #redis.call('XRANGE', history, '(' .. seen, '+', 'COUNT', 1) > 0 then return end
 redis.call('UNLINK', blob)
-redis.call('XDEL', history, unpack(ARGV, 3))
+redis.call('XDEL', history, unpack(ARGV, 4))
 """

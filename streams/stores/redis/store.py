@@ -358,7 +358,8 @@ class RedisStore(RedisMarks):
         snapshots, moves = superfluous(entries, self.current(model), self.retention.of(model))
         with self._asking([model] * (len(snapshots) + bool(moves))) as (pipeline, _):
             for snapshot, numbers in snapshots.items():
-                run(pipeline, self._drop, [keys.current, keys.history, keys.snapshot(*snapshot)], [*snapshot, *numbers])
+                names = [keys.current, keys.history, keys.snapshot(*snapshot)]
+                run(pipeline, self._drop, names, [*snapshot, entries[-1][0], *numbers])
             if moves:
                 pipeline.xdel(keys.history, *moves)
 

@@ -289,6 +289,27 @@ def test_a_damaged_snapshot_is_refused(store: RedisStore, client: redis.Redis) -
         store.load("shop")
 
 
+def test_a_paused_owner_drops_nothing_that_its_successor_published_again(
+    store: RedisStore, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = store.current
+
+    def published_meanwhile(model: str) -> Any:
+        monkeypatch.setattr(store, "current", read)
+        # The successor learns again from an older checkpoint: what was superfluous is among its newest versions.
+        published(RedisStore(redis_url, Retention(last=12)), *range(8))
+        return read(model)
+
+    published(store, *range(8))
+    store.retention = Retention(last=1, minutes=0, hours=0, days=0)
+    monkeypatch.setattr(store, "current", published_meanwhile)
+    store._thin_out("shop")
+    assert [version for (version,) in told(store, "version")] == [*range(8), *range(8)]
+    assert all(store.load("shop", version) for version in range(8))
+    store._thin_out("shop")
+    assert [version for (version,) in told(store, "version")] == [7, 7]
+
+
 def test_a_snapshot_that_something_else_removed_is_an_error_with_what_to_do(
     store: RedisStore, client: redis.Redis
 ) -> None:
