@@ -14,8 +14,8 @@ from rich.table import Table
 from omdml.client import Freshness
 
 LINE_EVERY_S = 3.0
-# Characters of a full bar.
-BAR = 40
+# Characters of a full bar. Labels and values beside it fit into a terminal of 80 characters.
+BAR = 26
 
 
 @dataclass(frozen=True, kw_only=True)
