@@ -287,7 +287,7 @@ class PostgresIndex(VectorIndex):
         if row is None:
             raise IndexRefused(f"{self}: its row in {STATE} is gone: drop {self._name} and its tables, and sync again")
         side, switches, text = row
-        return side, switches, text and msgspec.json.decode(text, type=Indexed)
+        return side, switches, text and noted(text, str(self))
 
     def _draft_side(self, database: Any) -> str:
         live = self._state(database)[0]
@@ -440,7 +440,7 @@ class PostgresReader(IndexReader):
 
     def _indexed(self, database: Any) -> Indexed | None:
         row = database.execute(f"SELECT indexed::text FROM {STATE} WHERE name = %s", [self._name]).fetchone()
-        return msgspec.json.decode(row[0], type=Indexed) if row and row[0] else None
+        return noted(row[0], str(self)) if row and row[0] else None
 
     @contextmanager
     def _database(self) -> Iterator[Any]:
@@ -463,6 +463,16 @@ class PostgresReader(IndexReader):
             self.close()
             grants = f"GRANT SELECT ON {self._name}, {STATE} TO its role"
             raise IndexRefused(f"{self}: {told(error)}: a node needs to read the view: {grants}") from error
+
+
+def noted(text: str, where: str) -> Indexed:
+    """What the live side stands for, as its row says; raises IndexRefused if somebody else changed the row."""
+    try:
+        return msgspec.json.decode(text, type=Indexed)
+    except msgspec.DecodeError as error:
+        raise IndexRefused(
+            f"{where}: its row in {STATE} is damaged ({error}): drop the index and its tables, and sync again"
+        ) from error
 
 
 def told(error: Exception) -> str:

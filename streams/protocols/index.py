@@ -159,7 +159,7 @@ class IndexReader(Protocol):
 
     @abstractmethod
     def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
-        """Those of these ids that are there, in any order, and where they lie (n, width)."""
+        """The ids among these that the index has, in any order, and their vectors (n, width)."""
 
     @abstractmethod
     def nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int) -> Sequence[str]:

@@ -119,7 +119,7 @@ class Rounds:
         log.info("drained_and_saved", partitions=len(self._partitions))
 
     def _merge_at_the_end(self) -> None:
-        """Publish what the parts have saved by now. Whoever is next publishes it otherwise."""
+        """Publish what the parts have saved by now. If that fails, the next owner publishes it."""
         try:
             self.merging.turn(self._partitions, at_once=True)
         except (Fenced, PlacementChanged, StoreError) as error:

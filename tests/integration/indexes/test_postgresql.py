@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -86,6 +87,16 @@ def test_a_transaction_on_the_view_delays_the_switch_and_no_other_reader(shop, d
         # All rows are in the draft already.
         assert sync.step().written == 0
     assert database.read().version == 60
+
+
+def test_a_damaged_row_of_what_readers_see_is_refused_with_what_to_do(shop, database):
+    with Sync(shop, database.open()) as sync:
+        sync.step()
+    database.execute('UPDATE omdml_sync SET indexed = \'{"version": "no number"}\'')
+    with Sync(shop, database.open()) as sync, pytest.raises(IndexRefused, match="damaged"):
+        sync.step()
+    with closing(database.open().reader()) as reader, pytest.raises(IndexRefused, match="damaged"):
+        reader.live()
 
 
 def test_rows_that_did_not_move_are_not_written(shop, database):

@@ -224,11 +224,10 @@ class Refresher:
         if loaded is None:
             self._lag(model)
             return
-        new = view and bridged_view(view.complete, *loaded, catalogue)
-        if new is None:
-            made = embedded_view(*loaded, catalogue, view, self._patience_s, self._candidates.get(model))
-        self._swap(model, view, new or made, began)
-        if new:
+        bridge = view and bridged_view(view.complete, *loaded, catalogue)
+        own = self._candidates.get(model)
+        self._swap(model, view, bridge or embedded_view(*loaded, catalogue, view, self._patience_s, own), began)
+        if bridge:
             self._embed_later(model)
 
     def _swap(self, model: str, before: View | None, view: View, began: float) -> None:
