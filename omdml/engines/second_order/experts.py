@@ -8,7 +8,7 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array
-from omdml.engines.second_order.discriminant import discriminant_rows
+from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
 from omdml.engines.second_order.moments import LEARNED, Moments, covariances
 from omdml.engines.second_order.state import State
 
@@ -53,8 +53,12 @@ def learned_rows(
     others = {name: compared.others[name] for name in names}
     if not len(compared.coordinates):
         return {}
-    earlier = {name: _in_coordinates(state, rows, compared.coordinates) for name, rows in (last or {}).items()}
-    for name, rows in discriminant_rows(compared.near, others, compared.added, earlier).items():
+    if last:
+        earlier = {name: _in_coordinates(state, rows, compared.coordinates) for name, rows in last.items()}
+        computed = rows_near_earlier(compared.near, others, compared.added, earlier)
+    else:
+        computed = discriminant_rows(compared.near, others, compared.added)
+    for name, rows in computed.items():
         if len(state.basis):
             with one_blas_thread():
                 whole = rows @ state.basis[compared.coordinates]
@@ -70,6 +74,7 @@ def learned_rows(
 def _in_coordinates(state: State, rows: Array, coordinates: Array) -> Array:
     """Rows (k, D) over the numbers of an item, as rows (k, c) over these c principal coordinates."""
     if not len(state.basis):
-        return rows[:, coordinates].astype(np.float64)
+        return rows[:, coordinates]
     with one_blas_thread():
-        return (rows @ state.basis[coordinates].T).astype(np.float64)
+        made: Array = rows @ state.basis[coordinates].T
+    return made

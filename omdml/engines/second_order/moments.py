@@ -116,20 +116,27 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
     added = shrinkage(effective_pairs(moments), d) * float((moments.near.diagonal() / pairs).sum()) / d
     coordinates = told_apart(variances, added)
-    block, diagonal = np.ix_(coordinates, coordinates), np.diag_indices(len(coordinates))
-    near, centre = moments.near[block] / pairs, moments.centre[coordinates] / pairs
+    near, middle, far = (_block(matrix, coordinates) for matrix in (moments.near, moments.middle, moments.far))
+    near /= pairs
+    centre, diagonal = moments.centre[coordinates] / pairs, np.diag_indices(len(coordinates))
     share = catalogue_share(min(total, most), d)
-    items = (1 - share) * (near / 2 + moments.middle[block] / pairs - np.outer(centre, centre))
+    items = (1 - share) * (near / 2 + middle / pairs - np.outer(centre, centre))
     items[diagonal] += share * variances[coordinates]
     # *items* stands for missing far pairs. Otherwise, in a model of a thousand near pairs, the first far pair would
     # decide half of what is served.
     pairs_far = max(pairs, total_far)
     mean_far = total_far / pairs_far
-    far = moments.far[block] / pairs_far
+    far /= pairs_far
     far[diagonal] += mean_far * added
     if mean_far < 1:
         far += (1 - mean_far) * items
     return Compared(coordinates, near, added, {"items": items, "far": far})
+
+
+def _block(matrix: Array, coordinates: Array) -> Array:
+    """A copy of the rows and columns with these numbers: take does it in a third of the time of indexing."""
+    block: Array = matrix.take(coordinates, axis=0).take(coordinates, axis=1)
+    return block
 
 
 def pairs_among(q: Array, r: Array, s: Array) -> tuple[Array, Array]:

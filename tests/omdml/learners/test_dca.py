@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from omdml import DCA
 from omdml.engines.second_order import experts
-from omdml.engines.second_order.discriminant import discriminant_rows
+from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
 from omdml.engines.second_order.refreshes import next_refresh
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.initial import coordinates_start, principal_start
@@ -102,7 +102,9 @@ def test_the_rows_are_a_root_of_the_closed_form(d):
         assert (rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)] > 0).all()
 
 
-def test_rows_near_earlier_ones_are_those_of_one_step_of_subspace_iteration():
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-8), (np.float32, 1e-4)])
+@pytest.mark.parametrize("scale", [1e-15, 1.0, 1e15])
+def test_rows_near_earlier_ones_are_those_of_one_step_of_subspace_iteration(dtype, tolerance, scale):
     draw = np.random.default_rng(0)
     d, k = 150, 12
     near, other = (x.T @ x / len(x) for x in (draw.normal(0, 0.9, (400, d)), draw.normal(0, 1, (400, d))))
@@ -113,10 +115,24 @@ def test_rows_near_earlier_ones_are_those_of_one_step_of_subspace_iteration():
     large = gains.cumsum() > 0.005 * gains.sum()
     expected = X @ V[:, large] @ np.diag(1 - 1 / b[large]) @ V[:, large].T @ X.T / gains[large].sum()
 
-    found = discriminant_rows(np.triu(near), {"one": np.triu(other)}, 0.05, {"one": earlier})["one"]
+    scaled = np.triu(near) * scale**2, {"one": np.triu(other) * scale**2}, 0.05 * scale**2
+    found = rows_near_earlier(*scaled, {"one": (earlier / scale).astype(dtype)})["one"].astype(float) * scale
 
     assert 0 < len(found) == large.sum() <= k
-    np.testing.assert_allclose(found.T @ found, expected, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(found.T @ found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("rows", [0, 12, 70])
+def test_all_directions_are_searched_if_earlier_rows_are_no_guide(rows):
+    draw = np.random.default_rng(1)
+    d = 130
+    near = (x := draw.normal(0, 0.9, (400, d))).T @ x / len(x)
+    # Two directions are left: twelve earlier ones lead to hardly more than these. 70 are too many to save time.
+    other = 3 * np.diag([1.0, 1.0] + [1e-3] * (d - 2)) if rows == 12 else 1.5 * np.eye(d)
+    earlier = draw.normal(0, 1, (rows, d)).astype(np.float32)
+    compared = np.triu(near), {"one": other}, 0.05
+    expected = discriminant_rows(*compared)["one"]
+    assert (rows_near_earlier(*compared, {"one": earlier} if rows else {})["one"] == expected).all()
 
 
 def test_what_is_served_is_nearer_to_the_next_refresh_than_the_last_one_is():
