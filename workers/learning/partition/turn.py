@@ -51,16 +51,7 @@ def turn_of(
     Raises StoreError if the store is out of reach.
     """
     with services.metrics.timed("decode"):
-        batches, refused = sort_out(records, partial(accepted, partition, placement, services.specs))
-        for name in [one for one in refused if one and part_of(one)]:
-            # What names a part itself was sent by somebody else, and must not reach the part.
-            refused.setdefault(None, []).extend(refused.pop(name))
-        for name in services.specs.in_parts:
-            to_part(name, partition, batches, refused, services)
-    if records[0].offset < placement.since(partition.number):
-        # Everything below a rehome was learned, or became a letter, before the models moved.
-        refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
-                   for name, some in refused.items()}  # fmt: skip
+        batches, refused = _by_model(records, partition, placement, services)
     alone = [
         name
         for name in refused
@@ -68,18 +59,34 @@ def turn_of(
         if placement.home(name) == partition.number
     ]
     positions = services.store.positions([*alone, *(name for name in batches if name not in loaded)])
-    begin, beyond, end = _newcomers(
-        [name for name in batches if not (name in loaded or name in positions or waits(name))], batches, services
-    )
-    records, later = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
-    if later:
+    new = [name for name in batches if not (name in loaded or name in positions or waits(name))]
+    begin, beyond, end = _newcomers(new, batches, services)
+    taken, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+    if left:
         batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
         refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
     for name in batches.keys() & beyond:
         error = too_many_models(name, services.specs.of(name))
         refused.setdefault(name, []).extend(Refusal(record, error, name) for record in batches.pop(name).records)
     refused_alone = [name for name in alone if name in positions and refused[name]]
-    return Turn(records, later, batches, refused, positions, refused_alone, crowded=2 * begin >= len(records))
+    return Turn(taken, left, batches, refused, positions, refused_alone, crowded=2 * begin >= len(taken))
+
+
+def _by_model(
+    records: list[Record], partition: Partition, placement: Placement, services: Services
+) -> tuple[dict[str, Batch], dict[str | None, list[Refusal]]]:
+    """Decoded records and refused ones of each model, events of a model in parts under the name of their part."""
+    batches, refused = sort_out(records, partial(accepted, partition, placement, services.specs))
+    for name in [one for one in refused if one and part_of(one)]:
+        # What names a part itself was sent by somebody else, and must not reach the part.
+        refused.setdefault(None, []).extend(refused.pop(name))
+    for name in services.specs.in_parts:
+        to_part(name, partition, batches, refused, services)
+    if records[0].offset < placement.since(partition.number):
+        # Everything below a rehome was learned, or became a letter, before the models moved.
+        for refusals in refused.values():
+            refusals[:] = [refusal for refusal in refusals if refusal.error.reason != "wrong_partition"]
+    return batches, refused
 
 
 def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services) -> tuple[int, list[str], float]:
