@@ -176,7 +176,7 @@ class Watch(Protocol):
         """Models that may have moved, as soon as there is one; empty after ``timeout_s``."""
 
     def close(self) -> None:
-        """Release all resources. The store must not be used afterwards."""
+        """End a wait, and release what the watch holds. The store stays usable, also for other watches."""
 
 
 class SnapshotStore(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omdml.errors import CorruptError, FormatError, NotKept, StoreError
+from omdml.errors import CorruptError, FormatError, NotKept, SnapshotGone
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
 
@@ -16,9 +16,9 @@ def not_kept(model: str, version: int | None, versions: list[int], where: str) -
     )
 
 
-def bytes_gone(model: str, pointer: Pointer, where: str) -> StoreError:
+def bytes_gone(model: str, pointer: Pointer, where: str) -> SnapshotGone:
     """The pointer names a snapshot that is not there."""
-    return StoreError(
+    return SnapshotGone(
         f"model {model!r}: {where} points at version {pointer.version} ({pointer.digest[:12]}), whose bytes are gone: "
         "something else removed them (eviction, cleaning up): go back to another version"
     )

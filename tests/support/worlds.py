@@ -182,7 +182,7 @@ class World:
             clock=lambda: float(self.now()),
             accept_gap=accept_gap,
         )
-        return LearnerWorker(services, WorkerConfig(), accept_gap)
+        return LearnerWorker(services, WorkerConfig())
 
 
 def run_until_idle(worker, turns=50):

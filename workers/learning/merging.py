@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, Fenced, ParameterError, StoreLost
@@ -104,8 +105,7 @@ class Merging:
                     merged = self._merge(name, whole)
             except StoreLost:
                 # As of any model: it was deleted, unless the store is not the one that it was.
-                owned.mark.look()
-                if not owned.mark.stands:
+                if not owned.mark.lost_only_a_model():
                     raise
                 whole.model = whole.merged = None
                 self._wait(name, whole, "it was deleted: its next event begins it again", PENDING_S)
@@ -142,7 +142,8 @@ class Merging:
             published = Vector.of_text(live[1].vector)
             if not model.record.vector.reaches(published):
                 places = {**model.record.vector.positions, **published.positions}
-                model.record = type(record)(Vector(tuple(Component(*place) for place in sorted(places.items()))))
+                vector = Vector(tuple(Component(*place) for place in sorted(places.items())))
+                model.record = msgspec.structs.replace(model.record, vector=vector)
         same = live is not None and live[1].vector == str(record.vector)
         whole.unpublished = not same or live is None or live[1].generation != spec.catalogue.generation
         log.info("parts_claimed", model=name, vector=str(model.record.vector), epoch=epoch)

@@ -175,8 +175,9 @@ class WorkerMetrics:
         """Observe the time inside as ``count`` equal shares of it."""
         begin = time.perf_counter()
         yield
+        share = (time.perf_counter() - begin) / max(count, 1)
         for _ in range(count):
-            seconds.observe((time.perf_counter() - begin) / count)
+            seconds.observe(share)
 
     @contextmanager
     def learning(self, label: str, model: OwnedModel) -> Iterator[None]:

@@ -26,6 +26,7 @@ class Services:
     metrics: WorkerMetrics
     platform: str
     clock: Callable[[], float]
+    # Go on if the log no longer holds the events at a position. Otherwise that ends the worker.
     accept_gap: bool = False
     residents: Residents = field(default_factory=Residents)
     newcomers: Newcomers = field(default_factory=Newcomers)

@@ -52,18 +52,14 @@ class LearnerWorker:
         What partitions work with.
     config
         Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``. While events
-        wait, publishing takes at most three quarters of the time: what is slow to publish goes live less often.
-    accept_gap
-        Go on if the log no longer holds the events at a position; else that ends the worker.
+        wait, publishing takes at most three quarters of the time, and at most a quarter while every poll brings as
+        many records as it may.
     hand_over_s
         Seconds that saving may take where partitions go to another worker, which does not wait for ever.
     """
 
-    def __init__(
-        self, services: Services, config: WorkerConfig, accept_gap: bool = False, hand_over_s: float = math.inf
-    ) -> None:
+    def __init__(self, services: Services, config: WorkerConfig, hand_over_s: float = math.inf) -> None:
         self.services = services
-        self.accept_gap = accept_gap
         self._measures = Measures(services)
         self._placement = LogPlacement(services)
         self._owned = Ownership(services, self._placement, self._measures, hand_over_s)
@@ -145,7 +141,7 @@ class LearnerWorker:
                 raise
             self._owned.note(doubt)
         except GapError as gap:
-            if not self.accept_gap or str(gap) == self._trouble:
+            if not self.services.accept_gap or str(gap) == self._trouble:
                 raise
             self._gap = gap
         except (StoreLost, StoreRefused, SourceRefused):

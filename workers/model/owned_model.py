@@ -18,7 +18,7 @@ from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
 from omdml.streams.part_names import part_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
-from omdml.workers.events.decoding import Batch, Refusal, said_as
+from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as
 from omdml.workers.events.lookup import Located, Lookup
 from omdml.workers.events.repeats import Part, SeenIds
 from omdml.workers.events.stretches import Stretches
@@ -146,7 +146,9 @@ class OwnedModel:
         self.size += self.stretches.nbytes + self.users.nbytes
 
     def take(self, batch: Batch, timed: Timed, refused: Sequence[Refusal] = ()) -> list[Refusal]:
-        """Learn a batch; returns the events that could not be learned, which changed nothing but ``next``.
+        """Learn a batch; returns the events that could not be learned.
+
+        Those change no learned number. The model remembers their offsets and moves ``next`` past them.
 
         Parameters
         ----------
@@ -242,7 +244,7 @@ class OwnedModel:
                     self._decide()
         self.judge.keep(held_out)
         kinds = [said_as(type(event)) for event in located.events.events] if bad else []
-        return [Refusal(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(bad.items())]
+        return [refusal(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(bad.items())]
 
     def _decide(self) -> None:
         """Let the guard decide about this version."""

@@ -52,4 +52,4 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
         allowance=Allowance(limits.save_mb_s * MEGABYTE, limits.checkpoint_interval_s),
     )
     hand_over_s = log.session_timeout_s / 3 if isinstance(log, KafkaLog) else math.inf
-    return LearnerWorker(services, limits, accept_gap, hand_over_s)
+    return LearnerWorker(services, limits, hand_over_s)

@@ -151,7 +151,9 @@ class Learner(base.Base):
             table, matrices = tables(checked, features, list(self.dims), np.dtype(self.dtype))
             return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns, known=checked))
         except Exception:
-            self._engine = None if fresh else engine
+            # A first batch that was refused must not decide the start.
+            if fresh:
+                self._engine = None
             raise
 
     def _started(self, what: str) -> Any:

@@ -153,17 +153,23 @@ def check_eviction(url: str) -> None:
 @contextmanager
 def reaching(where: str, model: str | None = None) -> Iterator[None]:
     """Turn what the client raises into a StoreError that names the server, and the model if that is what is wrong,
-    and says what to do. The same words each time, for those who say a thing once."""
+    and says what to do. The same failure always has the same words, so that callers can log it once."""
     try:
         yield
     except redis.RedisError as error:
         # The rest of the command is left out, because it may hold a random value.
         message = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")
-        advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
-        if any(sign in message for sign in MISFITS):
-            where, advice = where if model is None else f"{where}: model {model!r}", MISFIT_ADVICE
-        if CUT in message:
-            advice = CUT_ADVICE
+        misfit = any(sign in message for sign in MISFITS)
+        if misfit and model is not None:
+            where = f"{where}: model {model!r}"
         refusal = next((advice for sign, advice in REFUSAL_ADVICE.items() if sign in message), "")
-        kind = StoreRefused if refusal or isinstance(error, REFUSALS) else StoreError
-        raise kind(f"store {where}: {message}: {refusal or advice}") from error
+        if refusal:
+            advice = refusal
+        elif CUT in message:
+            advice = CUT_ADVICE
+        elif misfit:
+            advice = MISFIT_ADVICE
+        else:
+            advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
+        raised = StoreRefused if refusal or isinstance(error, REFUSALS) else StoreError
+        raise raised(f"store {where}: {message}: {advice}") from error

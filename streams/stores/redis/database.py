@@ -26,12 +26,17 @@ class RedisDatabase:
         self._url, prefix = without_prefix(url)
         self._keys, self._where = StoreKeys(prefix or PREFIX), masked(url)
         self._client: Any = connect(self._url)
-        register = self._client.register_script
-        self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
-        self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
-        self._note, self._delete = map(register, (scripts.NOTE, scripts.DELETE))
-        self._drop_earlier = register(scripts.DROP_EARLIER)
-        self._compare_and_set = register(scripts.COMPARE_AND_SET)
+        self._scripts: list[Any] = []
+        self._claim, self._condemn = self._script(scripts.CLAIM), self._script(scripts.CONDEMN)
+        self._save, self._publish = self._script(scripts.SAVE), self._script(scripts.PUBLISH)
+        self._move, self._drop = self._script(scripts.MOVE), self._script(scripts.DROP)
+        self._note, self._delete = self._script(scripts.NOTE), self._script(scripts.DELETE)
+        self._drop_earlier = self._script(scripts.DROP_EARLIER)
+        self._compare_and_set = self._script(scripts.COMPARE_AND_SET)
+
+    def _script(self, text: str) -> Any:
+        self._scripts.append(self._client.register_script(text))
+        return self._scripts[-1]
 
     def __str__(self) -> str:
         return self._where
@@ -54,7 +59,8 @@ class RedisDatabase:
             commands = list(pipeline.command_stack)
             answers += pipeline.execute(raise_on_error=False)
             if any(isinstance(answer, exceptions.NoScriptError) for answer in answers):
-                for script in (self._claim, self._save, self._publish, self._drop):
+                # The server was started again and forgot the scripts. To run all commands twice is safe (scripts.py).
+                for script in self._scripts:
                     self._client.script_load(script.script)
                 pipeline.command_stack = commands
                 answers[:] = pipeline.execute(raise_on_error=False)

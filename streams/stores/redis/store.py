@@ -123,11 +123,13 @@ class RedisStore(RedisMarks):
         damaged = [model for model, claim in replies.items() if claim.data is not None]
         before = {model: claim.before for model, claim in replies.items()}
         if damaged:
+            for model in damaged:
+                # One by one, because damage is rare.
+                with reaching(self._where, model):
+                    self._condemn([self._keys.model(model).checkpoint], [replies[model].digest])
             with self._asking(damaged) as (pipeline, answers):
                 for model in damaged:
-                    keys = self._keys.model(model)
-                    self._condemn([keys.checkpoint], [replies[model].digest])
-                    pipeline.hget(keys.previous, "data")
+                    pipeline.hget(self._keys.model(model).previous, "data")
             before |= zip(damaged, answers, strict=True)
         claims: dict[str, Claim | CorruptError] = {}
         for model, claim in replies.items():
@@ -160,7 +162,7 @@ class RedisStore(RedisMarks):
         for model, newest, before in zip(models, answers[::2], answers[1::2], strict=True):
             unsound = newest[-1] or not newest[0]
             positions[model] = before if before[0] and unsound else newest
-        return {model: read_position(fields) for model, fields in positions.items() if fields[0]}
+        return {model: read_position(values) for model, values in positions.items() if values[0]}
 
     def peek(self, model: str) -> Checkpoint | None:
         """See :class:`omdml.streams.protocols.store.CheckpointStore`."""

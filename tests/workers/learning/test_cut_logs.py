@@ -44,12 +44,6 @@ def written_on(world, source, end, *more):
     tell_once(source, lambda position: gap.cut("feedback", partition, position, (0, world.log.end(partition)), end))
 
 
-def accepting(worker):
-    """The worker, told to go on behind gaps."""
-    worker.accept_gap = True
-    return worker
-
-
 def tell_once(source, error):
     """Have the next poll of a source raise an error made from its position."""
     untold, poll = [error], source.poll
@@ -69,7 +63,7 @@ def test_what_comes_behind_a_cut_is_learned_in_pieces_of_any_size(tmp_path):
     first = world.worker()
     run_until_idle(first)
     kill(world, first)
-    worker = accepting(world.worker(source=cut(world, 10)))
+    worker = world.worker(source=cut(world, 10), accept_gap=True)
     run_until_idle(worker, 5)
     for seed in range(1, 5):
         world.send(*events(5, seed=seed))
@@ -83,7 +77,7 @@ def test_a_model_that_is_idle_at_an_accepted_cut_learns_on_after_a_restart(tmp_p
     world.send(*events(20))
     run_until_idle(first)
     kill(world, first)
-    worker = accepting(world.worker(source=cut(world, 10)))
+    worker = world.worker(source=cut(world, 10), accept_gap=True)
     run_until_idle(worker, 5)
     worker.stop()
     worker.run()
@@ -112,7 +106,7 @@ def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, e
     # When retention passes the mark, or a batch of what comes again is damaged, and that is accepted
     source = MemorySource(world.log)
     tell_once(source, lambda _: expected(world.log.partitions[0]))
-    worker = accepting(world.worker(source=source))
+    worker = world.worker(source=source, accept_gap=True)
     run_until_idle(worker)
     # Then what lies behind it and was learned is not learned again.
     assert (world.store.peek("shop").version, mark(world)) == (20, 20)
@@ -126,7 +120,7 @@ def killing(*_):
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_worker_killed_right_after_accepting_a_cut_loses_nothing(tmp_path, monkeypatch, killed):
     world = World(tmp_path)
-    worker = accepting(world.worker())
+    worker = world.worker(accept_gap=True)
     world.send(*events(20))
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))
@@ -145,7 +139,7 @@ def test_a_worker_killed_right_after_accepting_a_cut_loses_nothing(tmp_path, mon
 def test_at_an_accepted_cut_a_model_that_cannot_be_read_stops_no_other(tmp_path):
     # Given two models, one of them with nothing left to read, and a cut below what both have learned
     world, sound = unreadable(tmp_path, "user-1", "user-2")
-    worker = accepting(world.worker())
+    worker = world.worker(accept_gap=True)
     written_on(world, worker.services.source, 15, *events(30, seed=1, model="user-2"), *events(5, 2, model="user-1"))
     run_until_idle(worker)
     assert (world.store.peek("user-2").version, mark(world)) == (40, 15)
@@ -159,7 +153,7 @@ def test_at_an_accepted_cut_a_model_that_cannot_be_read_stops_no_other(tmp_path)
 def test_a_model_that_could_not_be_read_at_an_accepted_cut_skips_nothing_later(tmp_path, restored_after):
     # Given a model that has learned up to offset 20, and cannot be read as a cut at 15 is accepted
     world, sound = unreadable(tmp_path, "user-1", "user-2")
-    worker = accepting(world.worker())
+    worker = world.worker(accept_gap=True)
     count = 3 if restored_after.startswith("before") else 30
     written_on(world, worker.services.source, 15, *events(count, 2, model="user-1"))
     run_until_idle(worker)
@@ -179,7 +173,7 @@ def test_a_model_that_falls_back_at_a_cut_learns_what_it_lacks_below(tmp_path, e
         run_until_idle(worker)
     kill(world, worker)
     damage_newest(world, "shop")
-    worker = accepting(world.worker())
+    worker = world.worker(accept_gap=True)
     written_on(world, worker.services.source, end, *events(30, seed=7))
     run_until_idle(worker)
     # The checkpoint before it has learned 20, and what was cut of them stays learned.
@@ -188,7 +182,7 @@ def test_a_model_that_falls_back_at_a_cut_learns_what_it_lacks_below(tmp_path, e
 
 def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, monkeypatch):
     world = World(tmp_path)
-    worker = accepting(world.worker())
+    worker = world.worker(accept_gap=True)
     world.send(*events(20))
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))
@@ -201,7 +195,7 @@ def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, mo
 
 def test_an_accepted_cut_of_a_lost_partition_is_left_to_its_next_owner(tmp_path, monkeypatch):
     world = World(tmp_path)
-    worker = accepting(world.worker())
+    worker = world.worker(accept_gap=True)
     world.send(*events(20))
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))
@@ -222,7 +216,7 @@ def test_a_waiting_model_learns_what_is_written_over_what_it_waited_for(tmp_path
         return claim(name)
 
     monkeypatch.setattr(world.store, "claim", claimed)
-    worker = accepting(world.worker(source=source))
+    worker = world.worker(source=source, accept_gap=True)
     world.send(*events(10), *events(10, model="user-1"))
     run_until_idle(worker)
     # If the log is cut below that and written on, and the model is mended, I expect it to learn all that is new.
@@ -236,7 +230,7 @@ def test_a_waiting_model_learns_what_is_written_over_what_it_waited_for(tmp_path
 def on_files(world, folder, accept_gap=False):
     """A worker that reads a log in files."""
     services = replace(world.worker().services, source=FileSource(folder), accept_gap=accept_gap)
-    return LearnerWorker(services, WorkerConfig(), accept_gap)
+    return LearnerWorker(services, WorkerConfig())
 
 
 def write(folder, *payloads):

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from omdml import comparisons
-from omdml.errors import GapError, SourceError
+from omdml.errors import FeedbackError, GapError, SourceError
 from omdml.feedback import Ranking, encode
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.memory_log import MemorySource
 from omdml.workers.configuration.config import WorkerConfig
+from omdml.workers.events.decoding import Batch, refusal
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.worker import LearnerWorker
 from tests.support.worlds import (
@@ -242,7 +243,7 @@ def test_a_log_that_lost_its_end_is_learned_on_once_the_gap_is_accepted(tmp_path
         sink.send(payload, key="shop")
     sink.close()
     services = replace(world.worker().services, source=FileSource(folder), accept_gap=True)
-    worker = LearnerWorker(services, WorkerConfig(), accept_gap=True)
+    worker = LearnerWorker(services, WorkerConfig())
     run_until_idle(worker)
     (folder / "00000001.jsonl").write_bytes(b"")
     run_until_idle(worker, turns=5)
@@ -316,11 +317,24 @@ def test_a_letter_alone_moves_its_model_like_a_learned_event(tmp_path, monkeypat
     assert [letter.reason for letter in letters(world)] == ["too_many"]
 
 
+def test_a_position_stays_before_the_earliest_refused_event_in_whatever_order_they_come(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(10))
+    run_until_idle(worker)
+    (partition,) = worker.partitions.values()
+    model = partition.models.loaded["shop"]
+    world.send(b"earlier", b"later")
+    records = world.log.read(partition.partition, 10, 2)
+    unsorted = [refusal(record, FeedbackError("no", reason="malformed"), "shop", "triplet") for record in records[::-1]]
+    partition._take_up(model, Batch(), unsorted)
+    assert (model.unsaved_from, model.next) == (10, 12)
+
+
 def test_a_log_that_was_cut_is_gone_on_at_the_cut_once_that_is_accepted(tmp_path, monkeypatch):
     world = World(tmp_path)
     source = MemorySource(world.log)
-    worker = world.worker(source=source)
-    worker.accept_gap = True
+    worker = world.worker(source=source, accept_gap=True)
     world.send(*events(20))
     run_until_idle(worker)
     cut = GapError("cut", partition=world.log.partitions[0], position=20, available=(0, 25), resume=15, cut=True)

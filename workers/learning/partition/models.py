@@ -115,7 +115,10 @@ class OwnedModels:
                     model.drifted = ""
 
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
-        """A withheld snapshot is stored only for the ``record``, together with a checkpoint."""
+        """Publish the newest version of each model that has one, unless the guard withholds it.
+
+        With ``record``, before a checkpoint, a withheld snapshot is stored too: no replay would make it again.
+        """
         metrics, new = self._services.metrics, []
         # The last published model of each label.
         published: dict[str, OwnedModel] = {}
@@ -128,8 +131,9 @@ class OwnedModels:
                         withheld = model.judge.verdict(snapshot.metric, snapshot.version)
                     if record or not withheld:
                         new.append((model, snapshot, withheld))
-            if new:
-                self.require_placement()
+            if not new:
+                return
+            self.require_placement()
             begun_at = time.time()
             with metrics.share_of(metrics.publish_seconds, len(new)):
                 answers = self._services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
@@ -201,8 +205,7 @@ class OwnedModels:
             yield
         except StoreLost:
             # A store that came back from an older copy lacks younger models; what is missing is learned again.
-            self._mark.look()
-            if not self._mark.stands:
+            if not self._mark.lost_only_a_model():
                 raise
             begin = model.unsaved_from if model.name in self.unsaved else None
             self.drop(model.name)

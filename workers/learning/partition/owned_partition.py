@@ -80,24 +80,26 @@ class OwnedPartition:
 
     # 1
     def start(self, committed: int | None) -> int | None:
-        """The offset to read from; see :meth:`omdml.workers.learning.partition.watermark.Mark.start`."""
-        begin = self.mark.start(committed)
-        return 0 if begin is None and committed is not None else begin
+        """The offset to read from, None for the beginning of the log; see :meth:`Mark.start`."""
+        return self.mark.start(committed)
 
     # 3
     def take(self, records: list[Record]) -> list[Record]:
         """Learn records in order. Returns the records for a later turn, if too many new models would begin in this one.
 
-        Raises StoreError if the store is out of reach. Then pass the same records again: models skip what they have.
+        Raises StoreError if the store is out of reach, and SourceError if the dead letters are. Then pass the same
+        records again: models skip what they have. Raises Rewind, StoreChanged and GapError as claims do.
         """
         if self.mark.taken is not None and records[0].offset < self.mark.taken:
             # An earlier call took these records, and then failed to write their letters.
             records = [record for record in records if record.offset >= self.mark.taken]
         since = self.placement.since(self.partition.number)
-        for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
+        earlier = [record for record in records if record.offset < since]
+        later = [record for record in records if record.offset >= since]
+        for part in (earlier, later):
             if part and (remaining := self._take(part)):
                 self._letters.send()
-                return [one for one in records if one.offset >= remaining[0].offset]
+                return [record for record in records if record.offset >= remaining[0].offset]
         self._letters.send()
         return []
 
@@ -106,7 +108,7 @@ class OwnedPartition:
         self.crowded = turn.crowded
         if not turn.records:
             return turn.left
-        batches, refused, positions = turn.batches, turn.refused, turn.kept
+        batches, refused, positions = turn.batches, turn.refused, turn.positions
         self._note_refused_alone(turn.refused_alone, batches, refused)
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         reach = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
@@ -116,6 +118,7 @@ class OwnedPartition:
             if name not in self.models.loaded and not self._blocked.waits(name):
                 try:
                     if name not in claimed and name in needed:
+                        # Together with those that need it after this one. Not all at once: memory may not hold them.
                         claimed |= self.claiming.claim_together(needed, name)
                     begin, position = turn.records[0].offset, positions.get(name)
                     self.claiming.meet(name, (first, last), position, begin, claimed.get(name))
@@ -186,7 +189,7 @@ class OwnedPartition:
             batch = batch.since(model.next)
         if not batch.records and not refused:
             return
-        first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
+        first, _ = span_of(batch, refused)
         self.models.changed(model, first)
         if batch.records:
             refused += self._learn(model, batch, refused)
@@ -262,13 +265,19 @@ class OwnedPartition:
     def advance(self, untaken: int | None, commit: bool = True) -> None:
         """Move mark and commit to the end of what is in checkpoints. Parameters and errors: see :meth:`save`."""
         position = self.mark.taken if untaken is None else untaken
-        # The log's own position, if it has one, also passes offsets that hold no event.
-        if untaken is None and commit:
-            position = self.services.source.progress().get(self.partition, (self.mark.taken,))[0]
-        waiting = [*self._blocked.offsets.values()]
-        waiting += [model.unsaved_from for model in self.models.unsaved.values()]
+        progress = self.services.source.progress() if untaken is None and commit else {}
+        if self.partition in progress:
+            # The log's own position also passes offsets that hold no event.
+            position, _ = progress[self.partition]
+        needed_from = [*self._blocked.offsets.values()]
+        needed_from += [model.unsaved_from for model in self.models.unsaved.values()]
+        if position is not None:
+            needed_from.append(position)
         self._letters.finish()
-        self.mark.move(min([*waiting, *([] if position is None else [position])], default=None))
+        self.mark.move(min(needed_from, default=None))
         offset = self.mark.offset
-        if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):
+        if not commit or offset is None or offset == self._committed:
+            return
+        # If this fails, the commit stays behind the mark, and every model skips what is read again.
+        if self.services.source.commit({self.partition: offset}):
             self._committed = offset

@@ -24,7 +24,7 @@ class Turn(NamedTuple):
     """Records of one partition that are taken together.
 
     ``left`` are those for a later turn, because too many new models would begin. ``refused`` has what cannot be
-    learned, under None if its model is not known. ``kept`` has what the store holds of the models that are not in
+    learned, under None if its model is not known. ``positions`` has how far the store holds the models that are not in
     memory; ``refused_alone`` names those of them whose events were all refused. ``crowded``: most records begin one.
     """
 
@@ -32,7 +32,7 @@ class Turn(NamedTuple):
     left: list[Record]
     batches: dict[str, Batch]
     refused: dict[str | None, list[Refusal]]
-    kept: dict[str, ModelPosition]
+    positions: dict[str, ModelPosition]
     refused_alone: list[str]
     crowded: bool
 

@@ -67,22 +67,25 @@ class Mark:
         One further on, in the same run, is an earlier owner's last save, and stays unless the mark is to go ``back``:
         had that one missed anything that this owner has claimed, it would have been fenced and the mark not moved.
         """
-        left = self.offset if offset is None else offset
-        moved = left is None or left == self.offset or self._store.move_mark(self._partition, self.offset, left)
-        expected = left if moved else self.offset
+        wanted = self.offset if offset is None else offset
+        moved = wanted is None or wanted == self.offset or self._store.move_mark(self._partition, self.offset, wanted)
+        expected = wanted if moved else self.offset
         marks = self._store.marks([self._partition])
         stored = marks.get(self._partition)
         if marks.run == self._run and stored is not None and (expected is None or stored > expected):
+            # An earlier owner's last save moved it further on. Take that over, and move from there.
             self.offset = stored
-            self.move(stored if left is None else left if back else max(stored, left), back)
+            if wanted is None or not back:
+                wanted = stored if wanted is None else max(stored, wanted)
+            self.move(wanted, back)
             return
-        if not moved or stored != left or marks.run != self._run:
+        if not moved or stored != wanted or marks.run != self._run:
             raise self._changed(stored, expected, marks.run)
-        self.offset = left
+        self.offset = wanted
 
     def look(self) -> None:
         """Raise StoreChanged if the store is not as this owner left it; before there is a mark nobody can tell."""
-        if self.offset is not None and not self.stands:
+        if self.offset is not None and not self.still_stands():
             marks = self._store.marks([self._partition])
             raise self._changed(marks.get(self._partition), self.offset, marks.run)
 
@@ -95,8 +98,15 @@ class Mark:
             "emptied or restored from a copy"
         )
 
-    @property
-    def stands(self) -> bool:
+    def lost_only_a_model(self) -> bool:
+        """Whether a StoreLost about one model means that this model was deleted.
+
+        Raises StoreChanged if the store lost more. False if there is no mark by which that can be told.
+        """
+        self.look()
+        return self.still_stands()
+
+    def still_stands(self) -> bool:
         """Whether the store still holds the mark as it was left, or further on, in the same run."""
         marks = self._store.marks([self._partition])
         marked = marks.get(self._partition)

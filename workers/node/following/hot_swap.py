@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import CorruptError, OmdmlError
+from omdml.errors import CorruptError, OmdmlError, SnapshotGone, StoreError
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.node.following.course import Course
@@ -132,6 +132,9 @@ class Refresher:
             try:
                 self._follow(model, pointer, began)
             except OmdmlError as error:
+                if isinstance(error, StoreError) and not isinstance(error, SnapshotGone):
+                    # An outage says nothing about the snapshot.
+                    raise
                 # It is damaged, gone, or not made for these items.
                 self._refuse(model, pointer, error, began)
             return self.views.get(model)

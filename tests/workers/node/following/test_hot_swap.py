@@ -127,6 +127,23 @@ def test_a_gallery_that_was_not_embedded_is_tried_at_the_next_snapshot(shop, mon
     node.close()
 
 
+def test_an_outage_between_pointer_and_snapshot_refuses_no_snapshot(shop, monkeypatch):
+    node = refresher(shop)
+    node.refresh("shop")
+    shop.learn(1)
+    version = shop.publish()
+
+    def away(*_):
+        raise StoreError("away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(shop.store, "load", away)
+        with pytest.raises(StoreError, match="away"):
+            node.refresh("shop")
+    assert node.refused == {}
+    assert node.refresh("shop").snapshot.version == version
+
+
 def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path):
     shop = Shop(tmp_path)
     with shop.serving() as node, structlog.testing.capture_logs() as logs:
