@@ -99,17 +99,25 @@ class Lookup:
         Rows point into the catalogue's own table, or into a small one where an event brings vectors, names an unknown
         item, or judges sets.
         """
+        if self._learner.width and not batch.inline:
+            return self._by_catalogue(batch)
+        return self._by_own_table(batch)
+
+    def _by_catalogue(self, batch: Batch) -> tuple[Located, list[Refusal]]:
+        refused: list[Refusal] = []
+        rows = self._rows(batch.ids)
+        if rows.min(initial=0) < 0:
+            rows, batch = self._known(batch, rows, refused)
+        return self._located(batch, rows.reshape(-1, self._learner.width), self._catalogue.features), refused
+
+    def _by_own_table(self, batch: Batch) -> tuple[Located, list[Refusal]]:
         width = self._learner.width
         sets = {} if width else self._catalogue.sets
-        rows = self._rows([name for name in batch.ids if name not in sets] if sets else batch.ids)
-        if width and rows.min(initial=0) >= 0 and not batch.inline:
-            return self._located(batch, rows.reshape(-1, width), self._catalogue.features), []
-        refused: list[Refusal] = []
-        if width and not batch.inline:
-            rows, batch = self._known(batch, rows, refused)
-            return self._located(batch, rows.reshape(-1, width), self._catalogue.features), refused
+        # Not for the rows: this takes in what changed in the catalogue since the last look.
+        self._rows([name for name in batch.ids if name not in sets])
         table, located = InlineTable(self._catalogue), Batch()
         parts: list[Compared] = []
+        refused: list[Refusal] = []
         for record, event, ids in batch.each():
             try:
                 parts.append(compared(event, ids, width, table, self._catalogue))

@@ -176,7 +176,7 @@ class _Stretch:
 
     @property
     def _offsets(self) -> Array:
-        return np.where(self._refused < 0, -1 - self._refused, self._refused)
+        return offsets_in(self._refused)
 
     def cut(self, offset: int) -> None:
         """Note that nothing from this offset on was taken."""
@@ -188,11 +188,11 @@ class _Stretch:
         new = np.array(sorted(offset for offset in offsets if offset >= self.since), "<i8")
         if not len(new):
             return
-        if not len(self._refused) or new[0] > offset_of(int(self._refused[-1])):
+        if not len(self._refused) or new[0] > self._offsets[-1]:
             self._refused = np.concatenate([self._refused, new])
             return
         joined = np.concatenate([self._refused, new[~np.isin(new, self._offsets)]])
-        self._refused = joined[np.argsort(np.where(joined < 0, -1 - joined, joined), kind="stable")]
+        self._refused = joined[np.argsort(offsets_in(joined), kind="stable")]
 
     def learned(self, offset: int, below: int | None) -> bool:
         end = self.until if below is None else below
@@ -218,13 +218,13 @@ class _Stretch:
     def shrink(self) -> None:
         """Remember the newest; what lies up to the others is not known any more."""
         if len(self._refused) > WINDOW:
-            self.since = offset_of(int(self._refused[-WINDOW - 1])) + 1
+            self.since = int(self._offsets[-WINDOW - 1]) + 1
             self._refused = self._refused[-WINDOW:]
 
 
-def offset_of(stored: int) -> int:
-    """The offset of a refused event, as it is stored."""
-    return stored if stored >= 0 else -1 - stored
+def offsets_in(stored: Array) -> Array:
+    """The offsets of refused events, as they are stored: ``-1 - offset`` once a copy was taken."""
+    return np.where(stored < 0, -1 - stored, stored)
 
 
 def _between(batch: Batch, stay: Sequence[bool], first: int, end: int) -> Iterator[Batch]:

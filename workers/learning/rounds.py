@@ -32,8 +32,10 @@ class Rounds:
 
     Attributes
     ----------
-    published_at, saved_at
-        When the last round of each began, or ended.
+    published_at
+        When the last round of publishing began.
+    saved_at
+        When the last round of saving ended.
     """
 
     def __init__(self, services: Services, config: WorkerConfig, owned: Ownership, measures: Measures) -> None:
@@ -43,8 +45,8 @@ class Rounds:
         self._owned, self._partitions = owned, owned.partitions
         self._measures = measures
         self.published_at = self.saved_at = float("-inf")
-        # When the last publication is a small enough share of the time since it began.
-        self._rested_at = float("-inf")
+        # Clock time from which publishing again stays within its share of the time.
+        self._publish_from = float("-inf")
         # Whether the last poll found nothing.
         self._drained = False
         # Whether the last round of saving stopped because its time was up.
@@ -61,17 +63,18 @@ class Rounds:
         now = self._services.clock()
         if not any(partition.models.unpublished for partition in self._partitions.values()):
             return STOP_S
-        least = DRAINED_S if now < self._rested_at else 0.0
+        # A shorter wait could not tell that the log is empty. If it is, publishing need not rest (see turn).
+        least = DRAINED_S if now < self._publish_from else 0.0
         return min(STOP_S, max(least, self.published_at + self.config.publish_interval_s - now))
 
     def turn(self) -> None:
         """Publish and save, each if it is due."""
         now = self._services.clock()
-        rested = self._drained or now >= self._rested_at
+        rested = self._drained or now >= self._publish_from
         if rested and now - self.published_at >= self.config.publish_interval_s:
             self.publish(now)
         self.merging.turn(self._partitions)
-        # With nothing to learn, half the time is no limit.
+        # Saving stops after half its interval, so that learning goes on. If there is nothing to learn, it goes on.
         at_once = self._drained and self._cut_short
         if at_once or now - self.saved_at >= self.config.checkpoint_interval_s:
             self.save(now)
@@ -83,7 +86,7 @@ class Rounds:
             partition.models.publish(now + turn * self.config.publish_interval_s / len(waiting))
             self.published_at = now
         end = self._services.clock()
-        self._rested_at = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)
+        self._publish_from = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)
 
     def save(self, now: float) -> None:
         """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move

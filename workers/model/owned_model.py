@@ -253,11 +253,11 @@ class OwnedModel:
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
-        if drifted := self.drift.add(scores):
+        if rise := self.drift.add(scores):
             # The version at which it was noticed, whatever came in the same batch, and whatever is live.
-            version = self.learner.version - self.drift.later
-            self.drifted = f"{self.learner.name}, noticed at version {version:,}: {drifted}"
-            log.warning("drift", model=self.name, learner=self.learner.name, version=version, reason=drifted)
+            version = self.learner.version - rise.later
+            self.drifted = f"{self.learner.name}, noticed at version {version:,}: {rise.message}"
+            log.warning("drift", model=self.name, learner=self.learner.name, version=version, reason=rise.message)
         times = [time for time in event_times if time is not None]
         if not times:
             return

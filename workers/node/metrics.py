@@ -162,17 +162,16 @@ class NodeMetrics:
         self.swaps.labels(label).observe(took_s)
         if before is None or view.snapshot.version <= before.snapshot.version:
             return
-        now = time.time()
-        new = [trail for trail in view.snapshot.trails if before.snapshot.version < trail.version]
-        ages = [age for trail in new if (age := age_of(trail, now)) is not None]
+        now, trails = time.time(), view.snapshot.trails
+        new = [trail for trail in trails if before.snapshot.version < trail.version and is_recent(trail, now)]
         for trail in new:
-            if age_of(trail, now) is not None:
-                self._known(label, trail, (view.pointer.published_at, now - took_s, now))
-        if not view.snapshot.trails and view.snapshot.oldest_event_time is not None:
+            self._known(label, trail, (view.pointer.published_at, now - took_s, now))
+        ages = [now - trail.oldest for trail in new]
+        oldest = view.snapshot.oldest_event_time
+        if not trails and oldest is not None and now - oldest <= OLD_NEWS_S:
             # A worker of an older release published it.
-            ages = [age for age in [now - view.snapshot.oldest_event_time] if age <= OLD_NEWS_S]
-            for age in ages:
-                self.fresh.labels(label).observe(max(0.0, age))
+            ages = [now - oldest]
+            self.fresh.labels(label).observe(max(0.0, ages[0]))
         if ages:
             self._recent.setdefault(label, deque(maxlen=REMEMBERED)).append((view.made_at, max(0.0, *ages)))
 
@@ -204,10 +203,9 @@ class NodeMetrics:
         return {"p50_s": p50, "p99_s": p99, "count": len(recent)}
 
 
-def age_of(trail: Trail, now: float) -> float | None:
-    """Seconds since the oldest event of a publication; None if it is too old to say anything of freshness."""
-    age = now - trail.oldest
-    return age if age <= OLD_NEWS_S else None
+def is_recent(trail: Trail, now: float) -> bool:
+    """Whether a publication says something of freshness: its oldest event is not of long ago."""
+    return now - trail.oldest <= OLD_NEWS_S
 
 
 def stages_of(trail: Trail, later: tuple[float, float, float]) -> list[float]:

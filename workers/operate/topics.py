@@ -197,6 +197,7 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
             "wait until nothing is missing (omdml topics status), stop it, and run this command again"
         )
     for extent in new:
+        # A mark that is there already stays: an attempt that was killed, or a rewind, has set it.
         store.move_mark(extent.partition, None, extent.begin)
     since = {extent.partition.number: extent.end for extent in old}
     after = placement.grown(count, since)

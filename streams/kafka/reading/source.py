@@ -251,18 +251,10 @@ class KafkaSource:
             self._stop(error.args[0], gap.out_of_range)
             return []
         except kafka.errors.LogTruncationError as error:
-            for tp, agreed in error.divergent_offsets.items():
-                position, cut = self._position(tp), agreed and agreed.offset
-                # Otherwise this is a late answer: the caller has already gone back to that position.
-                if cut is None or position is None or cut < position:
-                    self._stop({tp: position}, partial(gap.cut, cut_at=cut))
+            self._stop_at_cuts(error.divergent_offsets)
             return []
         except Unreadable as error:
-            tp = internals.drop_batch(self._consumer)
-            before, self._unread[tp] = self._unread.get(tp), self._position(tp)
-            # The network may have damaged the batch, so it is fetched once more before it counts as damaged.
-            if before is not None and before == self._unread[tp]:
-                self._stop({tp: before}, partial(gap.unreadable, error=error))
+            self._stop_if_damaged(error)
             return []
         except kafka.errors.RetriableError:
             # The cluster is away. The regular checks log when that begins and ends.
@@ -281,6 +273,20 @@ class KafkaSource:
         self._epochs.note(self._consumer, self._owned)
         self._flow.delivered(batches)
         return [record for tp, batch in batches.items() for record in as_records(self._owned[tp], batch)]
+
+    def _stop_at_cuts(self, divergent: Mapping[TopicPartition, Any]) -> None:
+        for tp, agreed in divergent.items():
+            position, cut = self._position(tp), agreed and agreed.offset
+            # Otherwise this is a late answer: the caller has already gone back to that position.
+            if cut is None or position is None or cut < position:
+                self._stop({tp: position}, partial(gap.cut, cut_at=cut))
+
+    def _stop_if_damaged(self, error: Unreadable) -> None:
+        """Have a batch fetched once more before it counts as damaged, because the network may have damaged it."""
+        tp = internals.drop_batch(self._consumer)
+        before, self._unread[tp] = self._unread.get(tp), self._position(tp)
+        if before is not None and before == self._unread[tp]:
+            self._stop({tp: before}, partial(gap.unreadable, error=error))
 
     def _take_over(self) -> None:
         """Ask the listener where to start the partitions that the last rebalance assigned, and start there."""

@@ -107,8 +107,10 @@ class RedisStore(RedisMarks):
         replies = [ClaimAnswer(*answer) for answer in answers[2:]]
         claims: dict[str, Claim | CorruptError] = {}
         for model, claim in zip(models, replies, strict=True):
+            if not claim.data or claim.damaged:
+                continue
             try:
-                checkpoint = claim.data and not claim.damaged and read_checkpoint(model, claim.data, self._where)
+                checkpoint = read_checkpoint(model, claim.data, self._where)
             except FormatError as error:
                 claims[model] = error
                 continue

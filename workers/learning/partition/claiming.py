@@ -75,29 +75,35 @@ class Claiming:
 
         The first of these events and the last one have the offsets ``span``.
 
-        Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
-        if only an older checkpoint was sound: what it lacks is taken again.
+        Raises CorruptError if its checkpoints cannot be read: then it waits. Raises StoreLost if the store has lost its
+        owner. Raises Rewind if it waited until now, or if only an older checkpoint was sound: what it lacks is taken
+        again.
         """
-        if not claimed and self._took(span[1], position):
+        first, last = span
+        if claimed is None and self._took(last, position):
             return
         self._services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
             raise claimed
-        model, fell_back, changes, from_parent = self._own(claimed) if claimed else self.claim(name)
-        if not claimed:
+        if claimed is None:
+            # It was in memory when this turn's models were claimed together, and was dropped since to make room.
+            claimed = self.claim(name)
             self._look()
-        waited = self._blocked.offsets.get(name, offset)
+        else:
+            self._own(claimed)
+        model, fell_back, changes, from_parent = claimed
+        waits_from = self._blocked.offsets.get(name, offset)
         back = None
-        if fell_back or waited < offset:
+        if fell_back or waits_from < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
-            back = self._mark.back(name, min(offset, waited, model.next) if position else waited, why)
+            back = self._mark.back(name, min(offset, waits_from, model.next) if position else waits_from, why)
         self._models.load(model)
         try:
             if changes:
                 self._adopt(model, changes, offset)
             if from_parent:
                 # It may have waited since earlier events. They are taken again after this.
-                self._begin(model, min(span[0], waited) if back else span[0])
+                self._begin(model, min(first, waits_from) if back else first)
         except (StoreError, SourceError) as error:
             self._models.drop(name)
             if back:

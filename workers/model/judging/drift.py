@@ -11,7 +11,7 @@ new window begins. A rate that rises by less at a time raises no alarm: ``omdml 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -32,6 +32,13 @@ none raises an alarm, of five points 35 do, of ten points all, 200 to 1,200 comp
 LOOKS = {"clock": 32, "max_buckets": 5, "min_window_length": 5, "grace_period": 10}
 
 
+class Rise(NamedTuple):
+    """An alarm: a sentence about it, and how many comparisons of the same call came after the one that raised it."""
+
+    message: str
+    later: int
+
+
 class Drift:
     """Sees every comparison of one model.
 
@@ -45,8 +52,6 @@ class Drift:
 
     def __init__(self, state: bytes = b"") -> None:
         self._window = AdaptiveWindowing(delta=DELTA, **LOOKS)
-        # Comparisons that the last call of ``add`` took after the one by which it noticed a rise.
-        self.later = 0
         if state:
             try:
                 self._window.__setstate__(state)
@@ -60,9 +65,9 @@ class Drift:
         """The state, about 2 kB; none if nothing was seen since the window began."""
         return bytes(self._window.__getstate__()) if self._window.get_width() else b""
 
-    def add(self, scores: NDArray[Any]) -> str:
-        """Take in f (n,) of comparisons; f > 0 is a mistake. Returns a sentence about the rise if there is an alarm."""
-        count, mistakes, message = self._window.get_width(), self._window.get_total(), ""
+    def add(self, scores: NDArray[Any]) -> Rise | None:
+        """Take in f (n,) of comparisons; f > 0 is a mistake. Returns the last alarm among them."""
+        count, mistakes, rise = self._window.get_width(), self._window.get_total(), None
         for number, wrong in enumerate((scores > 0).tolist(), start=1):
             count, mistakes = count + 1, mistakes + wrong
             if not self._window.update(wrong):
@@ -72,7 +77,7 @@ class Drift:
             before = (mistakes - self._window.get_total()) / dropped if dropped else 1.0
             count, mistakes = self._window.get_width(), self._window.get_total()
             if count and mistakes / count - before >= LEAST_RISE:
-                self.later = len(scores) - number
                 message = f"mistakes went from {before:.1%} to {mistakes / count:.1%} of comparisons"
+                rise = Rise(message, len(scores) - number)
                 self._window, count, mistakes = AdaptiveWindowing(delta=DELTA, **LOOKS), 0, 0.0
-        return message
+        return rise

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from omdml.workers.node.live_model import View
-from omdml.workers.node.metrics import STAGES, age_of, stages_of
+from omdml.workers.node.metrics import STAGES, is_recent, stages_of
 from omdml.workers.versions.inspection import weights
 
 # Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a course of any length
@@ -67,7 +67,7 @@ class Course:
         new = [trail for trail in view.snapshot.trails if known < trail.version]
         oldest = min(new, key=lambda trail: trail.oldest, default=None)
         stages = None
-        if oldest and age_of(oldest, now) is not None:
+        if oldest and is_recent(oldest, now):
             passed = stages_of(oldest, (view.pointer.published_at, now - took_s, now))
             stages = dict(zip(STAGES, passed, strict=True))
         with self._changing:

@@ -45,7 +45,7 @@ def told(rise, seed):
     """What is told of 20,000 comparisons with 5 % mistakes, and 20,000 with more."""
     draw, drift = np.random.default_rng(seed), Drift()
     rows = np.where(draw.random(40_000) < np.repeat([0.05, 0.05 + rise], 20_000), 1.0, -1.0)
-    return [line for batch in np.split(rows, 400) if (line := drift.add(batch))]
+    return [rise.message for batch in np.split(rows, 400) if (rise := drift.add(batch))]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -87,5 +87,4 @@ def test_a_rise_is_noticed_at_the_same_comparison_however_they_are_batched():
     rows = scores(0.1, 0.4)
     through, whole = Drift(), Drift()
     (alone,) = (number for number, row in enumerate(rows, start=1) if through.add(row[None]))
-    assert whole.add(rows)
-    assert len(rows) - whole.later == alone
+    assert len(rows) - whole.add(rows).later == alone
