@@ -31,9 +31,9 @@ CUT_BYTES = 1000
 CUT_HEADERS, CUT_HEADER_BYTES = 20, 100
 # How many bytes of JSON one byte of a record can take.
 WIDEST = 6
-# Of letters that are handed to the sink at once.
+# Bytes of letters that are handed to the sink at once.
 PIECE_BYTES = 1 << 20
-# Of letters that no flush has acknowledged. Beyond it, a flush is made.
+# Bytes of letters that no flush has acknowledged. If there are more, a flush is made.
 MAX_HELD_BYTES = 32 << 20
 
 # Headers of an event that was sent again: the position of its letter, and a seal that only who knows the store's secret

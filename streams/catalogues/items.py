@@ -73,7 +73,7 @@ class Items:
         self.sets: Mapping[str, NDArray[np.int64]] = {}
         self.shown = Shown()
         self.refreshed_at = 0.0
-        # Of items whose attributes were changed.
+        # The attributes of items whose attributes were changed.
         self.attributes: dict[str, Mapping[str, Value]] = {}
         self.kinds: dict[str, type] = {}
         # Rows that are no items any more, changes and those that touch attributes, since ``shown`` was made.

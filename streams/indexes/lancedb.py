@@ -55,7 +55,7 @@ LIVE, NOTES = "live", "omdml"
 SEARCHED = "embedding_idx"
 # With fewer rows, LanceDB's own scan is as fast.
 LEAST_ROWS = 20_000
-# Of each of the caches of a reader.
+# Bytes of each cache of a reader.
 CACHE_BYTES = 16_000_000
 # How long readers can stay at a version that is no longer live.
 KEPT_S = 300.0

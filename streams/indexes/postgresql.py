@@ -67,7 +67,7 @@ SESSION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-# Of a node that takes candidates: a search must not wait longer for an answer.
+# A node that takes candidates waits no longer for an answer, because a search waits with it.
 READ_MS = 5_000
 # pgvector's limit for how many candidates a search of an HNSW index keeps.
 MOST_KEPT = 1_000

@@ -16,7 +16,7 @@ from omdml.retrieval.distances import squared_distances
 
 # Enough rows for every start.
 ROWS = 64
-# So many turns close a block.
+# After this many turns a block is closed.
 TURNS = 40
 
 

@@ -19,7 +19,7 @@ from omdml.workers.events.decoding import Batch, Refusal
 
 WINDOW = 4096  # ids
 ID_BYTES = 8
-# So many ids are looked up faster one after another than sorted together.
+# Up to this many ids are looked up faster one after another than sorted together.
 ONE_BY_ONE = 50
 
 Array = NDArray[Any]

@@ -18,7 +18,7 @@ from omdml.workers.telemetry.single_models import Told
 
 # Seconds without a turn of the loop. They are more than the timeouts of any store or log.
 STUCK_AFTER_S = 60.0
-# So many ends of a partition are remembered. Of more, every other one is forgotten.
+# This many ends of a partition are remembered. If there are more, every other one is forgotten.
 LOOKS = 600
 # What is told of single models. It is read while the loop learns, so only plain numbers are in it.
 SINGLE = {

@@ -170,7 +170,7 @@ class Merging:
         # 4
         model.go_to(owned.partition.topic_id, owned.placement, read_parts(name, services.store, positions))
         if behind := model.record.vector.behind(before):
-            # Between the look and the reading, or because a newest checkpoint is damaged.
+            # A part changed between the look and the reading, or its newest checkpoint is damaged.
             whole.model = None
             self._wait(name, whole, fell_behind(behind, model.record.vector, before), AGAIN_S)
             return False

@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 RETRY_S = 0.5
 # Seconds to wait while no more models may begin.
 PAUSE_S = 0.005
-# Between two looks at how far behind the log's end the partitions are.
+# Seconds between two measurements of how far behind the log's end the partitions are.
 MEASURE_S = 1.0
 
 

@@ -17,7 +17,7 @@ from omdml.workers.model.memory_budget import Allowance
 LOOK_S = 1.0
 # Looks take one part in so many of the time.
 SHARE = 20
-# So many begin before the worker looks at its clock and its signals again.
+# After this many new models the worker looks at its clock and its signals again.
 A_TURN = 100
 
 

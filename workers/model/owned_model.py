@@ -64,7 +64,7 @@ class OwnedModel:
         max_share_a_user: float = 1.0,
     ) -> None:
         self.name = name
-        # Of a part only the whole is published, and judged; its events and letters name the whole.
+        # A part is never published or judged itself: its whole is. Its events and letters name the whole.
         whole = part_of(name)
         self.is_part, self.sent_as = whole is not None, whole.model if whole else name
         self.learner = learner

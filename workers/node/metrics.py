@@ -36,7 +36,7 @@ REFUSED = ("corrupt", "format", "catalogue", "store", "other")
 STAGES = ("log", "learn", "publish", "fetch", "swap")
 OUTCOMES = ("accepted", "refused", "failed")
 ITEM_OUTCOMES = ("put", "attributes", "deleted", "unknown", "refused")
-# Of one model alone: at /metrics of those that are configured by name, at /metrics/models of all.
+# Gauges of one model alone. /metrics has them for models that are configured by name, /metrics/models for all.
 ALONE = {
     "snapshot_version": "Comparisons that the serving snapshot has learned",
     "snapshot_serial": "Serial of the live pointer that is served",

@@ -30,7 +30,7 @@ def open_stores(configuration: Configuration) -> Store:
 
 def tell_if_empty(store: Store) -> None:
     """Say so in the log if nobody has written into a store yet: then an address may be wrong, or a disk not mounted."""
-    # Of one that is away the node tells by itself.
+    # If the store is away, the node says so itself.
     with suppress(StoreError):
         if not store.store_id:
             hint = "the first worker fills it; if workers have learned already, correct store.url, or mount its disk"

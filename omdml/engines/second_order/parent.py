@@ -14,6 +14,8 @@ from omdml.metrics.cosine import CosineMetric
 
 # Prefix of the parent's arrays in a state. Names of modalities have no slash.
 PREFIX = "parent/"
+# A margin lies between -4 and 4, so a difference of two margins is at most 8.
+LARGEST_SQUARE = 64.0
 
 
 class Parent(NamedTuple):
@@ -83,7 +85,8 @@ class Parent(NamedTuple):
             raise ValueError(f"{PREFIX}sizes are {parent.sizes.tolist()}, of {count} rows")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):
             raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected parts of 1")
-        if not (0 <= weight <= scored and ahead**2 <= weight * squares * (1 + ROUNDING) and squares <= 64 * weight):
+        possible = ahead**2 <= weight * squares * (1 + ROUNDING) and squares <= LARGEST_SQUARE * weight
+        if not (0 <= weight <= scored and possible):
             raise ValueError(f"{PREFIX}trust is {parent.trust.tolist()}, no sums of differences of margins")
         return parent
 

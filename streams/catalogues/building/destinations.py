@@ -55,7 +55,7 @@ from omdml.streams.describers.thumbnails import SingleWriter
 
 log = structlog.get_logger(__name__)
 
-# Of one write to the disk or to Redis.
+# Changes in one write to the disk or to Redis.
 CHANGES_TOGETHER = 1000
 Ids = str | Path | Sequence[str]
 

@@ -15,7 +15,7 @@ from omdml.streams.catalogues.tables.table import ID_LENGTH
 MAX_ATTRIBUTES = 256
 # Bytes of the texts of one item's attributes together.
 MAX_ATTRIBUTE_BYTES = 1 << 20
-# Of numbers as they are scaled. A metric squares their products with its own, which float32 must hold.
+# The largest scaled number. A metric squares its product with a number of its own, and float32 must hold that.
 LARGEST = 1e12
 KINDS = {bool: "true or false", float: "a number", str: "a text", list: "a list of texts"}
 # What filters use otherwise, and what the item itself is called.

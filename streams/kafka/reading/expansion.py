@@ -10,7 +10,7 @@ import lz4.frame
 import zstandard
 from kafka.record.default_records import DefaultRecordBatch
 
-# Of a batch: a hundred times what a topic takes by default.
+# The largest batch: a hundred times what a topic takes by default.
 MAX_EXPANDED_BYTES = 128 << 20
 PIECE_BYTES = 1 << 20
 # What deflate makes of a byte at most: the most of all codecs that have a bound (snappy 22, lz4 255).

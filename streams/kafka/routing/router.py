@@ -39,7 +39,7 @@ GATHER_RECORDS = 10_000
 GATHER_BYTES = 8 << 20
 # For one step of a transaction. If a cluster is away for longer, a new producer asks it again.
 STEP_S = 10.0
-# Of a transaction. So long readers wait behind what a killed router left open.
+# Seconds that a transaction may stay open. If a router is killed, readers wait for so long behind what it left open.
 OPEN_S = 10.0
 # Seconds for one try to connect.
 CONNECT_S = 3.0

@@ -25,7 +25,7 @@ from omdml.streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
 # A snapshot that no entry names for so long has no publisher any more.
 NAMELESS_S = 600.0
 NAME = re.compile(r"(\d{12})\.json")
-# Between two looks; the second one if nothing happened for a while.
+# Seconds between two looks. The second one counts if nothing happened for a while.
 POLL_S, IDLE_POLL_S = 0.002, 0.01
 ACTIVE_S = 5.0
 # Looks at many folders take one part in so many of the time.

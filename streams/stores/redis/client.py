@@ -94,7 +94,7 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
     """A client with bounded patience; it connects when it is first used. Raises ConfigurationError."""
     scheme, _, rest = url.partition("://")
     try:
-        # Of what is no number, redis-py would make database 0.
+        # redis-py would take a database that is no number for 0.
         int(urlsplit(url).path.strip("/") or 0)
         client = redis.Redis.from_url(
             f"{SCHEMES[scheme]}://{rest}",

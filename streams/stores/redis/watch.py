@@ -12,7 +12,7 @@ import structlog
 from omdml.streams.addresses import masked
 from omdml.streams.stores.redis.client import connect
 
-# Of an attempt to subscribe. A wait may take so much longer than its timeout.
+# Seconds for an attempt to subscribe. A wait may take this much longer than its timeout.
 PATIENCE_S = 1.0
 # Seconds between two attempts.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0

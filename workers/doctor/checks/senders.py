@@ -26,7 +26,7 @@ from omdml.workers.operate.topics import advice as advice_on_added
 
 # Senders that were corrected longer ago than this are no error any more.
 RECENT_S = 3600.0
-# So many events with the right key at home, all newer than a stray: its sender was corrected, or is rare.
+# If this many events with the right key came home after a stray one, its sender was corrected, or is rare.
 ENOUGH_RIGHT = 50
 # What librdkafka calls our partitioners.
 LIBRDKAFKA = {"murmur2": "murmur2_random", "crc32": "consistent_random"}

@@ -16,7 +16,7 @@ from omdml.workers.node.attributes.columns import Column, Mask
 from omdml.workers.node.searching.options import SearchError
 
 WORDS = ("all", "any", "not")
-# Of filters within filters, of conditions in all, and of values in a list.
+# How deep filters may be nested, how many conditions they may have in all, and how many values a list may have.
 MAX_DEPTH, MAX_CONDITIONS, MAX_VALUES = 16, 256, 1000
 
 

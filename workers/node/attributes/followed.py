@@ -11,7 +11,7 @@ import structlog
 from omdml.errors import CatalogueError
 from omdml.workers.node.attributes.table import Attributes, read_attributes
 
-# Between two looks at the file.
+# Seconds between two looks at the file.
 LOOK_S = 1.0
 
 log = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from omdml.workers.node.following.making_views import PATIENCE_S, embedded_view
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.live_model import View
 
-# Of nothing that was published: any pointer of the store is newer.
+# The pointer of a view of which nothing was published. Any pointer of the store is newer.
 NOTHING = Pointer(serial=0, version=0, digest="", epoch="", published_at=0.0)
 
 _log = structlog.get_logger(__name__)

@@ -25,9 +25,9 @@ from omdml.workers.versions.targets import readable, since_reset
 
 # Older snapshots that a node tries to load if the newest is damaged.
 OLDER_TRIED = 10
-# Rows that came to a large gallery. More are embedded in the background.
+# If more rows than this came to a large gallery, they are embedded in the background.
 ROWS_AT_ONCE = 10_000
-# Between two lines of the log about new versions, of whichever model.
+# Seconds between two lines of the log about new versions, whichever models they are of.
 TELL_EVERY_S = 60.0
 
 _log = structlog.get_logger(__name__)
@@ -87,7 +87,7 @@ class Refresher:
         self._behind: set[str] = set()
         # Models whose pointer vanished: they were deleted, or the store was emptied.
         self._gone: set[str] = set()
-        # Of models of which the store says less than what answers: its pointer as it was last seen.
+        # The store's pointer as it was last seen, of each model for which it is behind what answers.
         self._fallen: dict[str, Pointer] = {}
         # What the store points at and cannot be served, by model; it was logged and counted once.
         self.refused: dict[str, Refusal] = {}

@@ -190,5 +190,5 @@ def sample(ids: Sequence[str], indexed: Indexed) -> list[str]:
     return [ids[row] for row in np.sort(rows).tolist()]
 
 
-# Of a node whose models have all their items here.
+# For a node whose models have all their items here.
 NO_CANDIDATES: Mapping[str, CandidateIndex] = {}

@@ -21,7 +21,7 @@ from omdml.retrieval.room import Room
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
-# Of squared distances: their parts are summed in any order.
+# The largest squared distance. Its parts are summed in any order, so they must stay far below infinity.
 LARGEST = float(np.finfo(np.float32).max) / 4
 # Queries that one scan answers.
 AT_ONCE = 16
@@ -31,7 +31,7 @@ FEW = 100
 DEPTH = 200
 # If a filter leaves a smaller share of the rows, the nearest cells may hold few of them: all rows are scanned.
 FEW_MATCH = 0.1
-# Of a distance: embeddings are float32 sums of at most a few thousand terms.
+# How far rounding may change a distance: embeddings are float32 sums of at most a few thousand terms.
 REFINED_ROUNDING = 1 + 1e-5
 # What sets are searched by.
 VECTOR, AGGREGATE, ELEMENTS = "vector", "aggregate", "elements"

@@ -9,7 +9,7 @@ from omdml.workers.node.galleries.gallery import Gallery, Index
 from omdml.workers.node.galleries.two_stage import TwoStageGallery
 from omdml.workers.node.live_model import View
 
-# Of a gallery's rows. If more came after its approximate index was made, it is made again.
+# If this share of a gallery's rows came after its approximate index was made, the index is made again.
 OUTSIDE = 0.05
 
 

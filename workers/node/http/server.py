@@ -59,7 +59,7 @@ class HttpServer:
             loop="asyncio",
             ws="none",
             log_config=None,
-            # Of a request that is none it warns without saying of what; the connection says it in a sentence.
+            # If bytes are no request, its own warning does not say so. The connection logs a sentence about it.
             log_level="error",
             access_log=False,
             lifespan="off",
