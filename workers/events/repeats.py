@@ -95,21 +95,21 @@ class SeenIds:
 
     def _run(self, hashes: Hashes, begin: int) -> tuple[list[bool], int]:
         """The longest part from ``begin`` on whose repeats are certain, and where it ends."""
-        place = {number: index for index, number in enumerate(self._hashes.tolist())}
-        # so many ids can be added before the one at this place leaves the window
+        place_of = {number: index for index, number in enumerate(self._hashes.tolist())}
+        # This many ids can be added before the oldest one leaves the window, and one more for each place after it.
         room = WINDOW - len(self._hashes)
         stay = [False] * len(hashes)
-        run: set[int] = set()
-        for at in range(begin, len(hashes)):
-            number = hashes[at]
+        new: set[int] = set()
+        for index in range(begin, len(hashes)):
+            number = hashes[index]
             if number is not None:
-                known = place.get(number)
-                if number in run or (known is not None and known + room < len(run)):
-                    return stay, at
-                if known is not None:
+                place = place_of.get(number)
+                if number in new or (place is not None and place + room < len(new)):
+                    return stay, index
+                if place is not None:
                     continue
-                run.add(number)
-            stay[at] = True
+                new.add(number)
+            stay[index] = True
         return stay, len(hashes)
 
 

@@ -14,9 +14,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -42,16 +41,13 @@ LOOK_S, PENDING_S, AGAIN_S = 0.1, 1.0, 10.0
 log = structlog.get_logger(__name__)
 
 
-class Positions(NamedTuple):
-    """The positions that the parts' checkpoints have in the store, by the number of the part."""
+def positions_of(name: str, store: Store, placement: Placement) -> dict[int, int]:
+    """The positions that the parts' checkpoints have in the store, by the number of the part.
 
-    offsets: Mapping[int, int]
-
-    @classmethod
-    def of(cls, name: str, store: Store, placement: Placement) -> Positions:
-        """Look at all parts of a model, which takes about as long as a look at one."""
-        names = {part: number for number, part in enumerate(parts_of(name, placement))}
-        return cls({names[part]: position.next for part, position in store.positions(list(names)).items()})
+    To look at all parts of a model takes about as long as to look at one.
+    """
+    numbers = {part: number for number, part in enumerate(parts_of(name, placement))}
+    return {numbers[part]: position.next for part, position in store.positions(list(numbers)).items()}
 
 
 @dataclass
@@ -64,7 +60,7 @@ class Whole:
         The home partition as it was when the model was claimed; another object means that it was taken over anew.
     merged
         Positions that were looked at and merged last.
-    at
+    look_from
         Clock time before which nothing is looked at.
     unpublished
         Whether what is live is not of the positions in the checkpoint.
@@ -72,8 +68,8 @@ class Whole:
 
     owned: OwnedPartition
     model: MergedModel | None = None
-    merged: Positions | None = None
-    at: float = float("-inf")
+    merged: Mapping[int, int] | None = None
+    look_from: float = float("-inf")
     unpublished: bool = False
     trouble: str = ""
 
@@ -89,7 +85,7 @@ class Merging:
     def turn(self, partitions: Mapping[Partition, OwnedPartition], at_once: bool = False) -> None:
         """Merge what is due. Raises Fenced, PlacementChanged, ConfigurationError, and what the store raises."""
         for name in sorted(self._services.specs.in_parts):
-            owned = next((one for one in partitions.values() if one.placement.home(name) == one.partition.number), None)
+            owned = _home(name, partitions.values())
             if owned is None:
                 self._wholes.pop(name, None)
                 continue
@@ -97,9 +93,9 @@ class Merging:
             if whole is None or whole.owned is not owned:
                 whole = self._wholes[name] = Whole(owned)
             began = self._services.clock()
-            if not (at_once or began >= whole.at):
+            if not (at_once or began >= whole.look_from):
                 continue
-            whole.at = began + LOOK_S
+            whole.look_from = began + LOOK_S
             try:
                 with self._services.metrics.timed("merge"):
                     merged = self._merge(name, whole)
@@ -115,7 +111,7 @@ class Merging:
                 continue
             ended = self._services.clock()
             if merged:
-                whole.at = ended + max(self._interval_s, (ended - began) * (1 / SHARE - 1))
+                whole.look_from = ended + max(self._interval_s, (ended - began) * (1 / SHARE - 1))
 
     # 1
     def _claim(self, name: str, whole: Whole) -> MergedModel | None:
@@ -158,12 +154,12 @@ class Merging:
         if model is None:
             return False
         # 2
-        positions = Positions.of(name, services.store, owned.placement)
+        positions = positions_of(name, services.store, owned.placement)
         if positions == whole.merged and not whole.unpublished:
             return False
         # 3
         before = model.record.vector
-        now = Vector(tuple(Component(*place) for place in sorted(positions.offsets.items())))
+        now = Vector(tuple(Component(*place) for place in sorted(positions.items())))
         if behind := now.behind(before):
             self._wait(name, whole, fell_behind(behind, now, before), LOOK_S)
             return False
@@ -185,7 +181,7 @@ class Merging:
         published = services.store.publish(snapshot, model.epoch, withheld)
         self._written(published, name, owned)
         model.published, whole.unpublished, whole.trouble = snapshot.version, False, ""
-        whole.merged = Positions(model.record.vector.positions)
+        whole.merged = dict(model.record.vector.positions)
         label = services.specs.of(name).label
         services.metrics.learned(label, model, 0)
         services.metrics.published(label, model, HELD if withheld else published.value)
@@ -202,7 +198,7 @@ class Merging:
             )
 
     def _wait(self, name: str, whole: Whole, why: str, seconds: float) -> None:
-        whole.at = self._services.clock() + seconds
+        whole.look_from = self._services.clock() + seconds
         if why != whole.trouble:
             whole.trouble = why
             log.warning(
@@ -210,9 +206,14 @@ class Merging:
             )
 
 
-def read_parts(name: str, store: Store, positions: Positions) -> Iterator[Checkpoint]:
+def _home(name: str, partitions: Iterable[OwnedPartition]) -> OwnedPartition | None:
+    """The home of a model, if it is among these partitions."""
+    return next((owned for owned in partitions if owned.placement.home(name) == owned.partition.number), None)
+
+
+def read_parts(name: str, store: Store, positions: Mapping[int, int]) -> Iterator[Checkpoint]:
     """The newest checkpoints of these parts, one after the other; raises CorruptError if one cannot be read."""
-    for number in sorted(positions.offsets):
+    for number in sorted(positions):
         part = part_name(name, number)
         checkpoint = store.peek(part)
         if checkpoint is None:

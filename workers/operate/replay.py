@@ -186,7 +186,7 @@ class ReplayedModel(OwnedModel):
         for batch, refused in self._mine(records):
             before = self.next
             for part in self._wanted(batch):
-                self._bury(self.take(part, nothing_timed, refused))
+                self._keep_refused(self.take(part, nothing_timed, refused))
                 refused = []
             if refused:
                 self.refuse(refused)
@@ -233,7 +233,7 @@ class ReplayedModel(OwnedModel):
                 learned, held_out, _ = self.judge.part(located)
                 self.judge.keep(deque(held_out))
                 parts.append(learned)
-                self._bury(refused)
+                self._keep_refused(refused)
             self.next = batch.records[-1].offset + 1
             self.stretches.end(self.next)
         return parts
@@ -258,12 +258,12 @@ class ReplayedModel(OwnedModel):
                 yield batch.only(here), refused_at_home
             elif refused_at_home:
                 self.refuse(refused_at_home)
-            self._bury(refused)
+            self._keep_refused(refused)
 
     def _belongs(self, record: Record) -> bool:
         return self.placement.belongs(self.name, record.partition.number, record.offset)
 
-    def _bury(self, refused: list[Refusal]) -> None:
+    def _keep_refused(self, refused: list[Refusal]) -> None:
         """Keep refusals. They move ``next``, as a worker's dead letters do."""
         self.refused += refused
         for record, *_ in refused:

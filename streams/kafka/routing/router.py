@@ -79,7 +79,7 @@ class Copy(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
 
 
-class Told(Protocol):
+class RouterMetrics(Protocol):
     """The metrics of a router."""
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
@@ -144,7 +144,7 @@ class Router:
         source: RoutedSource,
         targets: Targets,
         key_of: Callable[[Record], bytes | None],
-        told: Told,
+        metrics: RouterMetrics,
         *,
         name: str,
         partitioner: str,
@@ -155,7 +155,7 @@ class Router:
         self.accept_gap = accept_gap
         self.turned_at: float | None = None
         self._key_of = key_of
-        self._told = told
+        self._metrics = metrics
         self._name = name
         self._partitioner = partitioner
         self._options: KafkaOptions = msgspec.structs.replace(source.options, start_timeout_s=CONNECT_S)
@@ -265,7 +265,7 @@ class Router:
         self._gathered.clear()
         self._failures = Failures()
         self._counted += fates
-        self._told.routed(fates, time.monotonic() - begun)
+        self._metrics.routed(fates, time.monotonic() - begun)
 
     def _write(self, transactions: KafkaTransactions, records: Iterable[Record], fates: Counter[str]) -> None:
         now_ms = int(time.time() * 1000)
@@ -279,7 +279,7 @@ class Router:
     def _start_over(self, error: SourceError) -> None:
         """After an error, drop producer and gathered records. Raises ClientFailed after too many in a row."""
         if self._gathered:
-            self._told.repeated()
+            self._metrics.repeated()
         self._gathered.clear()
         if self._transactions is not None:
             self._transactions.drop()
@@ -298,7 +298,7 @@ class Router:
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = now
-            self._told.behind(self.source.progress())
+            self._metrics.behind(self.source.progress())
         if self._counted and now - self._counted_at >= TELL_EVERY_S:
             self._counted_at = now
             log.info("routed", topic=self.targets.topic, **self._counted)
@@ -327,6 +327,7 @@ class Router:
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Drop the gathered records of these partitions. None of them is written, so the next owner reads them."""
+        partitions = list(partitions)
         log.info("route_partitions_given_up", partitions=sorted(partition.number for partition in partitions))
         for partition in partitions:
             self._gathered.pop(partition, None)
