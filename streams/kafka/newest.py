@@ -72,7 +72,7 @@ def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, 
 def first_records(
     options: KafkaOptions, topic: str, group: str, offsets: Mapping[Partition, int], within_s: float
 ) -> dict[Partition, Record]:
-    """Of each of these partitions the first record at or after an offset, if there is one.
+    """The first record at or after an offset in each of these partitions that has one.
 
     What could not be read ``within_s`` is left out. Nothing is committed, and ``group`` notices nothing. Raises
     SourceError.

@@ -155,7 +155,7 @@ class Access:
 
 
 class Rate:
-    """So many requests a second, and as many at once after a second of silence."""
+    """A limit of requests a second. After a second of silence as many may come at once."""
 
     def __init__(self, per_s: float, clock: Callable[[], float]) -> None:
         self._per_s, self._clock = per_s, clock

@@ -119,7 +119,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         return "ModelConfig(" + ", ".join(f"{name}={getattr(shown, name)!r}" for name in self.__struct_fields__) + ")"
 
     def digest(self) -> str:
-        """Of everything that changes what is learned, defaults included: writing one out changes nothing."""
+        """A digest of everything that changes what is learned. To write a default out does not change it."""
         chosen = {**defaults(self.learner), **self.parameters}
         plain = {name: float(v) if type(v) is int else v for name, v in chosen.items()}
         # a digest of features has no third part: checkpoints of before there was a choice keep theirs

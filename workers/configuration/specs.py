@@ -127,7 +127,7 @@ class Spec(NamedTuple):
 
 
 class Retentions(NamedTuple):
-    """Of a model of its own a long past stays, of those that share a pattern a short one."""
+    """How long snapshots stay: longer for a model with a section of its own than for those that share a pattern."""
 
     configuration: Configuration
 

@@ -43,7 +43,7 @@ def span(seconds: float) -> str:
 
 
 def amount(count: int, what: str) -> str:
-    """So many of something.
+    """A number of something, in words.
 
     Examples
     --------

@@ -225,7 +225,7 @@ def read_parts(name: str, store: Store, positions: Mapping[int, int]) -> Iterato
 
 
 def fell_behind(numbers: Sequence[int], now: Vector, before: Vector) -> str:
-    """What is told if parts are not as far as they were."""
+    """A sentence about parts that are not as far as they were."""
     number = numbers[0]
     here, there = now.positions.get(number), before.positions[number]
     return (

@@ -99,8 +99,10 @@ def newest_events(log: KafkaLog) -> Newest:
 
 
 def waiting_since(log: KafkaLog, lines: Iterable[Line]) -> dict[int, float]:
-    """Of the partitions that hold events to be learned, by number: the time of the first such event, in seconds since
-    the epoch, if it can be told in bounded time; raises SourceError."""
+    """The time of the first event that waits in each partition, by its number, in seconds since the epoch.
+
+    A partition is left out if none waits, or if its time cannot be told in bounded time. Raises SourceError.
+    """
     starts = {line.extent.partition: line.extent.begin if line.mark is None else line.mark
               for line in lines if line.lag > 0}  # fmt: skip
     records = first_records(connection(log), log.topic, log.group, starts, LOOK_S)

@@ -284,4 +284,4 @@ def what_is_at(target: str) -> Manifest | None:
 
 
 def _untold(rows: int) -> None:
-    """Of these rows; the upload has a bar."""
+    """Tell nothing of these rows, because the upload has a progress bar of its own."""

@@ -168,12 +168,12 @@ def check_attributes(attributes: Mapping[str, Value], where: str) -> None:
 
 
 def kind_of(value: Value) -> type:
-    """Of an attribute's value; numbers are of one kind."""
+    """The kind of an attribute's value. Whole numbers and fractions are of one kind."""
     return float if type(value) is int else type(value)
 
 
 def present(attributes: Mapping[str, Value]) -> dict[str, Value]:
-    """Without those that say null, which is to have no value."""
+    """The attributes without those that say null, which means that there is no value."""
     return {name: value for name, value in attributes.items() if value is not None}
 
 

@@ -27,7 +27,7 @@ class Known(Protocol):
 
     @property
     def kinds(self) -> Mapping[str, type]:
-        """Of the values of each attribute."""
+        """The kind of the values of each attribute."""
 
     @property
     def sets(self) -> Mapping[str, NDArray[np.int64]]:

@@ -114,7 +114,7 @@ class Seen:
 
 
 def waits(name: str, why: str, whole: bool = False) -> str:
-    """What is told of a model whose events wait in the log; or of the ``whole`` of one whose parts are not added up."""
+    """The finding about a model whose events wait in the log, or about a ``whole`` whose parts are not added up."""
     if whole:
         return (
             f"model {name} waits: {why}. Its parts go on learning, and nothing of them goes live. Restore the store "

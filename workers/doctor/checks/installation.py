@@ -111,7 +111,7 @@ def _catalogues(configuration: Configuration) -> str:
 
 
 def modalities(count: int) -> str:
-    """So many modalities.
+    """A number of modalities, in words.
 
     Examples
     --------

@@ -90,8 +90,11 @@ def _by_model(
 
 
 def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services) -> tuple[int, list[str], float]:
-    """Of these names, none of which has a checkpoint: how many begin in this turn, and which must not begin at all; and
-    the offset where the turn ends because more would begin."""
+    """What becomes of these models, none of which has a checkpoint.
+
+    How many of them begin in this turn, which must not begin at all, and the offset where the turn ends because more
+    would begin.
+    """
     if not new:
         return 0, [], math.inf
     newcomers = services.newcomers

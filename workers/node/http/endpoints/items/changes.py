@@ -27,7 +27,7 @@ MAX_PICTURES = 100
 
 
 class OfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Of which model's catalogue; ``model`` may be left out if there is one."""
+    """The model whose catalogue is meant. It may be left out if there is only one."""
 
     model: str | None = None
 
