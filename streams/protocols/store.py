@@ -234,7 +234,7 @@ class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):
     """A whole store: checkpoints, marks and snapshots in one place. Every backend offers all of it."""
 
     def drop_earlier(self, snapshot: Snapshot, epoch: str) -> Written:
-        """Drop what is earlier than this snapshot: all but it, its entry in the history, later ones and the newest checkpoint.
+        """Drop all earlier snapshots and entries of the history, and all checkpoints but the newest.
 
         FENCED, and nothing dropped, unless ``epoch`` owns the model and the snapshot is live. A crash may leave some of
         what was to go: call it again. Raises StoreLost as ``save`` does.
