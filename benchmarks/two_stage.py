@@ -53,6 +53,8 @@ NODE = 0
 ITEMS, WIDTH = int(os.environ.get("OMDML_TWO_STAGE_ITEMS", "300000")), 128
 SEARCHES = int(os.environ.get("OMDML_TWO_STAGE_SEARCHES", "200"))
 LEARNED, LATER = 300, (0, 300, 3_000)
+# Seconds that anything may take on a machine that others use, too.
+PATIENCE_S = 600
 KINDS = ("PostgreSQL", "LanceDB")
 # Shares of the items that filters leave, and the days among which each item has one.
 SHARES, DAYS = (0.3, 0.1, 0.03, 0.01), 10_000
@@ -137,12 +139,13 @@ class Node:
 
     def get(self, path: str) -> bytes:
         """The body of an answer."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=600) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
             return bytes(answer.read())
 
     def wait_for(self, version: int) -> None:
         """Wait until this version answers, whole."""
-        for _ in range(6_000):
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
             try:
                 (model,) = msgspec.json.decode(self.get("/models"))["models"]
                 if model["ready"] and model["version"] == version and model["complete"]:
@@ -159,7 +162,7 @@ class Node:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/search", msgspec.json.encode(body), {"content-type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=600) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return [found["id"] for found in msgspec.json.decode(answer.read())["items"]]
 
     def processor_s(self) -> tuple[float, float]:
@@ -181,7 +184,7 @@ class Node:
     def stop(self) -> None:
         """Ask it to end, and wait for it."""
         self.process.terminate()
-        self.process.wait(processes.STOP_S)
+        self.process.wait(PATIENCE_S)
 
 
 def clusters(draw: np.random.Generator) -> tuple[Array, Array]:

@@ -102,7 +102,7 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
         return self if self._too_large is not None or self.is_control_batch else self._plain_records()
 
     def _plain_records(self) -> Iterator[Any]:
-        """The records. Those without headers are read here: a backlog is mostly these, and ``next`` takes twice as long.
+        """The records. Those without headers are read here, in half the time of ``next``: a backlog is mostly these.
 
         Of anything else, and of the end, ``next`` decides, from where the record begins.
         """
@@ -148,7 +148,10 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
         except kafka.errors.CorruptRecordError as error:
             if not isinstance(error.__context__, UnicodeDecodeError):
                 raise self._unreadable(str(error)) from error
-            _make_readable(self._buffer, self._pos)
+            try:
+                _make_readable(self._buffer, self._pos)
+            except (ValueError, IndexError):
+                raise self._unreadable(str(error)) from error
             return next(self)
 
     def _next_too_large(self, value: TooLarge) -> DefaultRecord:
