@@ -288,8 +288,8 @@ def nodes_tables(kinds: Sequence[str] = KINDS) -> Iterator[Table]:
                         for name in nodes:
                             cells = short_columns(asked[name], asked["all items"])
                             filtered.add_row(f"{share:.0%}, by {next(iter(matching))}", name, *cells)
-    yield table
-    yield filtered
+        yield table
+        yield filtered
 
 
 def snapshot_of(learner: LOMDML, catalogue: MappedCatalogue) -> Snapshot:

@@ -202,6 +202,22 @@ def test_expansion_and_explanation_work_on_candidates(shop, lance):
             assert mine.parts == pytest.approx(theirs.parts, rel=1e-3, abs=1e-6)
 
 
+def test_an_expansion_goes_by_all_items_whatever_the_filter_leaves(shop, lance):
+    table = table_of(shop)
+    with Sync(shop, lance.open(), table) as sync:
+        sync.step()
+    with serving(shop, lance, attributes=lambda model: table) as node, shop.node(attributes=lambda m: table) as whole:
+        for each in (node, whole):
+            wait_until_ready(each)
+        one, other = (
+            each.answers(view := each.view(), [each.filtered(view, each.query(view, ["i3"], None), {"half": True})], 8,
+                         options=Options(expand=3))
+            for each in (node, whole)
+        )  # fmt: skip
+        for mine, theirs in zip(one.answers[0], other.answers[0], strict=True):
+            assert (mine.id, mine.distance) == (theirs.id, pytest.approx(theirs.distance, rel=1e-4))
+
+
 def test_kept_versions_are_answered_without_embedding_all_items(shop, lance):
     step(shop, lance)
     with serving(shop, lance) as node:
