@@ -106,7 +106,9 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
 
         Of anything else, and of the end, ``next`` decides, from where the record begins.
         """
-        data, begin, first_offset, kind = bytes(self._buffer), self._pos, self.base_offset, self.timestamp_type
+        # mypy takes what is assigned for names of this class, which has slots.
+        batch: Any = self
+        data, begin, first_offset, kind = bytes(self._buffer), batch._pos, self.base_offset, self.timestamp_type
         since, logged_at = self.first_timestamp, self.max_timestamp if kind == self.LOG_APPEND_TIME else None
         for index in range(self.records_count):
             try:
@@ -129,14 +131,10 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
                 yield PlainRecord(length, first_offset + offset, time_ms, kind, key, value)
                 begin = end
             else:
-                self._pos, self._next_record_index = begin, index
+                batch._pos, batch._next_record_index = begin, index
                 yield next(self)
-                begin = self._pos
-        self._pos, self._next_record_index = begin, self.records_count
-        yield from self._rest()
-
-    def _rest(self) -> Iterator[Any]:
-        """What ``next`` says behind the last record: nothing, or an error."""
+                begin = batch._pos
+        batch._pos, batch._next_record_index = begin, self.records_count
         with suppress(StopIteration):
             yield next(self)
 

@@ -7,6 +7,7 @@ import math
 import shutil
 import threading
 from contextlib import closing
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -253,7 +254,8 @@ def test_a_node_waits_for_the_first_sync_and_refuses_while_the_index_is_away(sho
         assert client.get("/readyz").status_code == 200
         shutil.move(f"{lance.folder}.away", lance.folder)
         until(lambda: client.get("/search?id=i3").status_code == 200)
-    events = [entry["event"] for entry in logs if entry["event"] in ("index_away", "index_read")]
+    # A look in the middle of the move may find another reason than the next one, and each is logged.
+    events = [event for event, _ in groupby(entry["event"] for entry in logs if entry["event"].startswith("index_"))]
     assert events == ["index_away", "index_read", "index_away", "index_read"]
 
 
