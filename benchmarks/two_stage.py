@@ -5,19 +5,24 @@ on learning, and the index stays. Each test query takes the nearest ``CANDIDATES
 live metric ranks those: recall@10 is the share of the ten nearest under the live metric that are among them. Queries
 are items, placed where the index holds them.
 
-A node places a query by the live metric instead, turned onto the index. The second table is of real nodes: one that
-holds all items, and one that takes candidates from a LanceDB index of an older version.
+A node places a query by the live metric instead, turned onto the index. The other tables are of real nodes over HTTP,
+asked in turn: one that holds all items, and ones that take candidates from PostgreSQL and from LanceDB, whose indexes
+hold an older version. The last table is of searches with filters: ``price`` can be looked for by the index, ``since``
+(a date) cannot, so the node has to ask for more candidates.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,6 +33,7 @@ from benchmarks import processes
 from benchmarks.clicks import DATA, MAPPED, Array, begun, embedding, prepared, triplets
 from benchmarks.new_models import cpu_seconds
 from benchmarks.quality import data_folder
+from deploy.local import PostgresServer
 from deploy.local.ports import free_port
 from omdml import LOMDML
 from omdml.blas import one_blas_thread
@@ -44,7 +50,14 @@ CANDIDATES, K = (50, 100, 200, 500), 10
 # The column of what a node answers.
 NODE = 0
 # Of the nodes.
-ITEMS, WIDTH, SEARCHES, LEARNED, LATER = 300_000, 128, 200, 300, (0, 300, 3_000)
+ITEMS, WIDTH = int(os.environ.get("OMDML_TWO_STAGE_ITEMS", "300000")), 128
+SEARCHES = int(os.environ.get("OMDML_TWO_STAGE_SEARCHES", "200"))
+LEARNED, LATER = 300, (0, 300, 3_000)
+# Seconds that anything may take on a machine that others use, too.
+PATIENCE_S = 600
+KINDS = ("PostgreSQL", "LanceDB")
+# Shares of the items that filters leave, and the days among which each item has one.
+SHARES, DAYS = (0.3, 0.1, 0.03, 0.01), 10_000
 CONFIGURATION = """
 [log]
 path = "feedback"
@@ -52,6 +65,7 @@ path = "feedback"
 url = "dir:state"
 [catalogues.items]
 path = "items"
+attributes = "attributes.jsonl"
 [models.shop]
 learner = "lomdml"
 rank = {width}
@@ -106,30 +120,32 @@ def recalls(name: str, seed: int = 0) -> tuple[int, dict[tuple[int, int], float]
 
 
 class Asked(NamedTuple):
-    """What a node was asked and answered: ids for each query, seconds of each search, and of its processor."""
+    """What a node was asked and answered: ids for each query, seconds of each search, and of processors."""
 
     ids: list[list[str]]
     seconds: list[float]
     processor_s: float
+    server_s: float
 
 
 class Node:
     """A node as a process of its own, with the items or with an index of candidates."""
 
-    def __init__(self, folder: Path, name: str, candidates: str) -> None:
-        self.port = free_port()
+    def __init__(self, folder: Path, name: str, candidates: str, server: PostgresServer | None = None) -> None:
+        self.port, self._server = free_port(), server
         text = CONFIGURATION.format(width=WIDTH, candidates=candidates, port=self.port)
         (folder / f"{name}.toml").write_text(text)
         self.process = processes.start(folder, "node", "--config", f"{name}.toml", name=name)
 
     def get(self, path: str) -> bytes:
         """The body of an answer."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=600) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
             return bytes(answer.read())
 
     def wait_for(self, version: int) -> None:
         """Wait until this version answers, whole."""
-        for _ in range(6_000):
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
             try:
                 (model,) = msgspec.json.decode(self.get("/models"))["models"]
                 if model["ready"] and model["version"] == version and model["complete"]:
@@ -140,15 +156,22 @@ class Node:
             time.sleep(0.1)
         raise TimeoutError(f"version {version:,} does not answer: see the logs of the nodes")
 
-    def asked(self, items: Sequence[str]) -> Asked:
-        """The answers to these items, one after the other."""
-        before, ids, seconds = cpu_seconds(self.process.pid), [], []
-        for item in items:
-            began = time.perf_counter()
-            answer = self.get(f"/search?id={item}&k={K}")
-            seconds.append(time.perf_counter() - began)
-            ids.append([found["id"] for found in msgspec.json.decode(answer)["items"]])
-        return Asked(ids, seconds, cpu_seconds(self.process.pid) - before)
+    def search(self, item: str, matching: Mapping[str, Any]) -> list[str]:
+        """The ids that are answered."""
+        body = {"id": item, "k": K} | ({"filter": matching} if matching else {})
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/search", msgspec.json.encode(body), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return [found["id"] for found in msgspec.json.decode(answer.read())["items"]]
+
+    def processor_s(self) -> tuple[float, float]:
+        """Seconds of processor so far: of the node, and of its database server."""
+        server = 0.0
+        if self._server:
+            children = Path(f"/proc/{self._server.pid}/task/{self._server.pid}/children").read_text().split()
+            server = sum(cpu_seconds(int(child)) for child in children)
+        return cpu_seconds(self.process.pid), server
 
     def memory_mb(self) -> tuple[float, float]:
         """Memory of its own, and pages of files that it has mapped."""
@@ -161,7 +184,7 @@ class Node:
     def stop(self) -> None:
         """Ask it to end, and wait for it."""
         self.process.terminate()
-        self.process.wait(processes.STOP_S)
+        self.process.wait(PATIENCE_S)
 
 
 def clusters(draw: np.random.Generator) -> tuple[Array, Array]:
@@ -173,19 +196,58 @@ def clusters(draw: np.random.Generator) -> tuple[Array, Array]:
     return (np.concatenate([within, noise], axis=1) @ turn).astype(np.float32), labels
 
 
-def nodes_table() -> Table:
-    """Memory, latency and recall of a node with an index of candidates, beside one that holds the items."""
+def in_turn(nodes: Mapping[str, Node], items: Sequence[str], matching: Mapping[str, Any]) -> dict[str, Asked]:
+    """Answers to these items, each asked of one node after the other."""
+    asked = {}
+    for node in nodes.values():
+        for item in items[:10]:
+            node.search(item, matching)
+    before = {name: node.processor_s() for name, node in nodes.items()}
+    ids: dict[str, list[list[str]]] = {name: [] for name in nodes}
+    seconds: dict[str, list[float]] = {name: [] for name in nodes}
+    for item in items:
+        for name, node in nodes.items():
+            began = time.perf_counter()
+            ids[name].append(node.search(item, matching))
+            seconds[name].append(time.perf_counter() - began)
+    for name, node in nodes.items():
+        own, server = np.subtract(node.processor_s(), before[name]).tolist()
+        asked[name] = Asked(ids[name], seconds[name], own, server)
+    return asked
+
+
+def write_attributes(path: Path, ids: Sequence[str]) -> None:
+    """A price from 0 to 1, and a day, of each item."""
+    draw = np.random.default_rng(1)
+    prices, days = draw.random(len(ids)).tolist(), draw.integers(0, DAYS, len(ids)).tolist()
+    with path.open("wb") as lines:
+        for name, price, day in zip(ids, prices, days, strict=True):
+            lines.write(msgspec.json.encode({"id": name, "price": price, "since": day_of(day)}) + b"\n")
+
+
+def day_of(number: int) -> str:
+    """The date of a day by its number."""
+    return (date(2000, 1, 1) + timedelta(number)).isoformat()
+
+
+def nodes_tables(kinds: Sequence[str] = KINDS) -> Iterator[Table]:
+    """Memory, latency and recall of nodes with an index of candidates, beside one that holds the items."""
     table = Table(
-        "further comparisons", "node", "memory", "mapped files", "search, p50", "p99", "processor", f"recall@{K}"
-    )
-    table.title = f"{ITEMS:,} x {WIDTH}, {SEARCHES} searches over HTTP, LanceDB on the same machine"
-    draw = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as place, one_blas_thread():
-        folder = Path(place)
+        "further comparisons", "node", "memory", "mapped files", "search, p50", "p99", "of all items", "processor",
+        "server", f"recall@{K}",
+    )  # fmt: skip
+    table.title = f"{ITEMS:,} x {WIDTH}, {SEARCHES} searches over HTTP, databases on the same machine"
+    filtered = Table("a filter leaves", "node", "p50, of all items", "processor", "server", f"recall@{K}")
+    filtered.title = "The same with filters by an attribute that the index can look for (price), or cannot (since)"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(one_blas_thread())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        draw = np.random.default_rng(0)
         features, labels = clusters(draw)
         ids = [f"i{row}" for row in range(ITEMS)]
-        build_catalogue(folder / "items", {"item": features}, ids=ids)
+        build_catalogue(folder / "items", {"item": features}, ids=ids, mapped=False)
         del features
+        write_attributes(folder / "attributes.jsonl", ids)
         catalogue = MappedCatalogue(folder / "items")
         learner = LOMDML(dims=dict(catalogue.dims), rank=WIDTH)
         learner.start(catalogue.features)
@@ -200,28 +262,34 @@ def nodes_table() -> Table:
 
         learn(LEARNED)
         (folder / "sync.toml").write_text(CONFIGURATION.format(width=WIDTH, candidates="", port=1))
-        arguments = "sync", "shop", "--config", "sync.toml", "--to", "lancedb:vectors"
-        if processes.start(folder, *arguments).wait():
-            raise RuntimeError((folder / "sync.log").read_text())
-        nodes = {
-            "all items": Node(folder, "whole", ""),
-            "candidates": Node(folder, "candidates", 'candidates = "lancedb:vectors"'),
-        }
-        try:
-            for further in LATER:
-                if further:
-                    learn(LEARNED + further)
-                asked = {}
-                for name, node in nodes.items():
-                    node.wait_for(learner.version)
-                    node.asked(items[:20])
-                    asked[name] = node.asked(items)
-                for name, node in nodes.items():
-                    table.add_row(f"{further:,}", name, *columns(node, asked[name], asked["all items"]))
-        finally:
+        nodes = {"all items": Node(folder, "whole", "")}
+        stack.callback(nodes["all items"].stop)
+        for kind in kinds:
+            server = stack.enter_context(PostgresServer()) if kind == "PostgreSQL" else None
+            # An HNSW graph is made much faster if it fits into this memory.
+            address = f"{server.url}?options=-c%20maintenance_work_mem%3D1GB" if server else "lancedb:vectors"
+            arguments = "sync", "shop", "--config", "sync.toml", "--to", address
+            if processes.start(folder, *arguments).wait():
+                raise RuntimeError((folder / "sync.log").read_text())
+            nodes[kind] = Node(folder, kind, f'candidates = "{server.url if server else address}"', server)
+            stack.callback(nodes[kind].stop)
+        for further in LATER:
+            if further:
+                learn(LEARNED + further)
             for node in nodes.values():
-                node.stop()
-    return table
+                node.wait_for(learner.version)
+            asked = in_turn(nodes, items, {})
+            for name, node in nodes.items():
+                table.add_row(f"{further:,}", name, *columns(node, asked[name], asked["all items"]))
+            if further == LATER[1]:
+                for share in SHARES:
+                    for matching in ({"price": {"lt": share}}, {"since": {"lt": day_of(int(share * DAYS))}}):
+                        asked = in_turn(nodes, items, matching)
+                        for name in nodes:
+                            cells = short_columns(asked[name], asked["all items"])
+                            filtered.add_row(f"{share:.0%}, by {next(iter(matching))}", name, *cells)
+        yield table
+        yield filtered
 
 
 def snapshot_of(learner: LOMDML, catalogue: MappedCatalogue) -> Snapshot:
@@ -232,19 +300,27 @@ def snapshot_of(learner: LOMDML, catalogue: MappedCatalogue) -> Snapshot:
     )  # fmt: skip
 
 
+def short_columns(asked: Asked, right: Asked) -> list[str]:
+    """How many times longer a search took than with all items; its processor time; recall."""
+    shared = [
+        len(set(mine) & set(theirs)) / max(1, len(theirs)) for mine, theirs in zip(asked.ids, right.ids, strict=True)
+    ]
+    own, server = (f"{seconds / SEARCHES * 1e3:.1f} ms" for seconds in (asked.processor_s, asked.server_s))
+    longer = np.median(asked.seconds) / np.median(right.seconds)
+    return [f"{longer:.2f} x", own, server if asked.server_s else "", f"{np.mean(shared):.3f}"]
+
+
 def columns(node: Node, asked: Asked, right: Asked) -> list[str]:
     """The cells of a row, after its name."""
     own, mapped = node.memory_mb()
     p50, p99 = np.percentile(asked.seconds, [50, 99]) * 1e3
-    shared = [len(set(mine) & set(theirs)) / K for mine, theirs in zip(asked.ids, right.ids, strict=True)]
-    processor = asked.processor_s / SEARCHES * 1e3
-    return [f"{own:,.0f} MB", f"{mapped:,.0f} MB", f"{p50:.0f} ms", f"{p99:.0f} ms", f"{processor:.1f} ms",
-            f"{np.mean(shared):.3f}"]  # fmt: skip
+    return [f"{own:,.0f} MB", f"{mapped:,.0f} MB", f"{p50:.0f} ms", f"{p99:.0f} ms", *short_columns(asked, right)]
 
 
 def main(console: Console, names: Sequence[str] = DATA) -> None:
     """Print the tables; the first one only if the data sets are there."""
-    console.print(nodes_table())
+    for nodes in nodes_tables():
+        console.print(nodes)
     if not all((data_folder() / f"{name}.npz").is_file() for name in names):
         console.print("Two stages: the data sets are not here; set OMDML_DATA to the folder that holds them. Left out.")
         return

@@ -110,6 +110,31 @@ def forget_offset_answers(consumer: Any) -> None:
     consumer._coordinator._offset_fetch_futures.clear()
 
 
+# writing
+def append(
+    producer: Any,
+    place: TopicPartition,
+    timestamp_ms: int | None,
+    key: bytes | None,
+    value: bytes,
+    headers: Sequence[tuple[str, bytes]],
+) -> Any:
+    """Add a record to a partition that this producer has written to already; returns its future.
+
+    ``send`` looks topic, partition and sizes up again for each record: that is half of its time.
+    """
+    future, full, new, _ = producer._accumulator.append(place, timestamp_ms, key, value, list(headers))
+    if full or new:
+        producer._sender.wakeup()
+    return future
+
+
+def place_of(sent: Any) -> TopicPartition:
+    """The partition of a record that is on its way: its future tells only once it was written."""
+    place: TopicPartition = sent._produce_future.topic_partition
+    return place
+
+
 # writing in transactions: the producer's own methods wait without end while a cluster is away
 class Transaction:
     """The transactions of one producer, step by step: whoever calls decides how long to wait for a step's result."""
@@ -133,24 +158,6 @@ class Transaction:
     def abort(self) -> Any:
         """Abort the transaction."""
         return self._asked(self._manager.begin_abort())
-
-    def append(
-        self,
-        place: TopicPartition,
-        timestamp_ms: int | None,
-        key: bytes | None,
-        value: bytes,
-        headers: Sequence[tuple[str, bytes]],
-    ) -> Any:
-        """Add a record to a partition that this transaction has written to already; returns its future.
-
-        ``send`` looks topic, partition and sizes up again for each record: that is half of its time.
-        """
-        return self._producer._accumulator.append(place, timestamp_ms, key, value, list(headers))[0]
-
-    def place_of(self, sent: Any) -> TopicPartition:
-        """The partition of a record that is on its way: its future tells only once it was written."""
-        return sent._produce_future.topic_partition
 
     @contextmanager
     def sending_at_once(self) -> Iterator[None]:

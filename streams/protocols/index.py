@@ -69,6 +69,36 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
         return same and self.places != "" and self.moved <= other.moved
 
 
+class Compared(NamedTuple):
+    """What one attribute of an item must be: ``operator`` holds for one of ``values``, which are of one type.
+
+    ``eq``, ``lt``, ``lte``, ``gt`` and ``gte`` compare a number, text or truth value, texts by their code points.
+    ``has`` is about a list of texts. ``exists`` has no values: the item has the attribute. None of them holds if the
+    item lacks the attribute, or if that is of another type.
+    """
+
+    name: str
+    operator: str
+    values: tuple[float | str | bool, ...] = ()
+
+
+class Joined(NamedTuple):
+    """Conditions of which ``all`` hold, or ``any``; ``not`` has one part, which does not hold."""
+
+    word: str
+    parts: tuple[Condition, ...]
+
+
+Condition = Compared | Joined
+
+
+class Told(NamedTuple):
+    """A condition that every item that matches a filter meets; ``whole`` if no other item does."""
+
+    condition: Condition
+    whole: bool
+
+
 class IndexRows(NamedTuple):
     """Rows of an index: ids (n), embedding float32 (n, width), and attributes (n), empty ones for items without any."""
 
@@ -164,6 +194,15 @@ class IndexReader(Protocol):
     @abstractmethod
     def nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int) -> Sequence[str]:
         """At most ``count`` ids, the nearest to a point (width,), in any order."""
+
+    def nearest_among(
+        self, indexed: Indexed, point: NDArray[np.float32], count: int, condition: Condition
+    ) -> Sequence[str] | None:
+        """The same among the items whose attributes, as the index has them, meet a condition.
+
+        None if this kind of index cannot say this condition: the caller then asks for more of all items.
+        """
+        return None
 
     def close(self) -> None:
         """Let the connection go."""

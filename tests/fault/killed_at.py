@@ -44,11 +44,11 @@ ROUTE_STEPS = {
 # Those of ``omdml bootstrap`` (workers/operate/history/bootstrap.py); "written" lies inside "saved".
 BOOTSTRAP_STEPS = {
     "summed": [(HistoryModel, "decide")],
-    "claimed": [(DirectoryStore, "claim")],
+    "claimed": [(DirectoryStore, "claim"), (RedisStore, "claim")],
     "buried": [(DeadLetters, "flush")],
     "written": [(folder_checkpoints, "put")],
-    "saved": [(DirectoryStore, "save")],
-    "published": [(DirectoryStore, "publish")],
+    "saved": [(DirectoryStore, "save"), (RedisStore, "save")],
+    "published": [(DirectoryStore, "publish"), (RedisStore, "publish")],
 }
 # Those of ``omdml forget``, ``learn-on`` and ``replay --publish --replace`` (workers/operate/fit.py).
 REPLACE_STEPS = {

@@ -194,7 +194,7 @@ EXEMPT = {
     "streams/disk.py",  # writes files of names of its own, and syncs folders
     "streams/catalogues/changes/journal.py",  # locks a folder
     "streams/catalogues/building/writing.py",  # locks a folder
-    "streams/indexes/lancedb.py",  # a lock of its own
+    "streams/indexes/lancedb/writer.py",  # a lock of its own
     "workers/cli.py",  # the null device
     "workers/node/http/endpoints/api.py",  # click.js
     "workers/node/http/endpoints/console.py",  # files of this package

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.streams.catalogues.building.build import build_catalogue
-from omdml.streams.indexes.lancedb import LanceIndex
-from omdml.streams.indexes.postgresql import PostgresIndex
+from omdml.streams.indexes.lancedb.writer import LanceIndex
+from omdml.streams.indexes.postgresql.writer import PostgresIndex
 from omdml.workers.operate.export.source import LiveItems
 from omdml.workers.operate.sync.metrics import SyncMetrics, SyncState
 from omdml.workers.operate.sync.syncing import Syncer

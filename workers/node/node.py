@@ -19,6 +19,7 @@ from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.suggestion import suggestion
+from omdml.workers.node.attributes.conditions import told
 from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.following.first_views import FirstViews
@@ -270,7 +271,9 @@ class RetrievalNode:
         """The query among the items that match a filter; raises SearchError."""
         if view.names is not view.catalogue.ids:
             raise SearchError("filter: this model answers sets, and attributes are those of items", "bad_filter")
-        return query._replace(among=self._attributes_of(view).mask(asked, view.catalogue, view.count))
+        layers = self._attributes_of(view)
+        among = layers.mask(asked, view.catalogue, view.count)
+        return query._replace(among=among, told=told(asked, layers.columns) if view.two_stage else None)
 
     def with_fields(self, view: View, answers: Answers, fields: Sequence[str]) -> Answers:
         """The answers with these attributes of each item; raises SearchError."""

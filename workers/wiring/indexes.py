@@ -22,11 +22,11 @@ def open_index(address: str, name: str | None, model: str, approximate: bool, op
     name = name or name_of(model)
     kind, _, rest = address.partition(":")
     if kind in POSTGRESQL and rest.startswith("//"):
-        from omdml.streams.indexes.postgresql import PostgresIndex
+        from omdml.streams.indexes.postgresql.writer import PostgresIndex
 
         return PostgresIndex(address, name, approximate)
     if kind == "lancedb" and rest:
-        from omdml.streams.indexes.lancedb import LanceIndex
+        from omdml.streams.indexes.lancedb.writer import LanceIndex
 
         return LanceIndex(rest, name, approximate)
     others = entry_points(group=GROUP)

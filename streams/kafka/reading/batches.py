@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 import kafka.errors
+import msgspec
 from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
 from kafka.record.util import decode_varint
 
@@ -23,6 +26,23 @@ class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafk
     def __init__(self, why: str, then: int) -> None:
         super().__init__(why)
         self.why, self.then = why, then
+
+
+class PlainRecord(msgspec.Struct, gc=False):
+    """A record without headers, with what the client asks of one. Its batch's checksum was looked at before."""
+
+    size_in_bytes: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: ClassVar[list[tuple[str, bytes]]] = []
+    checksum: ClassVar[None] = None
+
+    def validate_crc(self) -> bool:
+        """True: format 2 has a checksum of the batch only."""
+        return True
 
 
 class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
@@ -77,6 +97,47 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
             "write smaller batches".encode()
         )
 
+    def __iter__(self) -> Any:
+        self._maybe_uncompress()
+        return self if self._too_large is not None or self.is_control_batch else self._plain_records()
+
+    def _plain_records(self) -> Iterator[Any]:
+        """The records. Those without headers are read here, in half the time of ``next``: a backlog is mostly these.
+
+        Of anything else, and of the end, ``next`` decides, from where the record begins.
+        """
+        # mypy takes what is assigned for names of this class, which has slots.
+        batch: Any = self
+        data, begin, first_offset, kind = bytes(self._buffer), batch._pos, self.base_offset, self.timestamp_type
+        since, logged_at = self.first_timestamp, self.max_timestamp if kind == self.LOG_APPEND_TIME else None
+        for index in range(self.records_count):
+            try:
+                length, place = decode_varint(data, begin)
+                end = place + length
+                # A byte of attributes, which have no meaning.
+                later, place = decode_varint(data, place + 1)
+                offset, place = decode_varint(data, place)
+                size, place = decode_varint(data, place)
+                key = data[place : place + size] if size >= 0 else None
+                place += max(size, 0)
+                size, place = decode_varint(data, place)
+                value = data[place : place + size] if size >= 0 else None
+                place += max(size, 0)
+                plain = place + 1 == end and data[place] == 0
+            except (ValueError, IndexError):
+                plain = False
+            if plain:
+                time_ms = since + later if logged_at is None else logged_at
+                yield PlainRecord(length, first_offset + offset, time_ms, kind, key, value)
+                begin = end
+            else:
+                batch._pos, batch._next_record_index = begin, index
+                yield next(self)
+                begin = batch._pos
+        batch._pos, batch._next_record_index = begin, self.records_count
+        with suppress(StopIteration):
+            yield next(self)
+
     def __next__(self) -> Any:
         if self._too_large is not None:
             return self._next_too_large(self._too_large)
@@ -85,7 +146,10 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
         except kafka.errors.CorruptRecordError as error:
             if not isinstance(error.__context__, UnicodeDecodeError):
                 raise self._unreadable(str(error)) from error
-            _make_readable(self._buffer, self._pos)
+            try:
+                _make_readable(self._buffer, self._pos)
+            except (ValueError, IndexError):
+                raise self._unreadable(str(error)) from error
             return next(self)
 
     def _next_too_large(self, value: TooLarge) -> DefaultRecord:

@@ -125,9 +125,9 @@ class KafkaTransactions:
             if place is None:
                 sent = self._producer.send(topic, value, raw, list(headers), partition, timestamp_ms)
                 if raw is not None and partition is None:
-                    self._places[topic, raw] = self._steps.place_of(sent)
+                    self._places[topic, raw] = internals.place_of(sent)
             else:
-                sent = self._steps.append(place, timestamp_ms, raw, value, headers)
+                sent = internals.append(self._producer, place, timestamp_ms, raw, value, headers)
         except kafka.errors.KafkaError:
             with translated(self.options, f"sending to topic {topic!r}"):
                 raise

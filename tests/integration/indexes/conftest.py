@@ -23,6 +23,14 @@ def database(request, tmp_path):
     return Lance(tmp_path / "vectors") if request.param == "lancedb" else Sqlite(tmp_path / "vectors")
 
 
+@pytest.fixture(params=["postgresql", "lancedb"])
+def real_database(request, tmp_path):
+    """An index of each kind that omdml has."""
+    if request.param == "lancedb":
+        return Lance(tmp_path / "vectors")
+    return Postgres(request.getfixturevalue("postgres").url)
+
+
 @pytest.fixture
 def installed(tmp_path):
     """A shop that processes find by its configuration."""

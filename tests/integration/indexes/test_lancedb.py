@@ -18,7 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from omdml.errors import ConfigurationError
-from omdml.streams.indexes.lancedb import LanceIndex
+from omdml.streams.indexes.lancedb.writer import LanceIndex
 from omdml.streams.protocols.index import IndexAway, Indexed, IndexRefused
 from tests.support.exports import error
 from tests.support.indexes import NAME, Lance, Sync
@@ -34,7 +34,7 @@ def database(tmp_path):
 @pytest.fixture
 def few_are_enough(monkeypatch):
     """A search structure from fifty items on."""
-    monkeypatch.setattr("omdml.streams.indexes.lancedb.LEAST_ROWS", 50)
+    monkeypatch.setattr("omdml.streams.indexes.lancedb.writer.LEAST_ROWS", 50)
 
 
 def moved(shop, sync, further=40):
@@ -109,7 +109,7 @@ def test_small_tables_and_exact_scans_have_no_search_structure(shop, database, m
     with Sync(shop, database.open()) as sync:
         sync.step()
     assert stats(database) is None
-    monkeypatch.setattr("omdml.streams.indexes.lancedb.LEAST_ROWS", 50)
+    monkeypatch.setattr("omdml.streams.indexes.lancedb.writer.LEAST_ROWS", 50)
     with Sync(shop, database.open()) as sync:
         moved(shop, sync)
     assert stats(database) is not None
@@ -233,9 +233,9 @@ def prune_all(_index, table, _older_than_s):
 
 
 def test_old_versions_are_removed_once_nobody_may_read_them(shop, database, monkeypatch):
-    monkeypatch.setattr("omdml.streams.indexes.lancedb.KEPT_S", 0.0)
+    monkeypatch.setattr("omdml.streams.indexes.lancedb.writer.KEPT_S", 0.0)
     clock = [1e9]
-    monkeypatch.setattr("omdml.streams.indexes.lancedb.time", SimpleNamespace(time=lambda: clock[0]))
+    monkeypatch.setattr("omdml.streams.indexes.lancedb.writer.time", SimpleNamespace(time=lambda: clock[0]))
     ages = []
     monkeypatch.setattr(LanceIndex, "_prune", lambda _index, _table, older_than_s: ages.append(older_than_s))
     with Sync(shop, database.open()) as sync:
@@ -301,7 +301,7 @@ from itertools import count
 
 import numpy as np
 
-from omdml.streams.indexes.lancedb import LanceIndex
+from omdml.streams.indexes.lancedb.writer import LanceIndex
 from tests.integration.indexes.test_lancedb import indexed
 
 index = LanceIndex(sys.argv[1], sys.argv[2])

@@ -8,7 +8,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from omdml.streams.indexes.postgresql import PostgresIndex
+from omdml.streams.indexes.postgresql.writer import PostgresIndex
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from tests.support.indexes import (
     NAME,
@@ -73,7 +73,7 @@ def test_a_transaction_older_than_the_switch_is_told_so(shop, database):
 
 
 def test_a_transaction_on_the_view_delays_the_switch_and_no_other_reader(shop, database, monkeypatch):
-    monkeypatch.setattr("omdml.streams.indexes.postgresql.SWITCH_TRIES", 2)
+    monkeypatch.setattr("omdml.streams.indexes.postgresql.writer.SWITCH_TRIES", 2)
     with Sync(shop, database.open()) as sync:
         sync.step()
     with Sync(shop, database.open()) as sync, database.reader() as reader:

@@ -13,46 +13,39 @@ import pytest
 from omdml.errors import ConfigurationError
 from omdml.workers.wiring.indexes import open_index
 from tests.support.exports import error
-from tests.support.indexes import Lance, Postgres, Sync, Watcher, of_one_version, start_sync
+from tests.support.indexes import Sync, Watcher, of_one_version, start_sync
 from tests.support.processes import free_port, wait_for
 from tests.support.worlds import ITEMS
 
 
-@pytest.fixture(params=["postgresql", "lancedb"])
-def database(request, tmp_path):
-    if request.param == "lancedb":
-        return Lance(tmp_path / "vectors")
-    return Postgres(request.getfixturevalue("postgres").url)
-
-
-def test_a_killed_sync_is_gone_on_with_and_readers_never_notice(installed, database, tmp_path):
+def test_a_killed_sync_is_gone_on_with_and_readers_never_notice(installed, real_database, tmp_path):
     draw = np.random.default_rng(0)
-    with Sync(installed, database.open()) as sync:
+    with Sync(installed, real_database.open()) as sync:
         sync.step()
-    reader = Watcher(database)
+    reader = Watcher(real_database)
     reader.start()
     for number in range(2):
         installed.learn(30)
         version = installed.publish()
-        process = start_sync(tmp_path, database, "--follow", "--rows-per-second", "200", name=f"sync-{number}")
+        process = start_sync(tmp_path, real_database, "--follow", "--rows-per-second", "200", name=f"sync-{number}")
         wait_for(lambda name=f"sync-{number}": "sync_writing" in (tmp_path / f"{name}.log").read_text(), "it to write",
                  60, process)  # fmt: skip
         # Somewhere among the batches of 120 rows.
         time.sleep(draw.uniform(0, 0.6))
         process.kill()
         process.close()
-    last = start_sync(tmp_path, database, "--follow", name="last")
+    last = start_sync(tmp_path, real_database, "--follow", name="last")
     wait_for(lambda: "sync_current" in last.said, "the newest version", 60, last)
     assert last.stop() == 0
-    assert database.read().version == version
+    assert real_database.read().version == version
     reader.end()
     assert of_one_version(installed, reader.answers)
-    assert error(installed, database.read().vectors, version) <= 0.1
+    assert error(installed, real_database.read().vectors, version) <= 0.1
 
 
-def test_the_daemon_tells_how_it_is(installed, database, tmp_path):
+def test_the_daemon_tells_how_it_is(installed, real_database, tmp_path):
     port = free_port()
-    process = start_sync(tmp_path, database, "--follow", "--bind", f"127.0.0.1:{port}")
+    process = start_sync(tmp_path, real_database, "--follow", "--bind", f"127.0.0.1:{port}")
 
     def answers(path):
         try:
@@ -66,11 +59,11 @@ def test_the_daemon_tells_how_it_is(installed, database, tmp_path):
     assert 'omdml_sync_rows_total{what="written"} 120.0' in page
     assert process.stop() == 0
     assert "event=sync_current" in process.said
-    assert database.address not in process.said
+    assert real_database.address not in process.said
 
 
-def test_the_command_ends_with_what_it_did(installed, database, tmp_path):
-    process = start_sync(tmp_path, database)
+def test_the_command_ends_with_what_it_did(installed, real_database, tmp_path):
+    process = start_sync(tmp_path, real_database)
     assert process.wait() == 0
     assert "version 0, serial 1: 120 rows written, 0 removed, 120 items of 16 numbers" in process.said
 

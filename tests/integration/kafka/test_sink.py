@@ -12,10 +12,12 @@ from omdml.errors import FeedbackError, SourceError
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.letters import read_letters
+from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.wiring.dead_letters import open_letters
 from tests.integration.waiting import until
+from tests.support.kafka_reader import administer
 
 NewTopic = Callable[..., str]
 Open = Callable[..., KafkaSink]
@@ -214,3 +216,25 @@ def test_a_topic_that_was_deleted_is_named_once_a_new_producer_is_needed(
 
     until(named)
     assert f"has no topic {topic!r}" in outcomes[-1]
+
+
+def test_a_key_moves_to_another_partition_when_the_topic_grows(
+    kafka: KafkaServer, new_topic: NewTopic, open_sink: Open
+) -> None:
+    topic = new_topic()
+    sink, key = open_sink(topic), "model-b"
+    number = PARTITIONERS["murmur2"](key.encode(), 3)
+    assert number > 0
+    for _ in range(3):
+        sink.send(b"before", key)
+    sink.flush()
+    administer(kafka, lambda admin: admin.create_partitions({topic: 3}))
+    until(lambda: len(sink._producer.partitions_for(topic)) == 3, 60)
+    for _ in range(3):
+        sink.send(b"after", key)
+    sink.flush()
+    records = read(kafka, topic, 3)
+    assert (
+        sorted((record.partition, record.value) for record in records)
+        == [(0, b"before")] * 3 + [(number, b"after")] * 3
+    )

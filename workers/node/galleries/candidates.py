@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from omdml.errors import OmdmlError
 from omdml.streams.protocols.catalogue import Catalogue
-from omdml.streams.protocols.index import IndexAway, Indexed, IndexMoved, IndexReader, IndexRefused, VectorIndex
+from omdml.streams.protocols.index import (
+    Condition,
+    IndexAway,
+    Indexed,
+    IndexMoved,
+    IndexReader,
+    IndexRefused,
+    VectorIndex,
+)
 
 # Seconds between two looks at which version readers see.
 LOOK_S = 1.0
@@ -107,11 +115,23 @@ class CandidateIndex:
 
     def nearest(self, held: Held, point: NDArray[np.float32], count: int) -> Sequence[str]:
         """Ids near a point. Raises IndexMoved if readers see something else now; IndexAway, IndexRefused."""
+        with self._searched() as reader:
+            return reader.nearest(held.indexed, point, count)
+
+    def nearest_among(
+        self, held: Held, point: NDArray[np.float32], count: int, condition: Condition
+    ) -> Sequence[str] | None:
+        """The same among the items that meet a condition; None if this kind of index cannot say it."""
+        with self._searched() as reader:
+            return reader.nearest_among(held.indexed, point, count, condition)
+
+    @contextmanager
+    def _searched(self) -> Iterator[IndexReader]:
         if self.away:
             # Searches of other models wait for the same threads, so none may wait for a database that does not answer.
             raise IndexAway(self.away)
         with self._reader() as reader:
-            return reader.nearest(held.indexed, point, count)
+            yield reader
 
     def _seen(self, reader: IndexReader) -> Held:
         """What this reader sees; raises IndexMoved if that changes meanwhile."""

@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 DEPTH, MOST = 200, 2_000
 # If a filter leaves at most so many rows, all of them are compared, and the index is not asked.
 FEW_ROWS = 2_000
-# If too few of the candidates may be answered, all rows that may be are compared, up to so many.
+# If less than half of the candidates may be answered, all rows that may be are compared, up to so many.
 MOST_COMPARED = 100_000
 
 
@@ -162,14 +162,17 @@ class TwoStageSearch:
         matching = int(np.count_nonzero(among))
         if matching <= FEW_ROWS:
             return self._closest(np.flatnonzero(among), point, k)
-        rows = self._candidates(point, among, max(DEPTH, 2 * k), matching)
-        if len(rows) < min(k, matching):
-            if matching > MOST_COMPARED:
+        depth = max(DEPTH, 2 * k)
+        rows = self._candidates(query, point, among, depth, matching)
+        # Fewer would do only as long as the metric is near to what the index holds.
+        if len(rows) < min(depth // 2, matching):
+            if matching <= MOST_COMPARED:
+                rows = np.flatnonzero(among)
+            elif len(rows) < k:
                 raise TooFewCandidates(
                     f"{len(rows):,} of the candidates from the index may be answered, and {k:,} are asked for: ask for "
                     f"fewer, or with a filter that leaves at most {MOST_COMPARED:,} items (it leaves {matching:,})"
                 )
-            rows = np.flatnonzero(among)
         return self._closest(rows, point, k)
 
     def expanded(self, query: Query, count: int) -> Query:
@@ -194,13 +197,17 @@ class TwoStageSearch:
         return mean
 
     def _candidates(
-        self, point: NDArray[np.float64], among: NDArray[np.bool_], depth: int, matching: int
+        self, query: Query, point: NDArray[np.float64], among: NDArray[np.bool_], depth: int, matching: int
     ) -> NDArray[np.int64]:
         """Rows, rising, that the index proposes or that it does not have yet, and that may be answered."""
         gallery, (held, turn, _, later) = self._gallery, self._fitted
         # If a filter leaves a tenth of the items, about a tenth of the candidates remain.
-        asked = min(MOST, max(depth, int(depth * len(among) / matching)))
-        ids = gallery.index.nearest(held, (point @ turn).astype(np.float32), asked)
+        more = min(MOST, max(depth, int(depth * len(among) / matching)))
+        place, told, ids = (point @ turn).astype(np.float32), query.told, None
+        if told:
+            ids = gallery.index.nearest_among(held, place, depth if told.whole else more, told.condition)
+        if ids is None:
+            ids = gallery.index.nearest(held, place, more)
         rows = gallery._catalogue.rows(ids)
         rows = rows[(rows >= 0) & (rows < len(among))]
         rows = rows[among[rows]]

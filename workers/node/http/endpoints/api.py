@@ -128,8 +128,8 @@ class Api:
     def _answers(self, view: View, queries: list[Query], asked: Search) -> Answers:
         node = self._node
         if asked.filter is not None:
-            among = node.filtered(view, queries[0], asked.filter).among
-            queries = [query._replace(among=among) for query in queries]
+            filtered = node.filtered(view, queries[0], asked.filter)
+            queries = [query._replace(among=filtered.among, told=filtered.told) for query in queries]
         answers = node.answers(view, queries, asked.k, asked.task, *self._page_and_options(view, asked))
         return node.with_fields(view, answers, asked.fields) if asked.fields else answers
 

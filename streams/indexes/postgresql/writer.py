@@ -31,16 +31,15 @@ from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import masked
+from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, noted, told
+from omdml.streams.indexes.postgresql.reader import PostgresReader
 from omdml.streams.protocols.index import (
     Attributes,
     IndexAway,
     Indexed,
-    IndexMoved,
-    IndexReader,
     IndexRefused,
     IndexRows,
     VectorIndex,
@@ -49,42 +48,15 @@ from omdml.streams.protocols.index import (
 
 # Identifiers of PostgreSQL have 63 bytes at most; ours get up to 7 more.
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,55}")
-STATE = "omdml_sync"
 SIDES = ("a", "b")
 # pgvector's limit for an index on type vector, and for the type itself.
 INDEXED_WIDTH, MOST_WIDTH = 2_000, 16_000
 FETCH_ROWS = 5_000
-CONNECT_S = 10
 LOCK_WAIT_MS = 250
 SWITCH_TRIES, SWITCH_PAUSE_S = 60, 0.5
 REFUSAL = "omdml switched this index to another version after this transaction had begun: begin it again"
-SESSION = {
-    "application_name": "omdml sync",
-    "connect_timeout": CONNECT_S,
-    # A server whose machine is gone is noticed.
-    "keepalives_idle": 5,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
-# A node that takes candidates waits no longer for an answer, because a search waits with it.
-READ_MS = 5_000
-# pgvector's limit for how many candidates a search of an HNSW index keeps.
-MOST_KEPT = 1_000
 # What a server answers at the door if waiting does not help. Connections that fail carry no code.
 CLOSED_DOOR = ("authentication failed", "does not exist", "pg_hba.conf", "is not permitted to log in")
-
-
-def client() -> tuple[Any, Callable[[Any], None]]:
-    """The client, and what teaches a connection the type of vectors; raises ConfigurationError if one is missing."""
-    try:
-        import psycopg
-        from pgvector.psycopg import register_vector
-    except ImportError as error:
-        raise ConfigurationError(
-            "an index at postgresql://... needs psycopg and pgvector: pip install 'omdml[postgresql]'"
-        ) from error
-    return psycopg, register_vector
 
 
 class PostgresIndex(VectorIndex):
@@ -374,108 +346,3 @@ class PostgresIndex(VectorIndex):
         if isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError) and not closed:
             raise IndexAway(f"{self}: {text}: is PostgreSQL up, and reached from here?") from error
         raise IndexRefused(f"{self}: {text}") from error
-
-
-class PostgresReader(IndexReader):
-    """Reads the view, and what it stands for in the same transaction: neither changes in between.
-
-    The database role needs ``SELECT`` on the view and on ``omdml_sync``.
-    """
-
-    def __init__(self, url: str, name: str) -> None:
-        self._psycopg, self._register_vector = client()
-        self._url, self._name = url, name
-        self._connection: Any = None
-        # How many candidates a search of this connection keeps.
-        self._kept = 0
-
-    def __str__(self) -> str:
-        return f"{self._name} in {masked(self._url)}"
-
-    def live(self) -> Indexed | None:
-        """What the view stands for."""
-        with self._database() as database:
-            if not database.execute("SELECT to_regclass(%s)", [STATE]).fetchone()[0]:
-                return None
-            return self._indexed(database)
-
-    def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
-        """The vectors of these ids."""
-        with self._database() as database:
-            rows = self._asked(database, indexed, "id, embedding", "WHERE id = ANY(%s)", [list(ids)])
-            vectors = [row[1].to_numpy() for row in rows]
-            return [row[0] for row in rows], np.array(vectors, np.float32).reshape(-1, indexed.width)
-
-    def nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int) -> Sequence[str]:
-        """The nearest by pgvector, which finds at most 1,000 in an HNSW index."""
-        with self._database() as database:
-            if self._kept != (kept := min(count, MOST_KEPT)):
-                database.execute(f"SET hnsw.ef_search = {kept}")
-                self._kept = kept
-            rows = self._asked(database, indexed, "id", "ORDER BY embedding <-> %b LIMIT %s", [point, count])
-            return [row[0] for row in rows]
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            with suppress(Exception):
-                self._connection.close()
-            self._connection = None
-
-    def _asked(self, database: Any, indexed: Indexed, columns: str, rest: str, values: list[Any]) -> list[Any]:
-        """Rows of the view, if it stands for ``indexed`` while they are read; raises IndexMoved.
-
-        The view cannot be switched from the first statement of a transaction that uses it until that transaction ends.
-        """
-        try:
-            with database.transaction():
-                rows: list[Any] = database.execute(f"SELECT {columns} FROM {self._name} {rest}", values).fetchall()
-                now = self._indexed(database)
-        except (self._psycopg.errors.UndefinedTable, self._psycopg.errors.DataException) as error:
-            # The view is gone, or its vectors have another width.
-            raise IndexMoved(f"{self}: {told(error)}") from error
-        if now != indexed:
-            raise IndexMoved(f"{self}: readers see another version now")
-        return rows
-
-    def _indexed(self, database: Any) -> Indexed | None:
-        row = database.execute(f"SELECT indexed::text FROM {STATE} WHERE name = %s", [self._name]).fetchone()
-        return noted(row[0], str(self)) if row and row[0] else None
-
-    @contextmanager
-    def _database(self) -> Iterator[Any]:
-        """The connection, which is closed after any error of the database's."""
-        try:
-            if self._connection is None:
-                self._connection = self._psycopg.connect(
-                    self._url, autocommit=True, **{**SESSION, "application_name": "omdml node"}
-                )
-                self._kept = 0
-                self._connection.execute(f"SET statement_timeout = {READ_MS}")
-                # A database that was never synced to may lack the type: then nobody asks for vectors.
-                with suppress(self._psycopg.ProgrammingError):
-                    self._register_vector(self._connection)
-            yield self._connection
-        except self._psycopg.OperationalError as error:
-            self.close()
-            raise IndexAway(f"{self}: {told(error)}: is PostgreSQL up, and reached from here?") from error
-        except self._psycopg.Error as error:
-            self.close()
-            grants = f"GRANT SELECT ON {self._name}, {STATE} TO its role"
-            raise IndexRefused(f"{self}: {told(error)}: a node needs to read the view: {grants}") from error
-
-
-def noted(text: str, where: str) -> Indexed:
-    """What the live side stands for, as its row says; raises IndexRefused if somebody else changed the row."""
-    try:
-        return msgspec.json.decode(text, type=Indexed)
-    except msgspec.DecodeError as error:
-        raise IndexRefused(
-            f"{where}: its row in {STATE} is damaged ({error}): drop the index and its tables, and sync again"
-        ) from error
-
-
-def told(error: Exception) -> str:
-    """An error of PostgreSQL's or its client's in one line."""
-    diagnosis = getattr(error, "diag", None)
-    return " ".join(((diagnosis and diagnosis.message_primary) or str(error)).split())

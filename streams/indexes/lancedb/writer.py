@@ -33,16 +33,15 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from omdml.errors import ConfigurationError
 from omdml.streams.disk import sync, take_lock
+from omdml.streams.indexes.lancedb.format import LIVE, NOTES, Notes, Past, client, noted, quoted, told
+from omdml.streams.indexes.lancedb.reader import LanceReader
 from omdml.streams.protocols.index import (
     Attributes,
     IndexAway,
     Indexed,
-    IndexMoved,
-    IndexReader,
     IndexRefused,
     IndexRows,
     VectorIndex,
@@ -50,51 +49,15 @@ from omdml.streams.protocols.index import (
 )
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-LIVE, NOTES = "live", "omdml"
 # LanceDB names an index after its column.
 SEARCHED = "embedding_idx"
 # With fewer rows, LanceDB's own scan is as fast.
 LEAST_ROWS = 20_000
-# Bytes of each cache of a reader.
-CACHE_BYTES = 16_000_000
 # How long readers can stay at a version that is no longer live.
 KEPT_S = 300.0
 # An age that no version has: optimizing then removes none. LanceDB's default of 7 days fails if a tag is older.
 NEVER = timedelta(days=36_500)
-# Where in LanceDB's own sources an error arose.
-SOURCES = re.compile(r",? /\S*/\.cargo/\S*|,? /rustc/\S*")
-
 log = structlog.get_logger(__name__)
-
-
-class Past(msgspec.Struct, frozen=True):
-    """A version that was live: when it was made, and until when it was live, seconds since 1970."""
-
-    made_at: float
-    until: float
-
-
-class Notes(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies in the metadata of a version of the table.
-
-    ``changed`` is the number of rows that changed since the cells of the search structure were chosen. ``past`` are the
-    versions that readers may still hold.
-    """
-
-    indexed: Indexed | None = None
-    made_at: float = 0.0
-    changed: int = 0
-    past: tuple[Past, ...] = ()
-
-
-def client() -> tuple[Any, Any]:
-    """LanceDB and pyarrow; raises ConfigurationError if they are missing."""
-    try:
-        import lancedb
-        import pyarrow
-    except ImportError as error:
-        raise ConfigurationError("an index at lancedb:... needs LanceDB: pip install 'omdml[lancedb]'") from error
-    return lancedb, pyarrow
 
 
 class LanceIndex(VectorIndex):
@@ -139,7 +102,7 @@ class LanceIndex(VectorIndex):
                 return None
             live = self._database.open_table(self._name)
             live.checkout(LIVE)
-            indexed = self._notes(live).indexed
+            indexed = noted(live).indexed
             if indexed is None:
                 raise IndexRefused(f"{self}: its tag {LIVE!r} is at a version that omdml did not make: remove the tag")
             return indexed, self._rows(live, indexed.width)
@@ -148,7 +111,7 @@ class LanceIndex(VectorIndex):
         """The newest version of the table; an empty one is made if it has another width."""
         with self._opened() as table:
             if table is None or table.schema.field("embedding").type.list_size != width:
-                notes = Notes() if table is None else self._notes(table)
+                notes = Notes() if table is None else noted(table)
                 schema = self._schema(width, notes)
                 mode = "create" if table is None else "overwrite"
                 self._table = self._database.create_table(self._name, schema=schema, mode=mode)
@@ -183,7 +146,7 @@ class LanceIndex(VectorIndex):
     def switch(self, indexed: Indexed) -> None:
         """Bring the search structure up to the draft, and the tag to it."""
         with self._opened() as table:
-            notes = self._notes(table)
+            notes = noted(table)
             changed = notes.changed + self._unsearched(table)
             if not self._approximate or 2 * changed > indexed.items:
                 self._drop_searched(table)
@@ -199,7 +162,7 @@ class LanceIndex(VectorIndex):
         with self._opened() as table:
             if table.version != self._live_version(table):
                 table.restore(LIVE)
-            self._make_live(table, indexed, self._notes(table).changed)
+            self._make_live(table, indexed, noted(table).changed)
 
     def reader(self) -> LanceReader:
         """A reader of the tag ``live``."""
@@ -249,9 +212,6 @@ class LanceIndex(VectorIndex):
     def _live_version(self, table: Any) -> int | None:
         tag = table.tags.list().get(LIVE)
         return tag and tag["version"]
-
-    def _notes(self, table: Any) -> Notes:
-        return msgspec.json.decode(table.schema.field("id").metadata[NOTES.encode()], type=Notes)
 
     def _schema(self, width: int, notes: Notes) -> Any:
         arrow = self._arrow
@@ -303,7 +263,7 @@ class LanceIndex(VectorIndex):
         if version is not None:
             live = self._database.open_table(self._name)
             live.checkout(LIVE)
-            before = self._notes(live)
+            before = noted(live)
             past = *(one for one in before.past if one.until > now - KEPT_S), Past(before.made_at, now)
         notes = Notes(indexed=indexed, made_at=now, changed=changed, past=past)
         table.update_field_metadata({"path": "id", "metadata": {NOTES: msgspec.json.encode(notes).decode()}})
@@ -351,88 +311,3 @@ class LanceIndex(VectorIndex):
             f"{self}: {told(error)}: is the disk full, or did somebody else change the table? If this stays, remove "
             f"{self._folder / self._name}.lance and sync again"
         ) from error
-
-
-class LanceReader(IndexReader):
-    """Reads the live version of a table, which it checks out before each look.
-
-    Every look opens the table again, so that one that was removed and synced again is found. LanceDB's cache of
-    vectors is kept small, or this process would hold the whole index after some searches.
-    """
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
-        self._database: Any = None
-        self._library, _ = client()
-
-    def __str__(self) -> str:
-        return f"{self._name} in {self._folder}"
-
-    def live(self) -> Indexed | None:
-        """What the tag stands for."""
-        with self._live() as (_, indexed):
-            return indexed
-
-    def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
-        """The vectors of these ids."""
-        with self._live(indexed) as (table, _):
-            found = (
-                table.search()
-                .where(f"id IN ({', '.join(map(quoted, ids))})")
-                .select(["id", "embedding"])
-                .limit(len(ids))
-                .to_arrow()
-                .combine_chunks()
-            )
-            embedding = found["embedding"].combine_chunks().flatten().to_numpy().reshape(-1, indexed.width)
-            return found["id"].to_pylist(), embedding
-
-    def nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int) -> Sequence[str]:
-        """The nearest by LanceDB's own search, of whole vectors."""
-        with self._live(indexed) as (table, _):
-            search = table.search(point, vector_column_name="embedding").distance_type("l2")
-            found = search.select(["id", "_distance"]).limit(count).to_arrow()
-            return [str(item) for item in found["id"].to_pylist()]
-
-    @contextmanager
-    def _live(self, expected: Indexed | None = None) -> Iterator[tuple[Any, Indexed | None]]:
-        """The table at its tag, and what it stands for; raises IndexMoved if that is not what is ``expected``."""
-        if not (self._folder / f"{self._name}.lance").exists():
-            if expected is not None:
-                raise IndexMoved(f"{self}: there is no table any more")
-            yield None, None
-            return
-        try:
-            if self._database is None:
-                caches = self._library.Session(
-                    index_cache_size_bytes=CACHE_BYTES, metadata_cache_size_bytes=CACHE_BYTES
-                )
-                self._database = self._library.connect(self._folder, session=caches)
-            table = self._database.open_table(self._name)
-            indexed = None
-            if LIVE in table.tags.list():
-                table.checkout(LIVE)
-                indexed = noted(table).indexed
-            if expected is not None and indexed != expected:
-                raise IndexMoved(f"{self}: readers see another version now")
-            yield table, indexed
-        except (OSError, RuntimeError, ValueError) as error:
-            raise IndexAway(f"{self}: {told(error)}: can this user read the files in {self._folder}?") from error
-
-
-def noted(table: Any) -> Notes:
-    """What is noted in the version of a table that is checked out; raises IndexRefused if omdml did not make it."""
-    metadata = (table.schema.field("id").metadata if "id" in table.schema.names else None) or {}
-    if NOTES.encode() not in metadata:
-        raise IndexRefused(f"{table.name}: omdml did not make this table: give the name of another")
-    return msgspec.json.decode(metadata[NOTES.encode()], type=Notes)
-
-
-def quoted(text: str) -> str:
-    """A text as LanceDB's SQL takes it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def told(error: Exception) -> str:
-    """An error of LanceDB's in one line, without the place in its sources."""
-    return " ".join(SOURCES.sub("", str(error)).split())
