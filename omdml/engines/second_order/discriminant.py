@@ -81,6 +81,7 @@ def discriminant_rows(
     direction is left out.
     """
     S, learned = near.copy(), {}
+    everything: Array | None = None
     S[np.diag_indices(len(S))] += added
     with one_blas_thread():
         # S = L L'. Whitened by S and not by T: the added variance makes S definite for any clicks.
@@ -88,7 +89,11 @@ def discriminant_rows(
         for name, other in others.items():
             # BLAS stores matrices by columns: the lower triangle of the transpose is our upper triangle.
             T = other.T
-            within = _span(L, T, (earlier or {}).get(name))
+            before = (earlier or {}).get(name)
+            if before is not None and 2 * max(len(before), FEWEST) <= len(T):
+                within = _span(L, T, before)
+            else:
+                within = everything = _all_directions(L) if everything is None else everything
             # scipy's eigh could stop after the largest values, but it keeps other threads waiting; numpy's does not.
             values, vectors = np.linalg.eigh(within.T @ dsymm(1.0, T, within, lower=1))
             chosen = discriminating(values)
@@ -106,14 +111,17 @@ def symmetric(upper: Array) -> Array:
     return whole
 
 
-def _span(L: Array, T: Array, earlier: Array | None) -> Array:
-    """Columns X (d, k), ``X'SX = I``, in whose span to search: all directions, or those that earlier rows lead to.
+def _all_directions(L: Array) -> Array:
+    """Columns X (d, d), ``X'SX = I``, for ``S = L L'``; of L the lower triangle is read."""
+    inverse, _ = dtrtri(L, lower=1)
+    return np.tril(inverse).T
+
+
+def _span(L: Array, T: Array, earlier: Array) -> Array:
+    """Columns X (d, k), ``X'SX = I``, in whose span to search: those that earlier rows lead to.
 
     ``S = L L'``; of L and T the lower triangles are read.
     """
-    if earlier is None or 2 * max(len(earlier), FEWEST) > len(T):
-        inverse, _ = dtrtri(L, lower=1)
-        return np.tril(inverse).T
     orthonormal, _ = np.linalg.qr(dtrsm(1.0, L, dsymm(1.0, T, earlier.T, lower=1), lower=1, overwrite_b=1))
     span: Array = dtrsm(1.0, L, orthonormal, lower=1, trans_a=1)
     return span
