@@ -58,7 +58,7 @@ def mapped(features: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def parts(table: Table, dims: Mapping[str, int], learned: int = 15_000) -> None:
-    """Add what a triplet costs, part by part, between refreshes: the shortest of many measurements."""
+    """Add what a triplet costs, part by part: the shortest of many measurements."""
     features = mapped(items(dims, alike=False))
     x, rows = features["mapped"], np.random.default_rng(1).integers(0, ITEMS, (learned, 3))
     model = DCA(dims=dims, init="coordinates")
@@ -142,6 +142,6 @@ def main(console: Console) -> None:
     with one_blas_thread():
         for name, case in CASES.items():
             table.add_row(name, *measure(*case, alike=name == ALIKE))
-        costs = Table("part", "us of a triplet", title="128 mapped coordinates, between refreshes, shortest times")
+        costs = Table("part", "us of a triplet", title="What a triplet costs at 128 mapped coordinates, shortest times")
         parts(costs, {"mapped": 128})
     console.print(table, costs)
