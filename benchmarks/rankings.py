@@ -18,7 +18,10 @@ from omdml import DCA
 from omdml.blas import one_blas_thread
 from omdml.coordinates import MAPPED
 from omdml.engines.second_order.covariance import CovarianceEngine
-from omdml.engines.second_order.moments import Moments, pairs_among
+from omdml.engines.second_order.distinct import mark
+from omdml.engines.second_order.moments import Moments
+from omdml.engines.second_order.state import BLOCK
+from omdml.kernels.counts import FILLED
 from omdml.kernels.covariance import combine
 
 Array = NDArray[Any]
@@ -49,14 +52,22 @@ class WeighedEngine(CovarianceEngine):
         self.triplet_weights: list[float] = []
         self.searches: list[int] = []
 
+    def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
+        # Compiled code would close full blocks, without weights. So each call gets at most the rest of a block.
+        t = end = 0
+        while t == end < len(rows):
+            end = min(len(rows), t + BLOCK - int(self.state.counts[FILLED]))
+            t += super()._walk(rows[t:end], addresses, columns, scores[t:end])
+        return t
+
     def _add_block(self, to: Moments) -> None:
         items = self.state.open_block
         filled = len(items[0])
         if not filled:
             return
-        near, _ = pairs_among(*items)
+        near = (items[0] != items[1]).any(axis=1)
         for named in items[:2]:
-            to.mark(named, near)
+            mark(to.seen, named, near)
         closed = self.version - filled
         weights = np.array(self.triplet_weights[closed : self.version])
         q, r, s = (item.astype(np.float64) for item in items)

@@ -7,7 +7,8 @@ every coordinate counts from the first refresh on.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.speed import seconds_of
 from omdml import DCA
 from omdml.blas import one_blas_thread
+from omdml.engines.second_order.distinct import factors
+from omdml.engines.second_order.state import BLOCK
 from omdml.initial import principal_start
+from omdml.kernels.blas import SYRK, add_products, times_transposed
+from omdml.kernels.counts import FILLED
+from omdml.kernels.covariance import TILE, learn
 
 Array = NDArray[Any]
 ITEMS, EVENTS, CALL, FIRST = 10_000, 200_000, 1_000, 100
@@ -43,13 +50,56 @@ def items(dims: Mapping[str, int], alike: bool) -> dict[str, Array]:
     return {name: np.ascontiguousarray(part) for name, part in zip(dims, np.split(x, ends, axis=1), strict=True)}
 
 
+def mapped(features: Mapping[str, Array]) -> dict[str, Array]:
+    """Principal coordinates of the only modality, as a catalogue's map gives them."""
+    x = features["mapped"]
+    start = principal_start(features, x.shape[1], 0)
+    return {"mapped": ((x - start["mean"]) @ start["basis"].T).astype(np.float32)}
+
+
+def parts(table: Table, dims: Mapping[str, int], learned: int = 15_000) -> None:
+    """Add what a triplet costs, part by part: the shortest of many measurements."""
+    features = mapped(items(dims, alike=False))
+    x, rows = features["mapped"], np.random.default_rng(1).integers(0, ITEMS, (learned, 3))
+    model = DCA(dims=dims, init="coordinates")
+    model.learn_many(rows, features)
+    engine = model._engine
+    state, addresses = engine.state, np.array([x.__array_interface__["data"][0]], np.uint64)
+    rule = engine.shape, engine.limit, factors(state.mean), engine.rule, engine.most, engine.gemm, SYRK
+    tile, products, scores = (
+        np.zeros((3 * TILE, len(x.T)), x.dtype),
+        np.empty(3 * TILE * len(x.T), x.dtype),
+        np.empty(9 * BLOCK),
+    )
+
+    def walk(blocks: int) -> None:
+        state.counts[FILLED] = 0
+        part = rows[: blocks * BLOCK]
+        learn(part, addresses, *rule, state, engine.no_parent, tile, products, scores[: len(part)])
+
+    def shortest(run: Callable[[], object]) -> float:
+        return min(seconds_of(run) for _ in range(300)) / BLOCK
+
+    once = shortest(lambda: walk(1))
+    pairs, total = np.zeros((BLOCK, len(x.T))), np.zeros((len(x.T), len(x.T)))
+    costs = {
+        f"projection, {len(W)} rows": 2
+        * shortest(partial(times_transposed, tile, W, np.empty((len(tile), len(W)), x.dtype), engine.gemm))
+        for W in state.rows
+    }
+    costs["a symmetric rank update"] = shortest(lambda: add_products(pairs, 0.5, 1.0, total, SYRK))
+    costs["scored, a block at a time"] = once
+    costs["a block closed"] = (shortest(lambda: walk(9)) - 9 * once) / 8
+    costs["a refresh, of 200,000 / 42 triplets"] = shortest(engine.refresh) * BLOCK / (EVENTS / 42)
+    for name, seconds in costs.items():
+        table.add_row(name, f"{seconds * 1e6:.2f}")
+
+
 def measure(dims: Mapping[str, int], events: int, init: str, alike: bool) -> list[str]:
     """Events a second of processor time, the slowest of the first hundred, a refresh, a metric, a lone event; bytes."""
     features = items(dims, alike)
     if init == "coordinates":
-        # a catalogue's map gives principal ones
-        start = principal_start(features, sum(dims.values()), 0)
-        features = {"mapped": ((features["mapped"] - start["mean"]) @ start["basis"].T).astype(np.float32)}
+        features = mapped(features)
     rows = np.random.default_rng(1).integers(0, ITEMS, (events + FIRST, 3))
     model = DCA(dims=dims, init=init)
     begin = time.process_time()
@@ -92,4 +142,6 @@ def main(console: Console) -> None:
     with one_blas_thread():
         for name, case in CASES.items():
             table.add_row(name, *measure(*case, alike=name == ALIKE))
-    console.print(table)
+        costs = Table("part", "us of a triplet", title="What a triplet costs at 128 mapped coordinates, shortest times")
+        parts(costs, {"mapped": 128})
+    console.print(table, costs)

@@ -29,8 +29,8 @@ METHODS = PLAIN, KERNEL, BOTH = "LOMDML", "OMDL-LR", "LOMDML on the same kernels
 PUBLISHED = {PLAIN: ("0.698", "0.665", "22.11"), KERNEL: ("0.669", "0.599", "209.57")}
 ABOUT = f"""
 The paper compares LOMDML with OMDL-LR (its reference 40), which learns a low-rank metric for each descriptor, in the
-space of a Gaussian kernel. The width of the kernel is presumably the mean distance: the paper labels it
-"gaussianmeanvar". In the paper LOMDML is better, and ten times as fast.
+space of a Gaussian kernel. The paper labels the kernel's width "gaussianmeanvar" and does not define it; ours is the
+mean distance. In the paper LOMDML is better, and ten times as fast.
 
 **Not the authors' program, nor the paper's data:** our OMDL-LR computes what theirs does. Every descriptor is mapped to
 its kernel values at {LANDMARKS} landmarks, which are training items drawn at random. These values are decorrelated over

@@ -17,7 +17,8 @@ GEMM = {
     name: np.uint64(get_cython_function_address("scipy.linalg.cython_blas", function))
     for name, function in {"float32": "sgemm", "float64": "dgemm"}.items()
 }
-TRANSPOSED, NOT_TRANSPOSED = np.uint8(ord("T")), np.uint8(ord("N"))
+SYRK = np.uint64(get_cython_function_address("scipy.linalg.cython_blas", "dsyrk"))
+TRANSPOSED, NOT_TRANSPOSED, LOWER = np.uint8(ord("T")), np.uint8(ord("N")), np.uint8(ord("L"))
 
 
 @intrinsic
@@ -62,3 +63,22 @@ def times_transposed(x: Array, W: Array, product: Array, gemm: int) -> None:
     product_address = np.uint64(product.ctypes.data)
     # Fortran stores matrices by columns, so it sees the transpose of each: product' = W x'.
     call(gemm, (TRANSPOSED, NOT_TRANSPOSED, r, n, D, alpha, W_address, D, x_address, D, beta, product_address, r))
+
+
+@njit(cache=True)
+def add_products(x: Array, factor: float, weight: float, total: Array, syrk: int) -> None:
+    """``total = weight total + factor x' x``, of which only the upper triangle is read and written.
+
+    Parameters
+    ----------
+    x : (n, d)
+        C-contiguous, float64.
+    total : (d, d)
+        Changed in place; C-contiguous, float64.
+    syrk
+        ``SYRK``.
+    """
+    n, d = np.int32(x.shape[0]), np.int32(x.shape[1])
+    x_address, total_address = np.uint64(x.ctypes.data), np.uint64(total.ctypes.data)
+    # Fortran stores matrices by columns: its lower triangle is our upper one, and it sees x' where we have x.
+    call(syrk, (LOWER, NOT_TRANSPOSED, d, n, factor, x_address, d, weight, total_address, d))

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.blas import times_transposed
+from omdml.kernels.blas import add_products, times_transposed
 from omdml.kernels.counts import FILLED
 from omdml.kernels.experts import margins_of, squared, tally
 from omdml.kernels.memory import at_address, matrix
@@ -18,6 +18,8 @@ from omdml.kernels.memory import at_address, matrix
 TILE = 32
 # Vectors of a smaller squared length count as 0. The sums of their squares would have too few digits to be inverted.
 LEAST_SQUARE = 1e-280
+# The first bits of an item's hash are the number of its bit among those that were seen.
+BITS = 13
 
 
 @njit(cache=True, nogil=True)
@@ -28,7 +30,9 @@ def learn(
     limit: float,
     factors: Array,
     rule: float,
+    most: float,
     gemm: int,
+    syrk: int,
     state: Any,
     parent: Any,
     items: Array,
@@ -37,6 +41,9 @@ def learn(
 ) -> int:
     """Score triplets in order, each before it is learned, and take their items into the open block.
 
+    A full block is closed before the next triplet. If items are not coordinates yet, this returns instead: whoever
+    calls makes the coordinates, closes the block, and calls again.
+
     BLAS may round a row differently, depending on the number of rows and on the row's place among them. So the whole
     tile is always multiplied, whatever it holds, and a triplet's place in the tile follows from its number in the
     block. Then its bytes depend neither on how many triplets share the call nor on what they are.
@@ -44,17 +51,19 @@ def learn(
     Parameters
     ----------
     rows : (e, 3)
-        Query, relevant, irrelevant; the open block has room for them.
+        Query, relevant, irrelevant.
     addresses, n, limit
         See :func:`gather`.
     factors
         See :func:`hash_rows`.
     rule
-        Factor by which losses fade with each triplet.
-    gemm
-        The entry of ``GEMM`` for the type of the items.
+        Factor by which losses, and the weights of pairs, fade with each triplet.
+    most
+        See :func:`combine`.
+    gemm, syrk
+        The entry of ``GEMM`` for the type of the items, and ``SYRK``.
     state
-        A ``State``. Its open block, ``hedge``, ``asked`` and ``counts`` change in place.
+        A ``State``. Its open block, its sums, ``hedge``, ``asked`` and ``counts`` change in place.
     parent
         A ``Parent``; one with an empty ``trust`` stands for no parent. Its ``trust`` changes in place.
     items : (3 TILE, D)
@@ -66,7 +75,8 @@ def learn(
 
     Returns
     -------
-    e, or the index of the first triplet with a value or a score that is not finite or is too large.
+    The number of triplets learned. If it is below e, either the open block is full, or the next triplet has a value or
+    a score that is not finite or is too large.
     """
     m = state.used.shape[0]
     margins, parent_margins = np.zeros((1 + m, TILE)), np.zeros(TILE)
@@ -75,6 +85,11 @@ def learn(
     done = 0
     while done < rows.shape[0]:
         filled = state.counts[FILLED]
+        if filled == state.Q.shape[0]:
+            if state.basis.shape[0] > 0:
+                return done
+            add_block(state, state.Q, state.R, state.S, state.Q, state.R, state.S, factors, rule, most, syrk)
+            state.counts[FILLED] = filled = 0
         first = filled % TILE
         count = min(TILE - first, rows.shape[0] - done)
         tile = rows[done : done + count]
@@ -260,11 +275,66 @@ def combine(x: Array, y: Array, a: float, b: float, most: float, result: Array) 
 
 
 @njit(cache=True)
-def set_bits(seen: Array, hashes: Array, bits: int) -> None:
-    """Set one bit of ``seen`` (uint8) for each hash (n,), uint64: its first ``bits`` bits are the bit's number."""
+def mark(seen: Array, words: Array, factors: Array, chosen: Array) -> None:
+    """Set one bit of ``seen`` (uint8) for each row of ``words`` for which ``chosen`` (n,) is True.
+
+    The first ``BITS`` bits of the row's hash are the bit's number; see :func:`hash_rows`.
+    """
+    hashes = np.empty(words.shape[0], np.uint64)
+    hash_rows(words, factors, hashes)
     for e in range(hashes.shape[0]):
-        slot = hashes[e] >> np.uint64(64 - bits)
-        seen[slot >> np.uint64(3)] |= np.uint8(1 << (slot & np.uint64(7)))
+        if chosen[e]:
+            slot = hashes[e] >> np.uint64(64 - BITS)
+            seen[slot >> np.uint64(3)] |= np.uint8(1 << (slot & np.uint64(7)))
+
+
+@njit(cache=True)
+def add_block(
+    moments: Any,
+    Q: Array,
+    R: Array,
+    S: Array,
+    q: Array,
+    r: Array,
+    s: Array,
+    factors: Array,
+    rule: float,
+    most: float,
+    syrk: int,
+) -> None:
+    """Add the pairs of a block of triplets to moments.
+
+    Parameters
+    ----------
+    moments
+        A ``Moments``, or a ``State``, which has the same arrays. Changed in place.
+    Q, R, S : (n, D)
+        Queries, relevant and irrelevant items. Two with the same numbers are no pair.
+    q, r, s : (n, d)
+        Their coordinates.
+    factors
+        See :func:`hash_rows`.
+    rule
+        Factor by which a pair multiplies the weights of the earlier pairs of its kind.
+    most
+        See :func:`combine`.
+    syrk
+        ``SYRK``.
+    """
+    near, far = np.empty(len(Q), np.bool_), np.empty(len(Q), np.bool_)
+    mark_others(Q, R, near)
+    mark_others(Q, S, far)
+    mark(moments.seen, Q.view(np.uint32), factors, near)
+    mark(moments.seen, R.view(np.uint32), factors, near)
+    y, m, g = np.empty(q.shape), np.empty(q.shape), np.empty(q.shape)
+    combine(q, r, 1.0, -1.0, most, y)
+    combine(q, r, 0.5, 0.5, most, m)
+    combine(q, s, 1.0, -1.0, most, g)
+    weight, weight_far = fade(near, far, rule, y, m, g, moments.centre, moments.sums)
+    add_products(y, 0.5, weight, moments.near, syrk)
+    add_products(m, 1.0, weight, moments.middle, syrk)
+    if far.any():
+        add_products(g, 0.5, weight_far, moments.far, syrk)
 
 
 @njit(cache=True)

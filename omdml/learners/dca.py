@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.second_order.covariance import CovarianceEngine
+from omdml.engines.second_order.covariance import UNBOUNDED, CovarianceEngine
 from omdml.engines.second_order.discriminant import symmetric
 from omdml.engines.second_order.parent import Parent, same
 from omdml.engines.second_order.state import SYMMETRIC
@@ -230,6 +230,13 @@ class DCA(Learner):
         except ValueError as error:
             raise ParameterError(f"begin_from: this metric cannot be a parent: {error}") from error
         self._newest = None
+
+    def learning_on(self, **hyperparameters: Any) -> Self:
+        """See the base class. After a memory the bound of Hedge's loss stays infinite."""
+        twin = super().learning_on(**hyperparameters)
+        if self.memory:
+            twin._started("learning_on").state.hedge[-1] = UNBOUNDED
+        return twin
 
     @property
     def parent(self) -> tuple[CosineMetric, int] | None:

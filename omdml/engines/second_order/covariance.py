@@ -29,13 +29,15 @@ from omdml.engines.second_order.refreshes import next_refresh
 from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC
 from omdml.engines.second_order.summing import SummingEngine
 from omdml.initial import check_axes
-from omdml.kernels.blas import GEMM
+from omdml.kernels.blas import GEMM, SYRK
 from omdml.kernels.counts import FILLED, VERSION
 from omdml.kernels.covariance import TILE, learn
 from omdml.kernels.experts import hedged
 
 # Refreshes during as many pairs as ``memory``.
 STRIDE = 10
+# What stands for infinity in ``hedge``: states hold finite numbers only.
+UNBOUNDED = 1e300
 
 
 class CovarianceEngine(SummingEngine):
@@ -84,25 +86,22 @@ class CovarianceEngine(SummingEngine):
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t = self.state, 0
-        constants = self.shape, self.limit, factors(state.mean), self.rule, self.gemm
+        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, self.gemm, SYRK
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
         products = np.empty(items.size, items.dtype)
         with one_blas_thread():
             while t < len(rows):
-                free = BLOCK - int(state.counts[FILLED])
-                due = int(state.next[0]) - int(state.counts[VERSION])
-                end = min(len(rows), t + free, t + due)
-                done = learn(rows[t:end], addresses, *constants, state, parent, items, products, scores[t:end])
-                if t + done < end:
-                    return t + int(done)
-                if end - t == due:
+                end = min(len(rows), t + int(state.next[0]) - int(state.counts[VERSION]))
+                t += int(learn(rows[t:end], addresses, *constants, state, parent, items, products, scores[t:end]))
+                full, due = state.counts[FILLED] == BLOCK, state.counts[VERSION] == state.next[0]
+                if t < end and not full:
+                    return t
+                if full or due:
                     self._flush()
+                if due:
                     self.refresh()
-                elif end - t == free:
-                    self._flush()
-                t = end
         return t
 
     def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
@@ -152,8 +151,10 @@ class CovarianceEngine(SummingEngine):
     def hedge_loss_bound(self) -> float:
         """An upper bound of ``hedge_loss``; infinite if anything has faded."""
         least = float(self.state.hedge[: len(LEARNED)].min())
-        # Weights that have faded are below 1, so their sum differs from the sum of their squares.
-        return least + self._regret() if self.state.sums[0] == self.state.sums[1] else math.inf
+        bound = least + self._regret()
+        # Weights that have faded are below 1, so their sum differs from the sum of their squares, except after a memory
+        # of 1.
+        return bound if bound < UNBOUNDED and self.state.sums[0] == self.state.sums[1] else math.inf
 
     def _regret(self) -> float:
         """The most by which ``hedge_loss`` exceeds the better expert's (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.kernels.covariance import hash_rows, set_bits
+from omdml.kernels import covariance
 
 Array = NDArray[Any]
-BITS = 13
 # This is enough for about 30,000 different items, more than DCA needs to distinguish.
-SLOTS = 1 << BITS
+SLOTS = 1 << covariance.BITS
 
 
 def mark(seen: Array, items: Array, chosen: Array) -> None:
@@ -25,14 +24,7 @@ def mark(seen: Array, items: Array, chosen: Array) -> None:
 
     Each sets one bit, whose number is a hash of all its bytes.
     """
-    set_bits(seen, codes(items)[chosen], BITS)
-
-
-def codes(items: Array) -> Array:
-    """A hash (n,) of all bytes of each item (n, D)."""
-    hashes = np.empty(len(items), np.uint64)
-    hash_rows(np.ascontiguousarray(items).view(np.uint32), factors(items), hashes)
-    return hashes
+    covariance.mark(seen, np.ascontiguousarray(items).view(np.uint32), factors(items), chosen)
 
 
 def factors(items: Array) -> Array:

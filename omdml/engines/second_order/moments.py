@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
 from omdml.engines.second_order.discriminant import catalogue_share, shrinkage, told_apart
-from omdml.engines.second_order.distinct import distinct, mark
-from omdml.kernels.covariance import combine, fade, mark_others
+from omdml.engines.second_order.distinct import distinct
 
 Array = NDArray[Any]
 # Pairs that count for each item that came up. More pairs of the same few items say little about the others.
@@ -41,27 +39,6 @@ class Moments(NamedTuple):
     sums: Array  # (3,)
     # Which items were in near pairs; see distinct.py.
     seen: Array  # (SLOTS / 8,)
-
-    def add(self, q: Array, r: Array, s: Array, near: Array, far: Array, rule: float, most: float) -> None:
-        """Add pairs, in place. Each multiplies the weights of the earlier pairs of its kind by ``rule``.
-
-        ``q`` and ``r`` (n, d) are near pairs, ``q`` and ``s`` far pairs. ``near`` and ``far`` (n,), bool, say which of
-        them exist. Pairs of a squared length above ``most`` are shortened to it.
-        """
-        differences, middles, far_differences = np.empty(q.shape), np.empty(q.shape), np.empty(q.shape)
-        combine(q, r, 1.0, -1.0, most, differences)
-        combine(q, r, 0.5, 0.5, most, middles)
-        combine(q, s, 1.0, -1.0, most, far_differences)
-        weight, weight_far = fade(near, far, rule, differences, middles, far_differences, self.centre, self.sums)
-        # BLAS stores matrices by columns: the lower triangle of the transpose is our upper triangle.
-        dsyrk(0.5, differences.T, weight, self.near.T, lower=1, overwrite_c=1)
-        dsyrk(1.0, middles.T, weight, self.middle.T, lower=1, overwrite_c=1)
-        if far.any():
-            dsyrk(0.5, far_differences.T, weight_far, self.far.T, lower=1, overwrite_c=1)
-
-    def mark(self, items: Array, near: Array) -> None:
-        """Record those items (n, D), as given, that were in near pairs: the rows where ``near`` (n,) is True."""
-        mark(self.seen, items, near)
 
     def check(self, version: int, most: float) -> None:
         """Raise ValueError for sums that ``version`` pairs of squared lengths up to ``most`` cannot have."""
@@ -137,11 +114,3 @@ def _block(matrix: Array, coordinates: Array) -> Array:
     """A copy of the rows and columns with these numbers: take does it in a third of the time of indexing."""
     block: Array = matrix.take(coordinates, axis=0).take(coordinates, axis=1)
     return block
-
-
-def pairs_among(q: Array, r: Array, s: Array) -> tuple[Array, Array]:
-    """Which triplets (n, D) have a near pair, and which have a far pair: bool (n,) each."""
-    near, far = np.empty(len(q), bool), np.empty(len(q), bool)
-    mark_others(q, r, near)
-    mark_others(q, s, far)
-    return near, far

@@ -10,10 +10,11 @@ from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine
 from omdml.engines.second_order.discriminant import shrinkage
 from omdml.engines.second_order.distinct import factors
-from omdml.engines.second_order.moments import REACH, Moments, effective_pairs, pairs_among
+from omdml.engines.second_order.moments import REACH, Moments, effective_pairs
 from omdml.engines.second_order.state import BLOCK, RECENT, State, new_state
+from omdml.kernels.blas import SYRK
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
-from omdml.kernels.covariance import TILE, take
+from omdml.kernels.covariance import TILE, add_block, take
 from omdml.metrics.cosine import projected
 
 # The largest squared length of a centred item.
@@ -109,13 +110,9 @@ class SummingEngine(Engine):
     def _add_block(self, moments: Moments) -> None:
         """Add the pairs of the open block to moments, in place. Callers limit BLAS to one thread."""
         items, basis = self.state.open_block, self.state.basis
-        if not len(items[0]):
-            return
-        near, far = pairs_among(*items)
-        for side in items[:2]:
-            moments.mark(side, near)
-        q, r, s = (projected(item, basis) for item in items)
-        moments.add(q, r, s, near, far, self.rule, self.most)
+        if len(items[0]):
+            coordinates = [projected(item, basis) for item in items]
+            add_block(moments, *items, *coordinates, factors(self.state.mean), self.rule, self.most, SYRK)
 
     def _most(self) -> float:
         """The squared length to which longer pairs are shortened."""

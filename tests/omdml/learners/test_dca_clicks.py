@@ -97,11 +97,12 @@ def test_what_hedge_loses_stays_within_its_bound_whatever_is_said_and_merged(dat
             assert DCA.from_bytes(models[0].to_bytes()).hedge_loss_bound == models[0].hedge_loss_bound
 
 
-def test_losses_that_have_faded_have_no_bound_even_if_nothing_fades_from_now_on():
+@pytest.mark.parametrize("memory", [1, 20])
+def test_losses_that_have_faded_have_no_bound_even_if_nothing_fades_from_now_on(memory):
     features, rows, _, _ = world(27)
-    model = learner(features, memory=20)
+    model = learner(features, memory=memory)
     model.learn_many(rows[:100], features)
-    faithful = model.learning_on(memory=0)
+    faithful = DCA.from_bytes(model.learning_on(memory=0).to_bytes())
     faithful.learn_many(rows[100:], features)
     assert (model.hedge_loss_bound, faithful.hedge_loss_bound) == (math.inf, math.inf)
 

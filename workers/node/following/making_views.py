@@ -130,7 +130,7 @@ def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> 
     """The spread of these items, taken over from the view before if it is theirs."""
     if before and before.spread and before.catalogue is catalogue:
         known = before.spread
-        if known.names == tuple(features) and len(known.squares) == len(next(iter(features.values()))):
+        if known.names == tuple(features) and len(known.distances) == len(next(iter(features.values()))):
             return known
     return Spread(features)
 

@@ -41,24 +41,26 @@ class Spread:
         self.names = tuple(features)
         self.middle = {name: matrix[:CHUNK_ROWS].mean(axis=0, keepdims=True) for name, matrix in features.items()}
         count = len(next(iter(features.values())))
-        # Squared distances from the middle, a column for each modality.
-        self.squares = np.empty((count, len(self.names)), np.float32)
+        # Distances from the middle, a column for each modality.
+        self.distances = np.empty((count, len(self.names)), np.float32)
         for start in range(0, count, CHUNK_ROWS):
-            self.squares[start : start + CHUNK_ROWS] = self.of(
+            self.distances[start : start + CHUNK_ROWS] = self.of(
                 {name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}
             )
 
     def grown(self, features: Features) -> Spread:
         """The spread of these items, of which the first ones are its own."""
-        more = self.of({name: features[name][len(self.squares) :] for name in self.names})
+        more = self.of({name: features[name][len(self.distances) :] for name in self.names})
         grown = copy.copy(self)
-        grown.squares = np.concatenate([self.squares, more])
+        grown.distances = np.concatenate([self.distances, more])
         return grown
 
     def of(self, table: Features) -> NDArray[np.float32]:
-        """Squared distances (n, m) of these rows from the middle."""
-        centred = (table[name] - self.middle[name] for name in self.names)
-        return np.stack([np.einsum("ij,ij->i", factor, factor) for factor in centred], axis=1)
+        """Distances (n, m) of these rows from the middle."""
+        centred = [table[name] - self.middle[name] for name in self.names]
+        # Squares of features below 1e-19 are too small for float32.
+        squares = [np.einsum("ij,ij->i", factor, factor, dtype=np.float64) for factor in centred]
+        return np.sqrt(np.stack(squares, axis=1)).astype(np.float32)
 
 
 def change_norms(old: ProjectionMetric, new: ProjectionMetric) -> dict[str, float]:
@@ -90,8 +92,8 @@ class Bridge:
     ) -> None:
         self.gallery, self.metric, self.features, self.spread = gallery, new, features, spread
         norms = change_norms(old, new)
-        self._squared_norms = np.array([norms[name] ** 2 for name in spread.names], np.float32)
-        self._radii = self._widened(gallery.codes.radii, spread.squares)
+        self._squared_norms = np.array([norms[name] for name in spread.names]) ** 2
+        self._radii = self._widened(gallery.codes.radii, spread.distances)
 
     @property
     def work(self) -> int:
@@ -108,7 +110,7 @@ class Bridge:
         grown = copy.copy(self)
         grown.gallery, grown.features, grown.spread = gallery, features, spread
         have = len(self._radii)
-        more = self._widened(gallery.codes.radii[have:], spread.squares[have:])
+        more = self._widened(gallery.codes.radii[have:], spread.distances[have:])
         grown._radii = np.concatenate([self._radii, more])
         return grown
 
@@ -142,15 +144,17 @@ class Bridge:
         point = self.metric.embed(query.table(self.features))[0].astype(np.float64)
         return by_columns(self.metric.columns(), embedded - point)
 
-    def _widened(self, radii: NDArray[np.float32], squares: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _widened(self, radii: NDArray[np.float32], distances: NDArray[np.float32]) -> NDArray[np.float32]:
         """How far rows' codes, which are within ``radii`` of the old embedding, may be from the new one."""
-        widened: NDArray[np.float32] = (radii + self._width(squares)) * np.float32(ROUNDING)
+        widened: NDArray[np.float32] = (radii + self._width(distances)) * np.float32(ROUNDING)
         if not np.isfinite(widened).all():
             raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
         return widened
 
-    def _width(self, squares: NDArray[np.float32]) -> NDArray[np.float32]:
-        width: NDArray[np.float32] = np.sqrt(squares @ self._squared_norms) * np.float32(ROUNDING)
+    def _width(self, distances: NDArray[np.float32]) -> NDArray[np.float32]:
+        # As float64, which holds squares of any float32; and without a copy of the distances.
+        squares = np.einsum("ij,ij,j->i", distances, distances, self._squared_norms, dtype=np.float64)
+        width: NDArray[np.float32] = np.sqrt(squares).astype(np.float32) * np.float32(ROUNDING)
         return width
 
     def _refined(self, rows: NDArray[np.int64], table: Features) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from omdml.metrics import ProjectionMetric
 from omdml.workers.node.galleries.bridge import Bridge, Spread, change_norms
 from omdml.workers.node.galleries.gallery import Gallery, Query
 from tests.integration.waiting import until
@@ -62,6 +63,28 @@ def test_no_vector_changes_its_length_by_more_than_the_bound(seed, change):
         vectors = draw.normal(size=(d, 50))
         assert np.all(np.linalg.norm(difference @ vectors, axis=0) <= norms[name] * np.linalg.norm(vectors, axis=0))
         assert norms[name] <= np.linalg.norm(difference) * (1 + 1e-4)
+
+
+@pytest.mark.parametrize(("unit", "change"), [(1e-21, 0.03), (1e-24, 1e-6)])
+def test_features_too_small_for_their_squares_have_a_bound_that_holds(unit, change):
+    table = {name: (unit * x).astype(np.float32) for name, x in features(300).items()}
+    old, new = (
+        ProjectionMetric(model.weights, {name: (W / unit).astype(np.float32) for name, W in model.matrices.items()})
+        for model in (metric(), metric(1, metric(), change))
+    )
+    spread = Spread(table)
+    bridge = Bridge(Gallery(old, table), old, new, table, spread)
+    changes = (
+        np.sqrt(new.weights[name]) * new.matrices[name].astype(np.float64)
+        - np.sqrt(old.weights[name]) * old.matrices[name].astype(np.float64)
+        for name in table
+    )
+    centred = (table[name].astype(np.float64) - spread.middle[name] for name in table)
+    moved = np.concatenate([x @ X.T for x, X in zip(centred, changes, strict=True)], axis=1)
+    assert (bridge._width(spread.distances) >= np.linalg.norm(moved, axis=1)).all()
+    hits = bridge.nearest(one(7), 10)
+    assert hits is not None
+    assert sorted(hits.rows) == sorted(np.argsort(by_brute_force(new, table, 7))[:10])
 
 
 def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
