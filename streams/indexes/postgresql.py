@@ -123,7 +123,8 @@ class PostgresIndex(VectorIndex):
         """The version that readers see, and its rows; None if there is none."""
         with self._database() as database:
             side, _, indexed = self._state(database)
-            if side is None:
+            # If somebody dropped the view, perhaps with the table under it, readers see nothing. It is made again.
+            if side is None or self._width(database, self._name) != indexed.width:
                 return None
             return indexed, self._rows(database, side, indexed.width)
 
@@ -393,9 +394,9 @@ class PostgresReader(IndexReader):
         return f"{self._name} in {masked(self._url)}"
 
     def live(self) -> Indexed | None:
-        """What the view stands for."""
+        """What the view stands for; None if there is no view."""
         with self._database() as database:
-            if not database.execute("SELECT to_regclass(%s)", [STATE]).fetchone()[0]:
+            if None in database.execute("SELECT to_regclass(%s), to_regclass(%s)", [STATE, self._name]).fetchone():
                 return None
             return self._indexed(database)
 
