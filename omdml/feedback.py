@@ -8,6 +8,7 @@ event.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import Annotated, get_args
 
@@ -23,6 +24,8 @@ MAX_COMPARISONS = 1000
 # The most items of one result page.
 MAX_SHOWN = 1000
 MESSAGEPACK = "application/msgpack"
+# Of bytes that cannot be decoded, how many an error shows.
+SHOWN_BYTES = 20
 
 Id = Annotated[str, Meta(min_length=1, max_length=512)]
 User = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -166,7 +169,8 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
         kinds = f", expected one of {', '.join(KINDS.values())}" if about_the_kind else ""
         raise FeedbackError(f"event: {error}{kinds}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FeedbackError(f"event is not {content_type}: {error}", reason="not_json") from error
+        message = f"event is not {content_type}: {malformed(error, payload)}"
+        raise FeedbackError(message, reason="not_json") from error
     for field in LISTS.get(type(event), ()):
         if not getattr(event, field):
             raise FeedbackError(f"event: list `{field}` is empty, name at least one item", reason="empty_list")
@@ -178,6 +182,18 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     if isinstance(event, Quadruplet) and not math.isfinite(event.margin):
         raise FeedbackError(f"event: `margin` is {event.margin}, expected a number", reason="not_finite")
     return event
+
+
+def malformed(error: Exception, data: bytes) -> str:
+    """Say what a decoder found wrong with these bytes, with the text at which it stopped."""
+    place = re.search(r"\(byte (\d+)\)$", str(error))
+    # Messages about fields that were decoded quote what a sender wrote, and name no place.
+    if place is None or isinstance(error, msgspec.ValidationError):
+        return str(error)
+    start = int(place[1])
+    text = data[start : start + SHOWN_BYTES].decode(errors="replace")
+    hint = ": JSON has no NaN and no Infinity" if text.startswith(("NaN", "Infinity")) else ""
+    return f"{error}, got {text!r}{hint}"
 
 
 def _check_page(page: Page) -> None:

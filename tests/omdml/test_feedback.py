@@ -55,7 +55,7 @@ TRIPLET = {"type": "triplet", "model": "shop", "query": "a", "relevant": "b", "i
         (json.dumps({**TRIPLET, "id": "i" * 129}).encode(), "invalid", "$.id"),
         (json.dumps({**TRIPLET, "id": 7}).encode(), "invalid", "$.id"),
         (json.dumps({**TRIPLET, "features": {"a": {"color": ["x"]}}}).encode(), "invalid", "$.features"),
-        (json.dumps(TRIPLET).replace('"c"', "NaN").encode(), "not_json", ""),
+        (json.dumps(TRIPLET).replace('"c"', "NaN").encode(), "not_json", "got 'NaN}': JSON has no NaN and no Infinity"),
         (b'{"type":"ranking","model":"m","query":"a","relevant":["b"],"irrelevant":[]}', "empty_list", "irrelevant"),
         (b" " * ((1 << 20) + 1), "oversize", "1048577 bytes"),
     ],

@@ -39,9 +39,9 @@ class PostgresReader(IndexReader):
         return f"{self._name} in {masked(self._url)}"
 
     def live(self) -> Indexed | None:
-        """What the view stands for."""
+        """What the view stands for; None if there is no view."""
         with self._database() as database:
-            if not database.execute("SELECT to_regclass(%s)", [STATE]).fetchone()[0]:
+            if None in database.execute("SELECT to_regclass(%s), to_regclass(%s)", [STATE, self._name]).fetchone():
                 return None
             return self._indexed(database)
 

@@ -95,7 +95,8 @@ class PostgresIndex(VectorIndex):
         """The version that readers see, and its rows; None if there is none."""
         with self._database() as database:
             side, _, indexed = self._state(database)
-            if side is None:
+            # If somebody dropped the view, perhaps with the table under it, readers see nothing. It is made again.
+            if side is None or self._width(database, self._name) != indexed.width:
                 return None
             return indexed, self._rows(database, side, indexed.width)
 

@@ -138,6 +138,26 @@ def test_another_width_is_found_after_a_switch(shop, database, tmp_path):
     index.close()
 
 
+def test_an_index_that_was_removed_and_synced_again_is_read_again(shop, lance):
+    step(shop, lance)
+    shop.learn(40)
+    shop.publish()
+    # This version lies turned to the one before it; without that one it would not be.
+    step(shop, lance)
+    index = candidates_of(shop, lance)["shop"]
+    before = index.look()
+    index.start()
+    shutil.rmtree(lance.folder)
+    until(lambda: index.away)
+    step(shop, lance)
+    until(lambda: not index.away)
+    held, fresh = index.held(), candidates_of(shop, lance)["shop"].look()
+    index.close()
+    assert held.indexed == before.indexed
+    assert not np.allclose(before.places, fresh.places)
+    assert np.array_equal(held.places, fresh.places)
+
+
 def test_items_that_came_are_answers_before_the_index_has_them(shop, database):
     step(shop, database)
     with serving(shop, database) as node:

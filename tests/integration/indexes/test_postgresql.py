@@ -99,6 +99,19 @@ def test_a_damaged_row_of_what_readers_see_is_refused_with_what_to_do(shop, data
         reader.live()
 
 
+@pytest.mark.parametrize("dropped", [f"VIEW {NAME}", f"TABLE {NAME}_a CASCADE"])
+def test_an_index_whose_view_was_dropped_is_nothing_to_readers_and_made_again(shop, database, dropped):
+    with Sync(shop, database.open()) as sync:
+        sync.step()
+    database.execute(f"DROP {dropped}")
+    with closing(database.open().reader()) as reader:
+        assert reader.live() is None
+        with Sync(shop, database.open()) as sync:
+            sync.step()
+        assert reader.live().version == 20
+    assert len(database.read().vectors) == ITEMS
+
+
 def test_rows_that_did_not_move_are_not_written(shop, database):
     shop.learn(300)
     shop.publish()

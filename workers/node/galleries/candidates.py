@@ -138,7 +138,8 @@ class CandidateIndex:
         indexed = reader.live()
         if indexed is None:
             raise IndexAway(f"{self}: readers have no version yet: run omdml sync {self._model}")
-        if self._held and self._held.indexed == indexed:
+        # An index that was removed and synced again stands for the same, but may lie otherwise: it was away in between.
+        if self._held and not self.away and self._held.indexed == indexed:
             return self._held
         catalogue = self._catalogue()
         self._check(indexed, catalogue)

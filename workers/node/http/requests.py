@@ -12,7 +12,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from omdml.errors import FeedbackError
-from omdml.feedback import MESSAGEPACK
+from omdml.feedback import MESSAGEPACK, malformed
 from omdml.streams.describers.pictures import MAX_SENT_BYTES, MAX_SENT_PIXELS
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.http.body_limits import MAX_QUERY_BYTES
@@ -313,7 +313,7 @@ def _fields(body: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SearchError(f"the body is not a JSON object: {error}", "not_json") from error
+        raise SearchError(f"the body is not a JSON object: {malformed(error, body)}", "not_json") from error
 
 
 def _known(names: Iterable[str], valid: tuple[str, ...]) -> None:

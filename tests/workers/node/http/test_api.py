@@ -85,6 +85,7 @@ def test_a_search_that_makes_no_sense_is_refused_saying_why(standing_client, que
     [
         (b"{", "not_json", "not a JSON object"),
         (b"[]", "not_json", "not a JSON object"),
+        (b'{"features":{"shape":[-Infinity]}}', "not_json", "got 'Infinity]}}': JSON has no NaN and no Infinity"),
         (b"\xff", "not_json", "not a JSON object"),
         (b'{"id": "i1", "ids": ["i2"]}', "invalid", "exactly one"),
         (b'{"k": 3}', "invalid", "exactly one"),

@@ -83,7 +83,7 @@ def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
         (b'{"feature": {}}', 400, "invalid", "unknown field `feature`"),
         (b'{"texts": {}}', 400, "invalid", '{"text": {"title": "..."}, "picture": "BASE64"} may stand for features'),
         (b"{}", 400, "invalid", "no features, no attributes"),
-        (b'{"features":{"shape":[NaN]}}', 400, "not_json", "invalid"),
+        (b'{"features":{"shape":[NaN]}}', 400, "not_json", "got 'NaN]}}': JSON has no NaN and no Infinity"),
         (b'{"features":{"shape":[1],"noise":[1]}}', 400, "dimension", "the catalogue's have 5"),
         (b'{"features":{"shape":' + str([1e200] * 9).encode() + b',"noise":[1,2,3,4,5]}}', 400, "not_finite", "shape"),
         (b'{"attributes":{"a":"' + b"x" * (1 << 20) + b'"}}', 413, "oversize", "bytes of attributes"),

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from omdml.feedback import malformed
 from omdml.streams.catalogues.changes.change import Change, ChangeError, Prepared, Value, decode_change
 from omdml.streams.describers.pictures import MAX_SENT_BYTES
 from omdml.streams.protocols.catalogue import Catalogue
@@ -85,7 +86,7 @@ class Items:
             expected = 'expected {"features": {"color": [...]}, "attributes": {"price": 9.5}}'
             expected += '; {"text": {"title": "..."}, "picture": "BASE64"} may stand for features'
             reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
-            raise ChangeError(f"item {item!r}: {error}; {expected}", reason) from error
+            raise ChangeError(f"item {item!r}: {malformed(error, body)}; {expected}", reason) from error
         return await self._change(request, [{"id": item, **msgspec.structs.asdict(asked)}])
 
     async def delete(self, request: Request) -> Response:
