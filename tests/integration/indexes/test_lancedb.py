@@ -25,7 +25,6 @@ from tests.support.indexes import NAME, Lance, Sync
 from tests.support.processes import ROOT, die_with_parent, wait_for
 from tests.support.worlds import ITEMS
 
-
 KILLS = 5
 
 
