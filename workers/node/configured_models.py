@@ -44,7 +44,7 @@ class ConfiguredModels:
         )
 
     def find(self, model: str | None) -> str:
-        """The same, if it is configured. Raises SearchError."""
+        """The model that a request names and that is configured; None is the only one there is. Raises SearchError."""
         name = self.asked_for(model)
         self.require(name)
         return name
