@@ -9,7 +9,7 @@ from tests.fault.chaos.servers import ClusterServers
 
 # All of them happen to one service, one after the other: it takes long to start.
 pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster")]
-# Two of three brokers that are killed led something, so "leader-killed" of `make chaos` would show nothing more.
+# After "leaders" any two of the brokers lead something: "leader-killed" of `make chaos` would show no more than "insync-1".
 NAMES = ["leaders", "insync-1", "insync-2"]
 
 
