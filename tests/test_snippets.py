@@ -13,6 +13,7 @@ import pytest
 from deploy.local.ports import free_port
 from omdml.workers.configuration.loading import load
 from omdml.workers.demo.products import draw_products, picture
+from tests.support.deep import deep
 from tests.support.documents import FENCE, block_that_begins, plain_steps, read
 from tests.support.processes import ROOT
 from tests.support.sessions import READY, run_session
@@ -152,6 +153,7 @@ def test_a_configuration_that_a_page_shows_is_valid(text, tmp_path):
     assert {"shop", "shop-two"} <= set(configuration.models)
 
 
+@deep
 def test_items_change_as_the_pages_show(tmp_path):
     table = block_that_begins(read("docs/data.md"), "id,color.0")
     draw = np.random.default_rng(0)
@@ -194,6 +196,7 @@ def write_products(table: Path, folder: Path, first: int, count: int) -> None:
     table.write_text("\n".join(lines) + "\n")
 
 
+@deep
 def test_pictures_and_words_are_searched(tmp_path):
     write_products(tmp_path / "products.csv", tmp_path / "photos", 0, 50)
     write_products(tmp_path / "more.csv", tmp_path / "more", 50, 5)

@@ -88,11 +88,6 @@ class Server(Started):
         return self._process is not None and self._process.poll() is None
 
     @property
-    def paused(self) -> bool:
-        """Whether it was paused with :meth:`pause` and did not go on yet."""
-        return self.running and self._paused
-
-    @property
     def pid(self) -> int:
         """Its process id; raises ServiceError if it is not running."""
         if self._process is None or self._process.poll() is not None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from omdml.client import Client
+from tests.support.deep import deep
 from tests.support.documents import blocks, read
 from tests.support.processes import ROOT, die_with_parent, free_port
 
@@ -16,6 +17,7 @@ SHARE = re.compile(r"^version (\d+): (\d+)% of the first ten", re.MULTILINE)
 MOVED = re.compile(r" +\d  p\d+ +\w+ +\w+ +(new|from \d)")
 
 
+@deep
 def test_the_shop_learns_from_its_visitors(tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "deploy/examples/shop.py"), str(free_port())], cwd=tmp_path,

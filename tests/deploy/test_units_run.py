@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import httpx
 import pytest
@@ -37,6 +38,7 @@ class Machine(Booted):
 
     def __enter__(self):
         super().__enter__()
+        self.kernels = self.place / "var/cache/omdml-worker"
         self.etc, self.var = self.place / "etc/omdml", self.place / "var/lib/omdml"
         catalogue(self.var / "items")
         (self.etc / "omdml.toml").write_text(CONFIGURATION)
@@ -63,12 +65,22 @@ class Machine(Booted):
         until(lambda: versions() > before, 60)
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The kernels that the worker of the first machine compiled, for the next one: that takes half a minute."""
+    return tmp_path_factory.mktemp("compiled") / "kernels"
+
+
 @pytest.fixture
-def machine(systemd, tmp_path):
+def machine(systemd, tmp_path, compiled):
     try:
         booted = Machine(systemd, tmp_path)
         with booted:
+            if compiled.exists():
+                shutil.copytree(compiled, booted.kernels)
             yield booted
+            if booted.kernels.exists() and not compiled.exists():
+                shutil.copytree(booted.kernels, compiled)
     except CannotBoot as error:
         pytest.skip(f"no systemd can be started here, so the units were not run: {error}")
 
@@ -91,7 +103,7 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     secret = os.stat(machine.var / "state/secret")
     assert (secret.st_uid, secret.st_mode & 0o777) == (uids[WORKER], 0o600)
     assert uids[NODE] != uids[WORKER]
-    assert list((machine.place / "var/cache/omdml-worker").rglob("*.nbc"))
+    assert list(machine.kernels.rglob("*.nbc"))
 
     # Killed: it is back by itself, and learns on.
     assert machine.ask("kill", "--signal=KILL", WORKER) == ""

@@ -70,13 +70,6 @@ def test_without_faults_everything_has_data_and_no_alert_fires(watched):
         assert any(map(math.isfinite, service.prometheus.ask(recorded))), recorded
 
 
-def test_a_worker_that_is_killed(watched):
-    service = watched.begin()
-    service.silent("OmdmlTargetDown", "OmdmlNobodyLearns")
-    service.worker.kill()
-    service.fires("OmdmlTargetDown", "OmdmlNobodyLearns")
-
-
 def test_a_worker_that_is_paused_within_its_session(watched):
     watched.run("worker", "worker-2", log={"member": "second", "session_timeout_s": 60.0})
     service = watched.begin(log={"session_timeout_s": 60.0})

@@ -77,7 +77,7 @@ def test_forgetting_that_is_killed_is_finished_by_calling_it_again(tmp_path, ste
 
 
 @pytest.mark.parametrize("step", deep_after(2, ORDER))
-def test_after_a_kill_a_worker_goes_on_with_what_was_learned_with_or_without_the_user(tmp_path, step):
+def test_after_a_kill_the_model_has_all_of_the_users_clicks_or_none(tmp_path, step):
     shop = shop_with_a_past(tmp_path)
     assert forget(shop, step, "1") == -signal.SIGKILL
     shop.tell(*clicks(30, seed=2))

@@ -16,7 +16,7 @@ from tests.support.nodes import start_node, stored_shop
 from tests.support.processes import wait_for
 from tests.support.worlds import ITEMS
 
-KILLS, K = 30 if DEEP else 3, 10
+KILLS, K = 12 if DEEP else 3, 10
 LIMIT_S = 60
 NAMES = ("one", "two")
 # Nodes compute with fewer digits.
@@ -34,7 +34,7 @@ class Asker(threading.Thread):
 
     def run(self):
         draw = random.Random(0)
-        while not self.enough.wait(0.002):
+        while not self.enough.wait(0.01):
             item, port = f"i{draw.randrange(ITEMS)}", draw.choice(self.ports)
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
             try:

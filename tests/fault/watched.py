@@ -66,7 +66,7 @@ class Watched:
         self.load = Load(self.sink, clicks(), pause_s)
         self.ends.append(self.load.end)
         wait_for(lambda: (version_served(self.port) or 0) > 50, "learning to begin", 60, self.worker)
-        self.ends.append(Searches(self.port).end)
+        self.ends.append(Searches(self.port, pause_s=0.2).end)
         # What starts is no fault, though in times of the test it takes longer than alerts wait.
         self.prometheus = Prometheus(self.jobs).start()
         self.ends.append(self.prometheus.close)

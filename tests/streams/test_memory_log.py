@@ -43,7 +43,7 @@ def test_a_second_member_takes_over_half_of_the_partitions() -> None:
     assert first.progress().keys() | second.progress().keys() == set(log.partitions)
 
 
-def test_a_partition_is_given_on_only_after_it_was_let_go() -> None:
+def test_a_partition_is_given_on_only_after_it_was_released() -> None:
     log = MemoryLog(1)
     first, _ = joined(log)
     settle(first)

@@ -12,6 +12,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 
 from tests.support.processes import Child, Process, die_with_parent
@@ -83,6 +84,8 @@ class _Forked:
 def _run(folder: Path, output: Path, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Do what ``python -m module arguments`` does, with the output in a file."""
     die_with_parent()
+    # The fork server ends once nobody holds this any more. Held here too, it would outlive a test run that was killed.
+    os.close(forkserver._forkserver._forkserver_alive_fd)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -24,7 +24,8 @@ from omdml.workers.operate.sync.syncing import Syncer
 from omdml.workers.operate.sync.throttle import Throttle
 from tests.support.documents import blocks
 from tests.support.exports import error
-from tests.support.processes import ROOT, Process, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import ROOT, wait_for
 from tests.support.worlds import ITEMS
 
 NAME = "omdml_shop"
@@ -246,4 +247,4 @@ def read_while_versions_come(reader, shop, database):
 def start_sync(folder, database, *arguments, name="sync"):
     """``omdml sync`` as a process of its own; its log is NAME.log in the folder."""
     environment = {"OMDML_SYNC_TO": database.address}
-    return Process(folder, "sync", "shop", "--moved", "0.05", *arguments, name=name, environment=environment)
+    return ForkedProcess(folder, "sync", "shop", "--moved", "0.05", *arguments, name=name, environment=environment)

@@ -123,11 +123,12 @@ def wait_for(
     deadline = time.monotonic() + timeout_s
     asked = time.thread_time()
     while not condition():
-        said = f"; it said: {process.said[-2000:]}" if process else ""
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}{said}"
-        assert process is None or process.running, f"the process ended before {what}{said}"
-        # Asking takes a tenth of a processor, or a quarter if the next question would come late otherwise: the rest is
-        # for those who are waited for, and for other tests.
+        late, ended = time.monotonic() >= deadline, process is not None and not process.running
+        if late or ended:
+            said = f"; it said: {process.said[-2000:]}" if process else ""
+            raise AssertionError(f"{'the process ended before' if ended else f'waited {timeout_s} s for'} {what}{said}")
+        # Asking takes a twentieth of a processor, or a quarter if the next question would come late otherwise: the rest
+        # is for those who are waited for, who spend as much on their answers, and for other tests.
         spent = time.thread_time() - asked
-        time.sleep(max(0.01, 3 * spent, min(9 * spent, LATE_S)))
+        time.sleep(max(0.01, 3 * spent, min(19 * spent, LATE_S)))
         asked = time.thread_time()

@@ -146,3 +146,18 @@ def refused(response, status, error):
     """Check the status and code of a refusal; returns its message."""
     assert (response.status_code, response.json()["error"]) == (status, error), response.text
     return response.json()["message"]
+
+
+class Thinned:
+    """A catalogue that no longer finds some of its items."""
+
+    def __init__(self, catalogue, gone) -> None:
+        self._catalogue, self._gone = catalogue, gone
+
+    def __getattr__(self, name):
+        return getattr(self._catalogue, name)
+
+    def rows(self, ids):
+        result = self._catalogue.rows(ids)
+        result[[name in self._gone for name in ids]] = -1
+        return result

@@ -24,6 +24,7 @@ from omdml.feedback import ONLY_TASK, AnyFeedback, Pair, Quadruplet, SetJudgemen
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.extents import Extent
+from omdml.streams.kafka.reading import gap
 from omdml.streams.letters import DeadLetters, read_letters
 from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
@@ -285,3 +286,18 @@ def learned_directly(world, count):
     model = LOMDML(dims=dict(world.catalogue.dims), rank=3)
     model.learn_many(triplets(count), world.catalogue.features)
     return model
+
+
+def checking_ends(world, partition):
+    """A source that raises if it is to read a partition behind its end, as a client of Kafka does."""
+    source = MemorySource(world.log)
+    poll = source.poll
+
+    def checked(*arguments):
+        position = source._positions.get(partition)
+        if position is not None and position > world.log.end(partition):
+            raise gap.out_of_range("feedback", partition, position, (0, world.log.end(partition)))
+        return poll(*arguments)
+
+    source.poll = checked
+    return source

@@ -136,7 +136,7 @@ class Ownership:
     def start_over(self, poll: Callable[[], list[Record]]) -> None:
         """Prove the membership by a commit, then begin every partition again from what is stored.
 
-        A worker that its group has expelled meanwhile (it was paused, or cut off) owns nothing any more. It lets go of
+        A worker that its group has expelled meanwhile (it was paused, or cut off) owns nothing any more. It drops
         everything without saving: the new owners learn that from the log. Its next poll joins the group again; if
         another process took its ``log.member``, that poll raises SourceRefused.
         """

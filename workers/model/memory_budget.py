@@ -45,7 +45,7 @@ class Residents:
             name = next(iter(self._sizes))
             self._drop[name](name)
             self.evictions += 1
-            log.debug("model_let_go", model=name, bytes_in_memory=self.total)
+            log.debug("model_dropped", model=name, bytes_in_memory=self.total)
 
     def forget(self, name: str) -> None:
         """Note that a model is no longer in memory."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
@@ -16,12 +15,11 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Sink
 from omdml.streams.protocols.store import SnapshotStore
-from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.process import one_thread
-from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.conditions import told
 from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
+from omdml.workers.node.configured_models import ConfiguredModels
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.follow import Follower
 from omdml.workers.node.following.hot_swap import Refresher
@@ -85,7 +83,7 @@ class RetrievalNode:
     ready
         ``all`` if it is ready once every named model can answer, ``any`` if one is enough.
     budget_bytes
-        What the galleries of patterns' models may hold; beyond it the ones not used for longest are let go.
+        What the galleries of patterns' models may hold; beyond it the ones not used for longest are dropped.
     """
 
     def __init__(
@@ -109,10 +107,9 @@ class RetrievalNode:
         in_parts: Collection[str] = (),
         candidates: Mapping[str, CandidateIndex] = NO_CANDIDATES,
     ) -> None:
-        names = list(models)
-        self.named = [name for name in names if not is_pattern(name)]
-        self.patterns = [name for name in names if is_pattern(name)]
-        self.metrics = NodeMetrics(registry or CollectorRegistry(), ModelLabels(names, models_in_metrics))
+        self.models = ConfiguredModels(models)
+        named, label = self.models.named, self.models.label
+        self.metrics = NodeMetrics(registry or CollectorRegistry(), ModelLabels(self.models.all, models_in_metrics))
         self.inbox = Inbox(sink, check or decoded, self.metrics, in_parts) if sink else None
         self._ready = ready
         self._attributes, self._changed = attributes, ChangedAttributes()
@@ -121,19 +118,19 @@ class RetrievalNode:
         self.catalogues = catalogues
         self._parent = parent
         self._candidates, parents = candidates, self._parent_view
-        self._first = FirstViews(first, catalogues, self._label, self.named, parents, candidates) if first else None
+        self._first = FirstViews(first, catalogues, label, named, parents, candidates) if first else None
         self._refresher = Refresher(
-            store, catalogues, self.metrics, self._label, patience_s, self._first, approximate, candidates
+            store, catalogues, self.metrics, label, patience_s, self._first, approximate, candidates
         )
         self.course = self._refresher.course
-        self._pattern_memory = PatternMemory(self._refresher, self.named, budget_bytes)
+        self._pattern_memory = PatternMemory(self._refresher, named, budget_bytes)
         self._past = PastViews(store, catalogues, patience_s, self._start_view, candidates)
         self.items = ItemWriter(self._refresher.take_in, self.metrics)
-        self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
+        self._follower = Follower(store, self._refresher, named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
         self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
         self.metrics.not_live.set_function(lambda: len(self._refresher.refused))
-        self.metrics.watch(self._refresher.views, self._label, candidates)
+        self.metrics.watch(self._refresher.views, label, candidates)
 
     def start(self) -> None:
         """Start to follow the store and to accept feedback. From now on BLAS uses one thread in this process."""
@@ -177,7 +174,7 @@ class RetrievalNode:
         views = self._refresher.views
         return [
             name
-            for name in self.named
+            for name in self.models.named
             if (name not in views and not self._begins(name)) or not self._has_candidates(name)
         ]
 
@@ -192,40 +189,33 @@ class RetrievalNode:
     def awaited(self) -> list[str]:
         """Models that cannot answer yet and without which this node is not ready."""
         missing = self.missing()
-        return [] if self._ready == "any" and len(missing) < len(self.named) else missing
+        return [] if self._ready == "any" and len(missing) < len(self.models.named) else missing
 
     def instead(self) -> dict[str, dict[str, Any]]:
         """Models whose live version cannot be served: what answers instead, None if nothing does, and why."""
         return served_instead(dict(self._refresher.refused), dict(self._refresher.views))
 
-    def label(self, model: str) -> str | None:
-        """The name or pattern that covers a model; None if nothing does."""
-        if model in self.named:
-            return model
-        return next((pattern for pattern in self.patterns if fnmatch.fnmatchcase(model, pattern)), None)
-
     def loaded(self, model: str | None) -> View | None:
         """The view of a model if it can answer at once; ``model`` None is the only one there is."""
-        return self._refresher.views.get(self._name(model))
+        return self._refresher.views.get(self.models.asked_for(model))
 
     def view(self, model: str | None = None) -> View:
         """The view that answers for a model now. A model of a pattern is loaded if necessary.
 
         Raises SearchError: ``unknown_model``, or ``not_ready`` if nothing was published that can be served.
         """
-        name = self._name(model)
+        name = self.models.asked_for(model)
         view = self._refresher.views.get(name)
         if view is None:
             view = self._load(name)
-        if name not in self.named:
+        if name not in self.models.named:
             self._pattern_memory.use(name)
         return view
 
     def view_of(self, model: str | None, version: int) -> View:
         """The view of a stored version, live or not, or of version 0. Raises SearchError: ``unknown_model``,
         ``not_kept``, ``unservable``. Raises StoreError if the store is out of reach."""
-        name = self.name_of(model)
-        return self._past.view(name, version)
+        return self._past.view(self.models.find(model), version)
 
     def search(
         self,
@@ -317,7 +307,7 @@ class RetrievalNode:
     ) -> Answers:
         """Search for several queries in one view, and measure; raises SearchError."""
         answers = view.search_each(queries, k, task, page, options)
-        self.metrics.searched(self._label(answers.model), view, answers.version, answers.took_s)
+        self.metrics.searched(self.models.label(answers.model), view, answers.version, answers.took_s)
         return answers
 
     def answers_together(
@@ -333,16 +323,16 @@ class RetrievalNode:
         answer = view.search_each([query for queries in searches for query in queries], k, task, page, options)
         answers = iter(answer.answers)
         for queries in searches:
-            self.metrics.searched(self._label(answer.model), view, answer.version, answer.took_s)
+            self.metrics.searched(self.models.label(answer.model), view, answer.version, answer.took_s)
             yield msgspec.structs.replace(answer, answers=list(islice(answers, len(queries))))
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
         views, instead = dict(self._refresher.views), self.instead()
         descriptions = []
-        for name in dict.fromkeys([*self.named, *sorted(views)]):
+        for name in dict.fromkeys([*self.models.named, *sorted(views)]):
             view = views.get(name) or self._beginning(name)
-            freshness = self.metrics.freshness(self._label(name), since) if view else None
+            freshness = self.metrics.freshness(self.models.label(name), since) if view else None
             description = status_of(name, view, freshness, self._parent(name), self._candidates.get(name))
             descriptions.append(description | ({"refused": instead[name]} if name in instead else {}))
         return descriptions
@@ -355,35 +345,10 @@ class RetrievalNode:
         """The view that answers for a model's parent."""
         return self._refresher.views.get(self._parent(model))
 
-    def _name(self, model: str | None) -> str:
-        if model is not None:
-            return model
-        if len(self.named) == 1 and not self.patterns:
-            return self.named[0]
-        known = ", ".join([*self.named, *self.patterns]) or "none"
-        raise SearchError(
-            f'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body; configured: {known}', "invalid"
-        )
-
-    def name_of(self, model: str | None) -> str:
-        """The name of a model that is configured, None being the only one; raises SearchError."""
-        name = self._name(model)
-        self.require(name)
-        return name
-
-    def _label(self, model: str) -> str:
-        return self.label(model) or model
-
-    def require(self, model: str) -> None:
-        """Raise SearchError ``unknown_model`` if no name or pattern covers a model."""
-        if self.label(model) is None:
-            near = suggestion(model, [*self.named, *self.patterns])
-            raise SearchError(f"no model {model!r} is configured{near}", "unknown_model")
-
     def _load(self, model: str) -> View:
-        self.require(model)
+        self.models.require(model)
         if self._follower.lost:
-            why = "" if model in self.named else " (a pattern's model is loaded by its first search)"
+            why = "" if model in self.models.named else " (a pattern's model is loaded by its first search)"
             raise SearchError(f"model {model!r} is not loaded{why}, and its store is out of reach", "not_ready")
         try:
             view = self._refresher.refresh(model)
@@ -394,7 +359,7 @@ class RetrievalNode:
             return self._first_view(self._first, model)
         if view is None:
             hint = "is a worker running?"
-            if model not in self.named:
+            if model not in self.models.named:
                 hint = "a pattern's model can be searched from its first event on; send one, or start a worker"
             if refusal:
                 hint = refusal.reason

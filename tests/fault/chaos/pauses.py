@@ -9,14 +9,14 @@ from tests.fault.chaos.service import ASSIGNED, FAR, GUEST, WORKERS, Service
 
 # Longer than log.session_timeout_s: the group has given the partitions away.
 PAUSE_S = 10.0
-LET_GO = "event=partition_lost"
+LOST = "event=partition_lost"
 
 
 def others_took_over(service: Service, chance: Random) -> None:
     """A worker stands still; the other one learns all models meanwhile; then it goes on and joins again."""
     number = chance.randrange(WORKERS)
     worker, other = service.workers[number], service.workers[1 - number]
-    given, before = other.said.count(ASSIGNED), worker.said.count(LET_GO)
+    given, before = other.said.count(ASSIGNED), worker.said.count(LOST)
     worker.pause()
     service.wait(lambda: other.said.count(ASSIGNED) > given, "the other worker to take over")
     service.all_learn()
@@ -30,7 +30,7 @@ def nobody_took_over(service: Service, chance: Random) -> None:
     assert other.stop() == 0, other.said[-2000:]
     service.away = {1 - number}
     service.all_learn()
-    before = worker.said.count(LET_GO)
+    before = worker.said.count(LOST)
     worker.pause()
     # Nobody is there to notice that the session is over.
     time.sleep(PAUSE_S)
@@ -63,8 +63,8 @@ def amid_a_rebalance(service: Service, chance: Random) -> None:
 
 
 def comes_back(service: Service, number: int, before: int) -> None:
-    """Let a worker go on. It must let go of what it had when it was paused, and be given partitions anew."""
+    """Let a worker go on. It must lose what it had when it was paused, and be given partitions again."""
     worker = service.workers[number]
     service.assigned[number] = worker.said.count(ASSIGNED)
     worker.resume()
-    service.wait(lambda: worker.said.count(LET_GO) > before, "the worker to see that it was expelled")
+    service.wait(lambda: worker.said.count(LOST) > before, "the worker to see that it was expelled")

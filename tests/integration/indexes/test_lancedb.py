@@ -25,6 +25,8 @@ from tests.support.indexes import NAME, Lance, Sync
 from tests.support.processes import ROOT, die_with_parent, wait_for
 from tests.support.worlds import ITEMS
 
+KILLS = 5
+
 
 @pytest.fixture
 def database(tmp_path):
@@ -326,7 +328,7 @@ def test_kills_at_any_moment_leave_readers_one_whole_version(database):
             seen.append(database.read())
         return bool(seen) and seen[-1].version > before
 
-    for _ in range(8):
+    for _ in range(KILLS):
         before = seen[-1].version if seen else 0
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, str(database.folder), NAME], cwd=ROOT, preexec_fn=die_with_parent
@@ -340,4 +342,4 @@ def test_kills_at_any_moment_leave_readers_one_whole_version(database):
     assert all({vector[0] for vector in answer.vectors.values()} == {answer.version} for answer in seen)
     versions = [answer.version for answer in seen]
     assert versions == sorted(versions)
-    assert versions[-1] >= 8
+    assert versions[-1] >= KILLS

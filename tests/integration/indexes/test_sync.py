@@ -20,6 +20,7 @@ from tests.support.indexes import (
     read_while_versions_come,
     widen,
 )
+from tests.support.shops import Thinned
 from tests.support.worlds import ITEMS, catalogue, items
 
 MOVED = 0.05
@@ -27,21 +28,6 @@ MOVED = 0.05
 
 def attributes(prices):
     return Attributes((json.dumps({"id": name, "price": price}).encode() for name, price in prices.items()), "test")
-
-
-class Thinned:
-    """A catalogue that no longer finds some of its items."""
-
-    def __init__(self, catalogue, gone) -> None:
-        self._catalogue, self._gone = catalogue, gone
-
-    def __getattr__(self, name):
-        return getattr(self._catalogue, name)
-
-    def rows(self, ids):
-        result = self._catalogue.rows(ids)
-        result[[name in self._gone for name in ids]] = -1
-        return result
 
 
 def test_readers_have_the_distances_of_the_live_version(shop, database):

@@ -50,9 +50,7 @@ def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Pa
     assert run(target, items).exit_code == 0  # once more: the same generation
 
 
-def test_items_are_added_in_redis_with_their_coordinates_and_an_unmapped_one_stays_so(
-    items: Path, redis_url: str
-) -> None:
+def test_items_added_in_redis_get_coordinates_if_their_catalogue_has_a_map(items: Path, redis_url: str) -> None:
     target, plain = f"{redis_url}#shop", f"{redis_url}#plain"
     run(target, items)
     run(plain, items, "--no-map")

@@ -77,6 +77,6 @@ def test_a_producer_is_closed_only_after_everything_on_its_way_was_waited_for():
     assert source.index("self.flush(timeout)") < source.index("force_close")
 
 
-def test_its_own_transports_throw_away_what_comes_together_with_the_end_of_a_connection():
+def test_its_own_transports_throw_away_what_comes_with_the_end_of_a_connection():
     source = inspect.getsource(KafkaTCPTransport._read_from_sock)
     assert source.index("return self.abort(error=err)") < source.index("data_received(recvd_data)")

@@ -35,7 +35,7 @@ def test_what_has_no_agreed_form_is_refused_as_the_client_does(word):
         WholeCommands().pack("SET", "key", word)
 
 
-def test_a_handshake_that_a_server_breaks_off_as_it_stops_is_an_outage_and_no_refusal():
+def test_a_handshake_that_a_stopping_server_breaks_off_is_an_outage():
     def hang_up():
         with suppress(OSError):
             while True:

@@ -40,7 +40,7 @@ def test_a_failure_nobody_foresaw_brings_its_traceback_in_one_line(said):
 
 
 def test_what_only_a_developer_asks_for_is_not_written(said):
-    structlog.get_logger().debug("model_let_go", model="user-1")
+    structlog.get_logger().debug("model_dropped", model="user-1")
     assert said() == []
 
 

@@ -14,25 +14,26 @@ from omdml.streams.memory_log import MemorySource
 from omdml.streams.stores.checkpoints import none_left
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.learning.worker import LearnerWorker
-from tests.support.worlds import World, damage_newest, events, kill, letters, mark, refuse, run_until_idle, unreadable
+from tests.support.worlds import (
+    World,
+    checking_ends,
+    damage_newest,
+    events,
+    kill,
+    letters,
+    mark,
+    refuse,
+    run_until_idle,
+    unreadable,
+)
 
 
 def cut(world, end):
-    """A log that lost everything from ``end`` on, and sources that tell of positions past that."""
+    """A log that lost everything from ``end`` on, and a source that tells of positions past that."""
     (partition,) = world.log.partitions
     with world.log.changed:
         del world.log._records[partition][end:]
-    source = MemorySource(world.log)
-    poll = source.poll
-
-    def told(*arguments):
-        position = source._positions.get(partition)
-        if position is not None and position > world.log.end(partition):
-            raise gap.out_of_range("feedback", partition, position, (0, world.log.end(partition)))
-        return poll(*arguments)
-
-    source.poll = told
-    return source
+    return checking_ends(world, partition)
 
 
 def written_on(world, source, end, *more):

@@ -11,16 +11,14 @@ import pytest
 from omdml.errors import Fenced
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import add_items
-from omdml.streams.kafka.reading import gap
 from omdml.streams.letters import headers_again
-from omdml.streams.memory_log import MemorySource
 from omdml.streams.part_names import part_name
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.parts.vector import Vector, record_of
 from tests.support.parts import HOT, drained, expected, hot_world, published, same_sums, scatter, whole
-from tests.support.worlds import damage, events, items, kill, letters, paced, rehomed, run_until_idle
+from tests.support.worlds import checking_ends, damage, events, items, kill, letters, paced, rehomed, run_until_idle
 
 
 class Watched(MemoryStore):
@@ -191,21 +189,6 @@ def test_a_part_that_cannot_be_read_keeps_the_version_and_says_so(tmp_path):
     assert published(world)[0].version == 140
 
 
-def told_of_the_end(world, partition):
-    """A source that tells of a position behind the end of a partition, as a client of Kafka does."""
-    source = MemorySource(world.log)
-    poll = source.poll
-
-    def told(*arguments):
-        position = source._positions.get(partition)
-        if position is not None and position > world.log.end(partition):
-            raise gap.out_of_range("feedback", partition, position, (0, world.log.end(partition)))
-        return poll(*arguments)
-
-    source.poll = told
-    return source
-
-
 def test_after_a_cut_nothing_goes_live_until_the_part_has_come_as_far_again(tmp_path):
     world = hot_world(tmp_path)
     world.store = Watched()
@@ -215,7 +198,7 @@ def test_after_a_cut_nothing_goes_live_until_the_part_has_come_as_far_again(tmp_
     partition = world.log.partitions[2]
     with world.log.changed:
         del world.log._records[partition][-20:]
-    worker = world.worker(source=told_of_the_end(world, partition), accept_gap=True)
+    worker = world.worker(source=checking_ends(world, partition), accept_gap=True)
     run_until_idle(worker, 5)
     scatter(world, 30, seed=1)
     assert world.log.end(partition) < before.positions[2]

@@ -1,4 +1,4 @@
-"""Many models, little memory: what is let go comes back as it was, and no model waits for ever."""
+"""Many models, little memory: what is dropped comes back as it was, and no model waits for ever."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ def test_the_model_that_was_not_used_for_longest_goes_first():
     gone = []
     residents = Residents(budget=30)
 
-    def let_go(name):
+    def drop(name):
         gone.append(name)
         residents.forget(name)
 
     for name in ("one", "two", "three", "one"):
-        residents.use(name, 10, let_go)
+        residents.use(name, 10, drop)
     residents.make_room()
     assert gone == []
-    residents.use("four", 10, let_go)
+    residents.use("four", 10, drop)
     residents.make_room()
     assert (gone, residents.total, len(residents)) == (["two"], 30, 3)
-    residents.use("five", 1000, let_go)
+    residents.use("five", 1000, drop)
     residents.make_room()
     assert (gone, residents.total) == (["two", "three", "one", "four"], 1000)
 

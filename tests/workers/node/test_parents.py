@@ -47,7 +47,7 @@ def told(answer):
     return [(item.id, item.distance) for item in answer.items]
 
 
-def test_version_0_of_a_model_that_began_with_a_parent_is_gone_because_the_parent_moved_on(family):
+def test_a_model_that_began_with_a_parent_has_no_version_0_any_more(family):
     family.learn(60)
     with family.serving() as node, asking(node) as client:
         refused(client.post("/search", json={"model": "user-7", "id": "i5", "version": 0}), 404, "not_kept")

@@ -18,7 +18,7 @@ from omdml.workers.operate.export.parts import Rows
 from omdml.workers.operate.export.vectors import aligned, merged, spread
 from tests.support.exports import error, order, read
 from tests.support.nodes import CONFIGURATION, stored_shop
-from tests.support.shops import Shop
+from tests.support.shops import Shop, Thinned
 from tests.support.worlds import ITEMS, catalogue, items
 
 FORMATS = ("npy", "parquet")
@@ -138,21 +138,6 @@ def test_items_that_were_added_are_written(shop, tmp_path):
     shop.catalogue.refresh()
     assert follower.step().part.rows == 4
     assert {"n0", "n3"} < set(read(tmp_path / "out")[1])
-
-
-class Thinned:
-    """A catalogue that no longer finds some of its items."""
-
-    def __init__(self, catalogue, gone) -> None:
-        self._catalogue, self._gone = catalogue, gone
-
-    def __getattr__(self, name):
-        return getattr(self._catalogue, name)
-
-    def rows(self, ids):
-        result = self._catalogue.rows(ids)
-        result[[name in self._gone for name in ids]] = -1
-        return result
 
 
 @pytest.mark.parametrize("kind", FORMATS)

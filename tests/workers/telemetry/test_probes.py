@@ -93,7 +93,7 @@ def test_a_worker_is_ready_while_it_learns_and_not_while_it_waits_drains_or_hang
 
 def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeypatch, capfd):
     monkeypatch.setattr(probes, "MAX_CONNECTIONS", 20)
-    monkeypatch.setattr(probes.Silent, "timeout", 1.0)
+    monkeypatch.setattr(probes.Silent, "timeout", 0.3)
     port, before = serve_probes("127.0.0.1", 0, new_registry(), Facts()), threading.active_count()
     with ExitStack() as held:
         for _ in range(60):

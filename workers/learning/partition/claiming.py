@@ -97,7 +97,7 @@ class Claiming:
         if fell_back or waits_from < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
             back = self._mark.back(name, min(offset, waits_from, model.next) if position else waits_from, why)
-        self._models.load(model)
+        self._models.add(model)
         try:
             if changes:
                 self._adopt(model, changes, offset)
@@ -133,12 +133,14 @@ class Claiming:
 
         A model that is deleted in the meantime begins again with the events at hand; the first one is at ``offset``.
         """
-        self._models.changed(model, offset)
+        self._models.note_change(model, offset)
         with self._models.unless_deleted(model):
             for what, detail in changes:
                 log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=detail)
                 reason = f"{detail}, from offset {model.next} of {self._partition} on"
-                self._models.written(self._services.store.note(model.name, model.epoch, what, reason), model.name)
+                self._models.require_written(
+                    self._services.store.note(model.name, model.epoch, what, reason), model.name
+                )
         self._models.write([model])
 
     def _begin(self, model: OwnedModel, first: int) -> None:
@@ -149,7 +151,7 @@ class Claiming:
         events make the same bytes.
         """
         model.begin_at(first)
-        self._models.changed(model, first)
+        self._models.note_change(model, first)
         self._models.write([model])
 
     def try_waiting(self) -> None:

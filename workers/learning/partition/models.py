@@ -62,8 +62,8 @@ class OwnedModels:
         self._mark = mark
         self._letters = letters
 
-    def load(self, model: OwnedModel) -> None:
-        """Keep a model in memory. The least recently used model may be dropped for it."""
+    def add(self, model: OwnedModel) -> None:
+        """Have a model in memory from now on. The least recently used one may be dropped for it."""
         self.loaded[model.name] = model
         self.use(model)
 
@@ -82,7 +82,7 @@ class OwnedModels:
             models.pop(name, None)
         self._services.residents.forget(name)
 
-    def changed(self, model: OwnedModel, offset: int) -> None:
+    def note_change(self, model: OwnedModel, offset: int) -> None:
         """Note that a model must be saved, because its events from ``offset`` on are in no checkpoint."""
         if model.name not in self.unsaved:
             model.changed_at, model.unsaved_from = self._services.clock(), offset
@@ -110,7 +110,7 @@ class OwnedModels:
             if model.drifted:
                 with self.unless_deleted(model):
                     noted = self._services.store.note(model.name, model.epoch, "drift", model.drifted)
-                    self.written(noted, model.name)
+                    self.require_written(noted, model.name)
                     self._services.metrics.drifted(self._services.specs.of(model.name).label)
                     model.drifted = ""
 
@@ -139,7 +139,7 @@ class OwnedModels:
                 answers = self._services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
         for (model, snapshot, withheld), answer in zip(new, answers, strict=True):
             with self.unless_deleted(model):
-                written = self.written(answer, model.name)
+                written = self.require_written(answer, model.name)
                 model.published = model.learner.version
                 self.unpublished.pop(model.name, None)
                 if not withheld:
@@ -158,8 +158,8 @@ class OwnedModels:
                 with self.unless_deleted(model):
                     yardstick, store = model.judge.guard.yardstick, self._services.store
                     reason = why_taken_back(yardstick.version, yardstick.withheld)
-                    self.written(store.publish(model.reference_again(), model.epoch), model.name)
-                    self.written(store.note(model.name, model.epoch, TAKEN_BACK, reason), model.name)
+                    self.require_written(store.publish(model.reference_again(), model.epoch), model.name)
+                    self.require_written(store.note(model.name, model.epoch, TAKEN_BACK, reason), model.name)
                     model.judge.guard.take_back = False
                     live = store.current(model.name)
                     if live and live.pinned:
@@ -191,7 +191,7 @@ class OwnedModels:
                 answers = self._services.store.save_all(list(zip(checkpoints, epochs, strict=True)), self.placement)
         for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
             with self.unless_deleted(model):
-                self.written(answer, model.name)
+                self.require_written(answer, model.name)
                 self._services.allowance.spend(len(checkpoint.state))
                 metrics.checkpoint_bytes.inc(len(checkpoint.state))
                 model.measure()
@@ -214,8 +214,8 @@ class OwnedModels:
                 return
             raise self._mark.back(model.name, begin, "model_deleted") from None
 
-    def written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
-        """Check the store's answer to a write. Raises Fenced, PlacementChanged, or the error that is the answer."""
+    def require_written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
+        """What a write did, by the store's answer. Raises Fenced, PlacementChanged, or the error that is the answer."""
         if isinstance(answer, CorruptError | StoreLost):
             raise answer
         if answer is Written.MOVED:

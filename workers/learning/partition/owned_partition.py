@@ -146,7 +146,7 @@ class OwnedPartition:
                 batches[name] = Batch()
             elif name not in self._unconfigured:
                 if (answer := close_stretch(self.services.store, name, self.placement)) is not None:
-                    self.models.written(answer, name)
+                    self.models.require_written(answer, name)
                 self._unconfigured.add(name)
 
     def go_on_at(self, offset: int, cut: bool) -> None:
@@ -190,7 +190,7 @@ class OwnedPartition:
         if not batch.records and not refused:
             return
         first, _ = span_of(batch, refused)
-        self.models.changed(model, first)
+        self.models.note_change(model, first)
         if batch.records:
             refused += self._learn(model, batch, refused)
         else:
@@ -235,7 +235,7 @@ class OwnedPartition:
                 new = msgspec.structs.replace(live, generation=new.generation)
             self.models.require_placement()
             with self.models.unless_deleted(model):
-                self.models.written(self.services.store.publish(new, model.epoch), name)
+                self.models.require_written(self.services.store.publish(new, model.epoch), name)
 
     # 5 to 9
     def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:

@@ -130,7 +130,7 @@ def serve(
     server = HttpServer(create_app(node, access, names, pictures, office, experiments), host, port)
     on_signals(server.stop)
     with node, Messenger(server.condition_of(node)):
-        _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])
+        _log.info("node_started", url=server.url, models=node.models.all)
         server.run()
     if experiments:
         experiments.close()

@@ -84,7 +84,7 @@ def test_a_view_stays_what_it_was_when_it_was_made(shop):
     assert first not in [item.id for item in after.search(after.items(["i0"]), ITEMS).items]
 
 
-def test_an_older_view_answers_neither_a_query_item_that_changed_nor_what_is_excluded(shop):
+def test_an_older_view_leaves_out_a_changed_query_item_and_exclusions(shop):
     shop.publish()
     view = embedded_view(*shop.store.load("shop"), shop.catalogue)
     change(shop.catalogue, Change(id="i3", features=VECTORS), Change(id="i4", features=VECTORS))

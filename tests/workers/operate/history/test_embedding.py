@@ -35,6 +35,7 @@ def described(folder):
     return snapshot
 
 
+@pytest.mark.deep
 @pytest.mark.xdist_group("spark")
 def test_a_catalogue_embedded_with_spark_is_what_an_export_writes(tmp_path, spark):
     snapshot = described(tmp_path)

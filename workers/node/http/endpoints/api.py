@@ -191,7 +191,7 @@ class Api:
         if asked.version is not None and move is moves.unpin:
             raise SearchError("unpin goes to the newest version, and takes none", "invalid")
         model: str = request.path_params["model"]
-        self._node.require(model)
+        self._node.models.require(model)
         pointer = await run_in_threadpool(self._moved, move, model, asked.version, Why(actor, asked.reason))
         _log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial,
                   actor=actor, reason=asked.reason)  # fmt: skip

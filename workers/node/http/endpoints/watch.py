@@ -167,7 +167,7 @@ class Watch:
         """Server-sent events: the newest step of one model, or of each, and every one from now on."""
         asked = parameters_as(Events, request.query_params)
         if asked.model is not None:
-            self._node.require(asked.model)
+            self._node.models.require(asked.model)
         if self._streams >= MAX_STREAMS:
             raise TooManyStreams(
                 f"{MAX_STREAMS} streams of events are open: close one, or ask GET /models now and then"
@@ -218,7 +218,7 @@ class Watch:
 
     def _known(self, request: Request) -> str:
         model: str = request.path_params["model"]
-        self._node.require(model)
+        self._node.models.require(model)
         return model
 
 

@@ -105,7 +105,7 @@ class Items:
         return await self._change(request, lines)
 
     async def _change(self, request: Request, bodies: Sequence[bytes | dict[str, Any]]) -> Response:
-        model = self._node.name_of(parameters_as(OfModel, request.query_params).model)
+        model = self._node.models.find(parameters_as(OfModel, request.query_params).model)
         catalogue, changes = await run_in_threadpool(self._prepared, model, bodies)
         done = await asyncio.wrap_future(self._node.items.put(catalogue, changes))
         answer = ItemsChanged(model=model, **done._asdict())

@@ -1,0 +1,60 @@
+"""Which models a node is configured for: names, and patterns of names."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+
+from omdml.workers.configuration.config import is_pattern
+from omdml.workers.configuration.suggestion import suggestion
+from omdml.workers.node.searching.options import SearchError
+
+
+class ConfiguredModels:
+    """The models that a node answers for.
+
+    Attributes
+    ----------
+    all
+        Names and patterns, in the order in which they are configured.
+    named
+        Models that are configured by name.
+    patterns
+        Patterns, each of which covers any number of models.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.all = list(names)
+        self.named = [name for name in self.all if not is_pattern(name)]
+        self.patterns = [name for name in self.all if is_pattern(name)]
+
+    def label(self, model: str) -> str:
+        """What metrics call a model: the name or the pattern that covers it."""
+        return self._cover(model) or model
+
+    def asked_for(self, model: str | None) -> str:
+        """The model that a request names; None is the only one there is. Raises SearchError."""
+        if model is not None:
+            return model
+        if len(self.named) == 1 and not self.patterns:
+            return self.named[0]
+        known = ", ".join(self.all) or "none"
+        raise SearchError(
+            f'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body; configured: {known}', "invalid"
+        )
+
+    def find(self, model: str | None) -> str:
+        """The model that a request names and that is configured; None is the only one there is. Raises SearchError."""
+        name = self.asked_for(model)
+        self.require(name)
+        return name
+
+    def require(self, model: str) -> None:
+        """Raise SearchError ``unknown_model`` if no name or pattern covers a model."""
+        if self._cover(model) is None:
+            raise SearchError(f"no model {model!r} is configured{suggestion(model, self.all)}", "unknown_model")
+
+    def _cover(self, model: str) -> str | None:
+        if model in self.named:
+            return model
+        return next((pattern for pattern in self.patterns if fnmatch.fnmatchcase(model, pattern)), None)
