@@ -1,0 +1,117 @@
+"""What the guard decided last about a model, in words that need no mathematics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from omdml.errors import OmdmlError
+from omdml.snapshot import Snapshot
+from omdml.streams.protocols.store import SnapshotStore
+from omdml.streams.stores.journal import PINNED
+from omdml.workers.versions.targets import TAKEN_BACK, Line
+
+ALLOWED, WITHHELD, NOT_JUDGED = "allowed", "withheld", "not judged"
+FIGURE = "guard_"
+NOTHING_JUDGED = (
+    "The guard has judged no version yet, or none since the worker started. It needs 32 held-out events about 8 different "
+    "queries; about one event in fifty is held out. Until then it only stops sudden leaps."
+)
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """The guard's last decision about a model.
+
+    ``decision`` is ``allowed``, ``withheld``, ``taken back`` (an earlier version is live again) or ``not judged``.
+    ``at`` is when it took effect, in seconds since the epoch, and ``reason`` says why a version does not stay live. The
+    rest is null if nothing was compared: ``margin`` says by how much ``version`` orders held-out events better (above
+    0) or worse (below 0) than the version ``reference``, ``doubt`` is its margin of error, and ``queries`` says of how
+    many queries it is the mean. ``sentence`` says all of this in plain words.
+    """
+
+    model: str
+    decision: str
+    at: float | None
+    reason: str
+    version: int | None
+    reference: int | None
+    margin: float | None
+    doubt: float | None
+    queries: int | None
+    sentence: str
+
+
+    @property
+    def told(self) -> str:
+        """Decision, reason and sentence in a line."""
+        return "; ".join(part for part in (self.decision, self.reason, self.sentence) if part)
+
+
+def judgement(store: SnapshotStore, model: str, live: Callable[[], Snapshot | None]) -> Judgement:
+    """The guard's last decision about a model, from its history and the snapshot that the decision was about.
+
+    ``live`` gives the live snapshot. Raises StoreError if the store cannot be asked.
+    """
+    line = newest_decision(store.history(model))
+    decision = {"held": WITHHELD, TAKEN_BACK: TAKEN_BACK}.get(line["what"], ALLOWED) if line else NOT_JUDGED
+    judged = withheld_snapshot(store, model, line) if line and decision == WITHHELD else live()
+    figures = compared(judged.progress if judged else {})
+    if not figures and decision == ALLOWED:
+        decision = NOT_JUDGED
+    reason = line["reason"] if line and decision in (WITHHELD, TAKEN_BACK) else ""
+    return Judgement(
+        model=model,
+        decision=decision,
+        at=line["at"] if line and decision != NOT_JUDGED else None,
+        reason=reason,
+        **{name: figures.get(name) for name in ("version", "reference", "margin", "doubt", "queries")},
+        sentence=NOTHING_JUDGED if decision == NOT_JUDGED else sentence(figures),
+    )
+
+
+def newest_decision(lines: Sequence[Line]) -> Line | None:
+    """The newest line of a history that a decision of the guard brought about; None if there is none.
+
+    What a pin holds back was allowed by the guard.
+    """
+    for line in reversed(lines):
+        if line["what"] in ("published", TAKEN_BACK) or (line["what"] == "held" and line["reason"] != PINNED):
+            return line
+        if line["what"] == "reset":
+            return None
+    return None
+
+
+def withheld_snapshot(store: SnapshotStore, model: str, line: Line) -> Snapshot | None:
+    """The snapshot that was withheld; None if it cannot be read any more."""
+    try:
+        loaded = store.load(model, line["version"])
+    except OmdmlError:
+        return None
+    return loaded[1] if loaded and loaded[1].digest == line["digest"] else None
+
+
+def compared(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """The guard's comparison among the figures of a snapshot; empty if it has none."""
+    return {name.removeprefix(FIGURE): value for name, value in progress.items() if name.startswith(FIGURE)}
+
+
+def sentence(figures: Mapping[str, Any]) -> str:
+    """A comparison of two versions in plain words; empty if there is none."""
+    if not figures:
+        return ""
+    margin, doubt = figures["margin"], figures["doubt"]
+    version, reference = f"version {figures['version']:,}", f"version {figures['reference']:,}"
+    if abs(margin) <= doubt:
+        verdict, how = "No sure difference", f"{version} and {reference} do this about equally well"
+    elif margin > 0:
+        verdict, how = "Better", f"{version} does this better than {reference}"
+    else:
+        verdict, how = "Worse", f"{version} does this worse than {reference}"
+    return (
+        f"{verdict}: a good version puts what people chose nearer to the query than what they did not choose. On clicks "
+        f"about {figures['queries']} queries, which no version learns, {how}: margin {margin:+.3f}, give or take "
+        f"{doubt:.3f}."
+    )
