@@ -15,10 +15,8 @@ from omdml.workers.versions.targets import TAKEN_BACK, Line
 
 ALLOWED, WITHHELD, NOT_JUDGED = "allowed", "withheld", "not judged"
 FIGURE = "guard_"
-NOTHING_JUDGED = (
-    "The guard has judged no version yet, or none since the worker started. It needs 32 held-out events about 8 different "
-    "queries; about one event in fifty is held out. Until then it only stops sudden leaps."
-)
+# The numbers are FEWEST and VOTES of the guard.
+NOTHING_COMPARED = "Nothing was compared since the worker started. It takes 32 held-out events about 8 queries; one in fifty is held out."
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +39,6 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     doubt: float | None
     queries: int | None
     sentence: str
-
 
     @property
     def told(self) -> str:
@@ -67,7 +64,7 @@ def judgement(store: SnapshotStore, model: str, live: Callable[[], Snapshot | No
         at=line["at"] if line and decision != NOT_JUDGED else None,
         reason=reason,
         **{name: figures.get(name) for name in ("version", "reference", "margin", "doubt", "queries")},
-        sentence=NOTHING_JUDGED if decision == NOT_JUDGED else sentence(figures),
+        sentence=NOTHING_COMPARED if decision == NOT_JUDGED else sentence(figures),
     )
 
 
@@ -103,15 +100,12 @@ def sentence(figures: Mapping[str, Any]) -> str:
     if not figures:
         return ""
     margin, doubt = figures["margin"], figures["doubt"]
-    version, reference = f"version {figures['version']:,}", f"version {figures['reference']:,}"
     if abs(margin) <= doubt:
-        verdict, how = "No sure difference", f"{version} and {reference} do this about equally well"
-    elif margin > 0:
-        verdict, how = "Better", f"{version} does this better than {reference}"
+        verdict, how = "No sure difference", "about as far ahead as"
     else:
-        verdict, how = "Worse", f"{version} does this worse than {reference}"
+        verdict, how = ("Better", "further ahead than") if margin > 0 else ("Worse", "less far ahead than")
     return (
-        f"{verdict}: a good version puts what people chose nearer to the query than what they did not choose. On clicks "
-        f"about {figures['queries']} queries, which no version learns, {how}: margin {margin:+.3f}, give or take "
-        f"{doubt:.3f}."
+        f"{verdict}. On clicks about {figures['queries']} queries, which are never learned, version "
+        f"{figures['version']:,} puts what people chose {how} version {figures['reference']:,} does: margin "
+        f"{margin:+.3f}, give or take {doubt:.3f}."
     )

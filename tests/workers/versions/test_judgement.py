@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from omdml.workers.model.judging.guard import FEWEST, VOTES
 from omdml.workers.versions.judgement import judgement, sentence
 from tests.support.shops import Shop, asking, refused
 
@@ -31,7 +32,7 @@ def test_nothing_is_judged_before_anything_was_compared(shop):
     shop.publish()
     decision = judged(shop)
     assert (decision.decision, decision.at, decision.margin) == ("not judged", None, None)
-    assert "about one event in fifty is held out" in decision.sentence
+    assert f"It takes {FEWEST} held-out events about {VOTES} queries" in decision.sentence
 
 
 def test_an_allowed_version_is_told_with_its_margin_and_doubt(shop):
@@ -79,9 +80,9 @@ def test_a_reset_model_is_not_judged(shop):
 @pytest.mark.parametrize(
     ("margin", "begin", "comparison"),
     [
-        (0.031, "Better: ", "version 64 does this better than version 32: margin +0.031, give or take 0.012"),
-        (-0.031, "Worse: ", "version 64 does this worse than version 32: margin -0.031, give or take 0.012"),
-        (-0.012, "No sure difference: ", "version 64 and version 32 do this about equally well"),
+        (0.031, "Better. ", "further ahead than version 32 does: margin +0.031, give or take 0.012"),
+        (-0.031, "Worse. ", "less far ahead than version 32 does: margin -0.031, give or take 0.012"),
+        (-0.012, "No sure difference. ", "about as far ahead as version 32 does: margin -0.012, give or take 0.012"),
     ],
 )
 def test_a_comparison_is_better_or_worse_only_beyond_its_doubt(margin, begin, comparison):
