@@ -11,7 +11,8 @@ from playwright.sync_api import Page, expect
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.consoles import teach
+from benchmarks.consoles import MODEL
+from omdml.client import Client
 from omdml.workers.demo.digits import load_digits
 from omdml.workers.demo.services.environment import Servers, Stage, own_folder
 from tests.support.browsers import Visit, chromium
@@ -45,14 +46,23 @@ def main(console: Console) -> None:
     for minute, row in enumerate(rows):
         table.add_row(str(minute), f"{row[0]:.2f}", f"{row[1]:,.0f}", f"{row[2]:,.0f}", f"{row[3]:.1f}")
     console.print(table)
-    if visit.wrong:
-        raise RuntimeError(f"the page reported {visit.wrong}")
+    # A busy node may refuse a look at the whole installation. The page says so and goes on.
+    if wrong := [message for message in visit.wrong if not message.startswith("Failed to load resource")]:
+        raise RuntimeError(f"the page reported {wrong}")
     first, last = (np.median(part, axis=0) for part in (rows[SETTLED_MIN : SETTLED_MIN + 5], rows[-5:]))
     console.print(
         f"{rounds:,} rounds of all pages in {MINUTES} minutes: heap {first[0]:.1f} MB -> {last[0]:.1f} MB, "
         f"elements {first[1]:.0f} -> {last[1]:.0f}, listeners {first[2]:.0f} -> {last[2]:.0f}, "
         f"node {first[3]:.0f} MB -> {last[3]:.0f} MB"
     )
+
+
+def teach(stage: Stage, stop: threading.Event) -> None:
+    """Have a new version come every half a second."""
+    draw = np.random.default_rng(0)
+    with Client(stage.node, stage.token, model=MODEL, retry_s=120) as client:
+        while not stop.wait(0.5):
+            client.triplet(*(f"digit-{row:04d}" for row in draw.choice(ITEMS, 3, replace=False)))
 
 
 def use(visit: Visit, stage: Stage) -> tuple[list[tuple[float, ...]], int]:

@@ -35,7 +35,7 @@ with open("products.csv", "w", newline="") as table:
 Path("omdml.toml").write_text(CONFIGURATION)
 omdml = [sys.executable, "-m", "omdml.workers.cli"]
 subprocess.run([*omdml, "catalogue", "build", "items/", "products.csv"], check=True)
-colour_of = {product[0]: product[1] for product in products}
+colour_of = {str(product[0]): product[1] for product in products}
 
 # In production systemd or Kubernetes runs these two (omdml deploy export).
 with open("omdml.log", "w") as log:

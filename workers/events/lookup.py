@@ -188,9 +188,9 @@ def without_gone_results(batch: Batch, rows: Array, width: int) -> tuple[Batch, 
 
 
 def learned_of_page(page: Page, ids: Sequence[str], rows: Array, width: int) -> Array:
-    """Which of the ids (n,) of a page's comparisons belong to those whose items all have a row, or vectors of their own.
+    """Which of the ids (n,) of a page's comparisons are learned: their items all have rows, or vectors of their own.
 
-    If there is no such comparison, all do.
+    If there is no such comparison, all are named.
     """
     brought = page.features or {}
     there = (rows >= 0) | np.array([item in brought for item in ids], bool)

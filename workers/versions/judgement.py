@@ -16,7 +16,10 @@ from omdml.workers.versions.targets import TAKEN_BACK, Line
 ALLOWED, WITHHELD, NOT_JUDGED = "allowed", "withheld", "not judged"
 FIGURE = "guard_"
 # The numbers are FEWEST and VOTES of the guard.
-NOTHING_COMPARED = "Nothing was compared since the worker started. It takes 32 held-out events about 8 queries; one in fifty is held out."
+NOTHING_COMPARED = (
+    "Nothing was compared since the worker started. "
+    "It takes 32 held-out events about 8 queries; one in fifty is held out."
+)
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):

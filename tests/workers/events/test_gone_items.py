@@ -1,4 +1,4 @@
-"""A page of results is learned without the items that were deleted since; other feedback about them is refused whole."""
+"""A page of results is learned without items that were deleted since; other feedback about them is refused whole."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ export async function watchPage(place, { model, onStep }) {
     new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
       [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name) => [name, (step) => step.weights[name]])),
     new Chart("Click to live", "The time from a click until this node answers with it, and its stages: in the log, learning, publishing, fetching, swapping in", seconds, () => [
-      ["whole", (step) => step.freshness_s], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => step.stages?.[stage]]),
+      ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
-    new Chart("Comparisons a second", "How much is learned. One click can stand for several comparisons.", (value) => (value === null || value === undefined ? "–" : whole(value)), () => [
+    new Chart("Comparisons a second", "How much is learned. One click can stand for several comparisons.", (value) => (value === null || value === undefined ? "–" : value < 10 ? value.toFixed(1) : whole(value)), () => [
       ["comparisons", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
     ]),
   ];
@@ -45,7 +45,7 @@ export async function watchPage(place, { model, onStep }) {
   function draw() {
     const last = steps.at(-1);
     const figure = (value, name) => el("div", {}, el("b", {}, value), el("span", {}, name));
-    const fresh = steps.slice(-50).map((step) => step.freshness_s).filter((s) => s !== null).sort((a, b) => a - b);
+    const fresh = steps.slice(-50).map(waited).filter((s) => s !== null).sort((a, b) => a - b);
     big.replaceChildren(
       figure(last ? whole(last.version) : "–", "version that is live"),
       figure(percent(last?.figures.recent_mistake_rate), "mistakes of late"),
@@ -91,6 +91,9 @@ export async function watchPage(place, { model, onStep }) {
     for (const chart of charts) chart.close();
   };
 }
+
+/** Seconds from a click until answers know it. A node that just started did not answer before. */
+const waited = (step) => (step.what === "model_live" ? null : step.freshness_s);
 
 const WHAT = { held: "withheld", drift: "more mistakes" };
 const DECISIONS = {
