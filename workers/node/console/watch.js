@@ -35,7 +35,7 @@ export async function watchPage(place, { model, onStep }) {
     new Chart("Click to live", "The time from a click until this node answers with it, and its stages: in the log, learning, publishing, fetching, swapping in", seconds, () => [
       ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
-    new Chart("Comparisons a second", "How much is learned. One click can stand for several comparisons.", (value) => (value === null || value === undefined ? "–" : value < 10 ? value.toFixed(1) : whole(value)), () => [
+    new Chart("Comparisons a second", "How much is learned. One click can stand for several comparisons.", (value) => (value === null || value === undefined ? "–" : value < 10 ? String(Number(value.toPrecision(2))) : whole(value)), () => [
       ["comparisons", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
     ]),
   ];
@@ -158,7 +158,7 @@ class Chart {
       width: this.width, height: 210, cursor: { y: false },
       // One point alone would stretch over years.
       scales: { x: { range: (_, low, high) => (low === high ? [low - ALONE_S, high + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
-      axes: [axis, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
+      axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
       series: [{ value: (_, at) => (at ? clock(at) : "") }, ...this.labels.map((label, at) => ({
         label, stroke: colour(`--series-${(at % SERIES) + 1}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (_, value) => this.told(value),
       }))],
