@@ -70,7 +70,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
     It also shows which versions nodes can load. In a line about drift, the version is the live one, and the reason says
     at which version the drift was noticed.
     """
-    from omdml.workers.versions.judgement import judgement
+    from omdml.workers.versions.judgement import judgement, kept
     from omdml.workers.versions.serving import catalogue_kinds, loadable, standing
 
     store = open_known(configuration, model)
@@ -90,7 +90,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
     print_table(("at", "what", "version", "serial", "pinned", "who", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
         say(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
-        say(f"guard: {judgement(store, model, lambda: loaded(store, model, None)[1]).told}")
+        say(f"guard: {judgement(store, model, lambda: kept(store, model, None)).told}")
 
 
 def with_vector(store: Store, model: str, line: dict[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,10 @@ def judgement(store: SnapshotStore, model: str, live: Callable[[], Snapshot | No
     """
     line = newest_decision(store.history(model))
     decision = {"held": WITHHELD, TAKEN_BACK: TAKEN_BACK}.get(line["what"], ALLOWED) if line else NOT_JUDGED
-    judged = withheld_snapshot(store, model, line) if line and decision == WITHHELD else live()
+    judged = live() if line is None or decision != WITHHELD else kept(store, model, line["version"])
+    if judged and line and decision == WITHHELD and judged.digest != line["digest"]:
+        # Another snapshot of this version takes its place.
+        judged = None
     figures = compared(judged.progress if judged else {})
     if not figures and decision == ALLOWED:
         decision = NOT_JUDGED
@@ -84,13 +87,13 @@ def newest_decision(lines: Sequence[Line]) -> Line | None:
     return None
 
 
-def withheld_snapshot(store: SnapshotStore, model: str, line: Line) -> Snapshot | None:
-    """The snapshot that was withheld; None if it cannot be read any more."""
+def kept(store: SnapshotStore, model: str, version: int | None) -> Snapshot | None:
+    """The snapshot of a version, by default the live one; None if it cannot be read."""
     try:
-        loaded = store.load(model, line["version"])
+        loaded = store.load(model, version)
     except OmdmlError:
         return None
-    return loaded[1] if loaded and loaded[1].digest == line["digest"] else None
+    return loaded[1] if loaded else None
 
 
 def compared(progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omdml.workers.model.judging.guard import FEWEST, VOTES
-from omdml.workers.versions.judgement import judgement, sentence
+from omdml.workers.versions.judgement import judgement, kept, sentence
 from tests.support.shops import Shop, asking, refused
 
 FIGURES = {"version": 64, "reference": 32, "margin": 0.031, "doubt": 0.012, "queries": 40}
@@ -19,7 +19,7 @@ def shop(tmp_path):
 
 def judged(shop):
     """The guard's last decision, as the history tells it."""
-    return judgement(shop.store, "shop", lambda: (shop.store.load("shop") or [None, None])[1])
+    return judgement(shop.store, "shop", lambda: kept(shop.store, "shop", None))
 
 
 def withhold(shop, reason, **changes):
@@ -60,6 +60,20 @@ def test_a_version_that_was_taken_back_is_told_until_the_next_one(shop):
     shop.learn()
     shop.publish(progress=PROGRESS)
     assert judged(shop).decision == "allowed"
+
+
+def test_a_damaged_snapshot_leaves_the_decision_and_its_reason(shop):
+    shop.publish(progress=PROGRESS)
+    shop.learn()
+    withhold(shop, "it is worse", progress=PROGRESS)
+    shop.damage(shop.snapshot())
+    decision = judged(shop)
+    assert (decision.decision, decision.reason, decision.margin, decision.sentence) == (
+        "withheld",
+        "it is worse",
+        None,
+        "",
+    )
 
 
 def test_what_only_a_pin_holds_back_was_allowed(shop):

@@ -15,8 +15,8 @@ const SLIDE_MS = 260;
 const LATE_MS = 4000;
 // Between two searches that nobody on this page asked for, while others teach the model.
 const FOLLOW_MS = 1000;
-// All searches of a tab are one session, so that an experiment shows it one order.
 const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";
+// All searches of a tab are one session, so that an experiment shows it one order.
 const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
 export async function tryPage(place, { model, onStep }) {
