@@ -37,6 +37,7 @@ BENCHMARKS = (
     "start_up",
     "embedded_store",
     "consoles",
+    "long_use",
     "filters",
     "items",
     "expand",

@@ -268,9 +268,12 @@ class Client:
     ) -> int:
         """Send a page of results: the items that were ``shown``, from the top, and those that were ``clicked``.
 
-        If ``shown`` is not in that order, ``positions`` has the rank of each shown item. Pages without a click, and
-        pages on which everything was clicked, say nothing and are refused.
+        If ``shown`` is not in that order, ``positions`` has the rank of each shown item. A page without a click, or on
+        which everything was clicked, says nothing. It is not sent, and the answer is 0.
         """
+        clicks = set(clicked) - {query}
+        if not clicks or clicks >= set(shown) - {query}:
+            return 0
         page = Page(
             model=self._named(model),
             user=user,

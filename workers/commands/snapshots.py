@@ -70,6 +70,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
     It also shows which versions nodes can load. In a line about drift, the version is the live one, and the reason says
     at which version the drift was noticed.
     """
+    from omdml.workers.versions.judgement import judgement, kept
     from omdml.workers.versions.serving import catalogue_kinds, loadable, standing
 
     store = open_known(configuration, model)
@@ -89,6 +90,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
     print_table(("at", "what", "version", "serial", "pinned", "who", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
         say(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
+        say(f"guard: {judgement(store, model, lambda: kept(store, model, None)).told}")
 
 
 def with_vector(store: Store, model: str, line: dict[str, Any]) -> dict[str, Any]:
@@ -163,6 +165,8 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
 
 def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:
     """Facts about a snapshot, as text for an operator: learner, version, catalogue, size and so on."""
+    from omdml.workers.versions.judgement import FIGURE, compared, sentence
+
     metric, size = snapshot.metric, len(snapshot.to_bytes())
     fields: dict[str, Any] = {
         "learner": snapshot.learner,
@@ -174,7 +178,9 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
         **{
             name.replace("_", " "): f"{value:,}" if isinstance(value, int) else f"{value:.2%}"
             for name, value in snapshot.progress.items()
+            if not name.startswith(FIGURE)
         },
+        "guard": sentence(compared(snapshot.progress)),
         "vector of its parts": snapshot.vector,
         "held-out events in order": order,
         "size": f"{size:,} bytes",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from omdml.comparisons import Judgement
 from omdml.errors import CatalogueError, FeedbackError
-from omdml.feedback import AnyFeedback, SetJudgement
+from omdml.feedback import AnyFeedback, Page, SetJudgement
 from omdml.learners import Learner
 from omdml.streams.catalogues.inline import InlineTable, unknown_item
 from omdml.streams.protocols.catalogue import Catalogue
@@ -107,14 +107,17 @@ class Lookup:
         refused: list[Refusal] = []
         rows = self._rows(batch.ids)
         if rows.min(initial=0) < 0:
+            batch, rows = without_gone_results(batch, rows, self._learner.width)
             rows, batch = self._known(batch, rows, refused)
         return self._located(batch, rows.reshape(-1, self._learner.width), self._catalogue.features), refused
 
     def _by_own_table(self, batch: Batch) -> tuple[Located, list[Refusal]]:
         width = self._learner.width
         sets = {} if width else self._catalogue.sets
-        # Not for the rows: this takes in what changed in the catalogue since the last look.
-        self._rows([name for name in batch.ids if name not in sets])
+        # This also takes in what changed in the catalogue since the last look.
+        rows = self._rows([name for name in batch.ids if name not in sets])
+        if width and rows.min(initial=0) < 0:
+            batch, _ = without_gone_results(batch, rows, width)
         table, located = InlineTable(self._catalogue), Batch()
         parts: list[Compared] = []
         refused: list[Refusal] = []
@@ -172,6 +175,36 @@ class Lookup:
         brought = {name: [getattr(event, name, MARGIN) for event in events.events] for name in self._learner.columns}
         columns = {name: np.repeat(values, counts) for name, values in brought.items()}
         return Located(events, rows, columns, np.cumsum(counts), features)
+
+
+def without_gone_results(batch: Batch, rows: Array, width: int) -> tuple[Batch, Array]:
+    """The batch without the comparisons of a page that name an item without a row, and the rows of the others.
+
+    Items of a page may be deleted before it is learned, and the others were still seen and clicked. A page of which
+    nothing would be left stays as it is, and is refused for its unknown item.
+    """
+    stay, named, start = np.ones(len(rows), bool), [], 0
+    for event, count in zip(batch.events, batch.named, strict=True):
+        these = slice(start, start + count)
+        if type(event) is Page and rows[these].min() < 0:
+            stay[these] = learned_of_page(event, batch.ids[these], rows[these], width)
+        named.append(int(stay[these].sum()))
+        start += count
+    rest = Batch()
+    rest.records, rest.events, rest.times = batch.records, batch.events, batch.times
+    rest.ids, rest.named = list(compress(batch.ids, stay)), named
+    return rest, rows[stay]
+
+
+def learned_of_page(page: Page, ids: Sequence[str], rows: Array, width: int) -> Array:
+    """Which of the ids (n,) of a page's comparisons are learned: their items all have rows, or vectors of their own.
+
+    If there is no such comparison, all are named.
+    """
+    brought = page.features or {}
+    there = (rows >= 0) | np.array([item in brought for item in ids], bool)
+    learned = there.reshape(-1, width).all(axis=1)
+    return np.repeat(learned, width) if learned.any() else np.ones(len(ids), bool)
 
 
 def compared(event: AnyFeedback, ids: list[str], width: int, table: InlineTable, catalogue: Catalogue) -> Compared:

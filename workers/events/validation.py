@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import compress
 from typing import IO, NamedTuple
 
 from omdml.comparisons import conversion, kind_of
 from omdml.errors import FeedbackError, SourceError
-from omdml.feedback import MAX_EVENT_BYTES, ONLY_TASK, AnyFeedback, Pair, decode
+from omdml.feedback import MAX_EVENT_BYTES, ONLY_TASK, AnyFeedback, Page, Pair, decode
 from omdml.learners.shared.pairs import task_numbers
 from omdml.streams.catalogues.inline import InlineTable
 from omdml.streams.protocols.log import Sink
@@ -16,7 +17,7 @@ from omdml.workers.configuration.model_names import check_name
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.events.decoding import unknown_model
-from omdml.workers.events.lookup import compared
+from omdml.workers.events.lookup import compared, learned_of_page
 
 # At most so many refused lines are told of.
 SHOWN = 20
@@ -59,8 +60,11 @@ def check(event: AnyFeedback, spec: Spec | None) -> None:
     check_name(event.model)
     if spec is None:
         raise unknown_model(event.model)
-    kinds, table = spec.learner.accepts, InlineTable(spec.catalogue)
-    compared(event, conversion(kinds)(event, kinds), spec.learner.width, table, spec.catalogue)
+    kinds, width, table = spec.learner.accepts, spec.learner.width, InlineTable(spec.catalogue)
+    ids = conversion(kinds)(event, kinds)
+    if isinstance(event, Page):
+        ids = list(compress(ids, learned_of_page(event, ids, spec.catalogue.rows(ids), width)))
+    compared(event, ids, width, table, spec.catalogue)
     if isinstance(event, Pair):
         task_numbers(event.task, spec.parameters.get("tasks") or [ONLY_TASK], 1)
 

@@ -133,8 +133,8 @@ class Measures:
             "resident_bytes": model.size,
             "partition": owned.partition.number,
         }
-        if model.judge.guard.margin is not None:
-            counts |= {"guard_margin": model.judge.guard.margin, "guard_doubt": model.judge.guard.doubt}
+        if compared := model.judge.guard.compared:
+            counts |= {"guard_margin": compared.margin, "guard_doubt": compared.doubt}
         return counts
 
     def tell_waiting(self, error: OmdmlError | None) -> None:

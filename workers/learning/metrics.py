@@ -248,9 +248,9 @@ class WorkerMetrics:
                 getattr(self, name).labels(label).set(getattr(learner, name))
         for modality, weight in getattr(learner, "weights", {}).items():
             self.weight.labels(label, modality).set(weight)
-        if model.judge.guard.margin is not None:
-            self.margin.labels(label).set(model.judge.guard.margin)
-            self.doubt.labels(label).set(model.judge.guard.doubt)
+        if compared := model.judge.guard.compared:
+            self.margin.labels(label).set(compared.margin)
+            self.doubt.labels(label).set(compared.doubt)
 
     def holds(self, residents: Residents, allowance: Allowance, unsaved_since: float | None) -> None:
         """Set how much is in memory, how much may be saved, and since when something is unsaved."""

@@ -301,6 +301,7 @@ class OwnedModel:
                 "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
                 **self.users.figures,
                 **self.judge.start_comparison.figures,
+                **self.judge.guard.figures,
                 **self.learner.figures,
             },
             metric=self.metric,

@@ -31,7 +31,9 @@ def test_a_bar_tells_what_each_distance_is_made_of(tmp_path, browser, scheme):
             assert bar.get_attribute("aria-label") == "Distance: " + ", ".join(shares)
             widths = [share.bounding_box()["width"] for share in bar.locator(".share").all()]
             assert widths[0] / sum(widths) == pytest.approx(item["parts"]["noise"] / item["distance"], abs=0.02)
-        expect(page.locator(".legend")).to_have_text("A bar shows what makes the distance:noiseshape")
+        expect(page.locator(".legend")).to_have_text(
+            "The number is the distance: the smaller, the more similar.A bar shows what it is made of:noiseshape"
+        )
         opened.shot(str(SCREENSHOTS / f"parts-{scheme}.png"))
         result = Axe().run(page)
         assert result.violations_count == 0, result.generate_report()

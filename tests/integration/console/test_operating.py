@@ -8,6 +8,7 @@ from contextlib import closing
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from omdml.streams.files.source import FileSink
@@ -30,6 +31,33 @@ def test_watch_draws_what_went_live_and_tells_it_as_a_table_too(visit):
     chart.get_by_text("As a table").click()
     expect(chart.get_by_role("columnheader", name="plain")).to_be_visible()
     assert chart.locator("tbody tr").count() >= 2
+
+
+def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, browser):
+    figures = {"version": 64, "reference": 32, "margin": 0.031, "doubt": 0.012, "queries": 40}
+    progress = {f"guard_{name}": value for name, value in figures.items()}
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context(bypass_csp=True)
+        opened = Visit(context, f"{server.url}/console/#watch/shop")
+        guard = opened.page.locator(".guard")
+        expect(guard).to_contain_text("nothing was judged yet")
+        shop.learn()
+        shop.publish(progress=progress)
+        expect(guard).to_contain_text("the newest version may answer")
+        expect(guard).to_contain_text("further ahead than version 32 does: margin +0.031, give or take 0.012")
+        bar = guard.locator(".range").bounding_box()
+        middle = guard.locator(".half").bounding_box()
+        assert bar["x"] > middle["x"]
+        shop.learn()
+        shop.store.publish(shop.snapshot(progress=progress | {"guard_margin": -0.031}), shop.epoch, "not as good")
+        expect(guard).to_contain_text("newer versions are withheld")
+        expect(guard).to_contain_text("not as good")
+        expect(guard).to_contain_text("less far ahead than version 32 does: margin -0.031")
+        result = Axe().run(opened.page)
+        assert result.violations_count == 0, result.generate_report()
+        assert opened.wrong == []
+        context.close()
 
 
 def test_an_operator_goes_back_to_an_earlier_version_and_to_the_newest_again(demo, visit):
@@ -120,7 +148,7 @@ def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
         context = browser.new_context()
         opened = Visit(context, f"{server.url}/console/")
         page = opened.page
-        expect(page.get_by_text("in turn with shop version 0")).to_be_visible()
+        expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
         page.locator(".results > li").nth(0).get_by_text("✓ fits").click()
         page.locator(".results > li").nth(1).get_by_text("✗ not").click()
         page.get_by_role("button", name="Send").click()

@@ -8,7 +8,9 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.browsers import Visit
 from tests.support.consoles import cards, learned, live, mark, search
+from tests.support.shops import Shop, listening
 
 pytestmark = pytest.mark.xdist_group("console")
 
@@ -46,7 +48,9 @@ def test_both_kinds_are_needed_and_marks_can_be_taken_back(demo, visit):
     send = page.get_by_role("button", name="Send")
     expect(send).to_be_disabled()
     first.get_by_text("✓ fits").click()
-    expect(page.locator(".send")).to_contain_text("1 fit, 0 do not. Mark at least one that does not fit.")
+    expect(page.locator(".send")).to_contain_text(
+        "1 marked as fitting, 0 as not fitting. Mark at least one that does not fit."
+    )
     expect(send).to_be_disabled()
     first.get_by_text("✓ fits").click()
     expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
@@ -58,12 +62,47 @@ def test_the_last_mark_is_taken_back_before_it_is_sent(visit):
     answers = page.locator(".results > li")
     answers.nth(0).get_by_text("✓ fits").click()
     answers.nth(3).get_by_text("✗ not").click()
-    expect(page.locator(".send")).to_contain_text("1 fit, 1 do not.")
+    expect(page.locator(".send")).to_contain_text(
+        "1 marked as fitting, 1 as not fitting. Once sent, they cannot be taken back."
+    )
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator(".send")).to_contain_text("1 fit, 0 do not.")
+    expect(page.locator(".send")).to_contain_text("1 marked as fitting, 0 as not fitting.")
     answers.nth(5).focus()
     page.keyboard.press("u")
     expect(page.get_by_role("button", name="Undo")).to_be_disabled()
+
+
+def test_what_was_sent_cannot_be_taken_back_and_undo_says_so(demo, visit):
+    page = visit().page
+    mark(page, [0], [9])
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("status")).to_contain_text("What was sent cannot be taken back")
+
+
+def test_a_result_of_the_query_before_is_not_marked_for_the_next_one(tmp_path, browser):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/").page
+        search(page, "i5")
+        held = []
+
+        def hold(route):
+            held.append(route)
+
+        page.route(re.compile("/search"), hold)
+        page.get_by_label("Find an item by its id").fill("i77")
+        page.get_by_role("listbox", name="Items").locator("button[data-id='i77']").click()
+        expect(page.locator(".query .id")).to_have_text("i77")
+        marking = page.locator(".results > li").first.get_by_text("✓ fits")
+        marking.click()
+        expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
+        for route in held:
+            route.continue_()
+        expect(page.locator(".results[data-of='i77'] > li")).to_have_count(20)
+        marking.click()
+        expect(page.locator(".send")).to_contain_text("1 marked as fitting")
+        context.close()
 
 
 def test_the_keyboard_alone_picks_marks_and_sends(demo, visit):

@@ -77,6 +77,8 @@ def test_each_kind_of_feedback_arrives_as_it_was_meant(shop, client):
     assert client.triplet("i1", "i2", "i3") == 1
     assert client.ranking("i1", ["i2", "i4"], ["i3"]) == 1
     assert client.page("i1", ["i2", "i3", "i4"], ["i3"], positions=[3, 1, 2]) == 1
+    # These pages say nothing, so they are not sent.
+    assert client.page("i1", ["i2", "i3"], []) == client.page("i1", ["i1", "i2", "i3"], ["i2", "i3", "i1"]) == 0
     # This model learns no pairs, and the node says so before anything is written.
     with pytest.raises(BadRequest, match="pair") as refusal:
         client.pair("i1", "i2", similar=True)

@@ -126,11 +126,12 @@ class OwnedModels:
         with metrics.timed("publish"):
             for model in models:
                 if model.name in self.unpublished and (record or model.judge.has_time(model.learner.version)):
-                    snapshot = model.snapshot()
+                    metric = model.metric
                     with metrics.timed("judge"):
-                        withheld = model.judge.verdict(snapshot.metric, snapshot.version)
+                        withheld = model.judge.verdict(metric, model.learner.version)
                     if record or not withheld:
-                        new.append((model, snapshot, withheld))
+                        # The snapshot tells what the guard compared, so it is made after that.
+                        new.append((model, model.snapshot(), withheld))
             if not new:
                 return
             self.require_placement()

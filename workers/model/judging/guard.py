@@ -99,6 +99,20 @@ class Yardstick(msgspec.Struct):
     weights: list[float] = []
 
 
+class Comparison(NamedTuple):
+    """How a version did beside an earlier one, the reference, on the held-out events.
+
+    ``margin`` is the mean gain in margins, below 0 if the version is worse, and ``doubt`` its margin of error at the
+    configured confidence. ``queries`` of the held-out events had a vote each.
+    """
+
+    version: int
+    reference: int
+    margin: float
+    doubt: float
+    queries: int
+
+
 class Look(NamedTuple):
     """Sizes and weights of one metric. They are kept, because a metric is judged several times before it goes live."""
 
@@ -133,9 +147,8 @@ class Guard:
         self.take_back = False
         # Decisions by reason, until whoever counts them takes them.
         self.decisions: Counter[str] = Counter()
-        # The mean gain at the last decision or look, and its margin of error.
-        self.margin: float | None = None
-        self.doubt = 0.0
+        # At the last decision or look that had enough events.
+        self.compared: Comparison | None = None
         # Margins of the version that was last decided on, for the events that judged it; empty if none did.
         self.margins: Array = np.empty(0)
         self.yardstick = yardstick or Yardstick()
@@ -146,6 +159,13 @@ class Guard:
         # A time of the monotonic clock.
         self._next_look = -math.inf
         self._deviations = NormalDist().inv_cdf(config.confidence)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The last comparison, for snapshots: ``guard_version`` and so on; empty before the first one."""
+        if self.compared is None or not math.isfinite(self.compared.margin):
+            return {}
+        return {f"guard_{name}": value for name, value in self.compared._asdict().items()}
 
     def another(self) -> Guard:
         """A guard for another model that starts alike: as this one was before its first decision."""
@@ -210,7 +230,7 @@ class Guard:
         each = votes(gain, window.asked(len(gain)))
         enough = len(gain) >= FEWEST and len(each) >= VOTES
         self._looked_at = version
-        self._doubted = self._worse(each, bool(self._doubted)) if enough else ""
+        self._doubted = self._worse(each, version, bool(self._doubted)) if enough else ""
         self._next_look = began + (time.monotonic() - began) / SHARE
         return self._doubted
 
@@ -241,7 +261,7 @@ class Guard:
             return self._leap(candidate)
         # 1. Worse on all events. Either the model got worse, or people changed their minds and the older events are
         # out of date. The newest events alone decide which of the two it is.
-        if worse := self._worse(each, bool(self.yardstick.withheld)):
+        if worse := self._worse(each, version, bool(self.yardstick.withheld)):
             if not self._minds_changed(gain, asked):
                 # If the previous version was withheld, the reference is live again already.
                 self.take_back |= not self.yardstick.withheld
@@ -265,12 +285,13 @@ class Guard:
             window.expect(margins)
         return ""
 
-    def _worse(self, each: Array, withheld: bool) -> str:
+    def _worse(self, each: Array, version: int, withheld: bool) -> str:
         """Why a candidate with these votes is not as good as the reference; empty if it is as good.
 
         ``withheld`` says whether the previous candidate was withheld. Then this one gets no benefit of the doubt.
         """
-        mean, doubt = self.margin, self.doubt = self._surely(each)
+        mean, doubt = self._surely(each)
+        self.compared = Comparison(version, self.yardstick.version, mean, doubt, len(each))
         # The comparison is written with >= because the mean may be NaN, which must count as worse.
         if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""

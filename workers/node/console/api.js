@@ -4,6 +4,9 @@ import { say } from "./dom.js";
 // The console is served below the node's own paths, whatever a proxy puts before both.
 const ROOT = new URL("..", document.baseURI.replace(/[?#].*$/, ""));
 const KEPT = "omdml token";
+// Between two requests while the node is busy, and how many there are at most.
+const BUSY_MS = 1000;
+const BUSY_TURNS = 10;
 
 export class Refused extends Error {
   constructor(status, error, message) {
@@ -26,7 +29,7 @@ export function address(path, parameters = {}) {
   return url;
 }
 
-export const get = (path, parameters) => withToken(() => ask(address(path, parameters), { headers: authorization() }));
+export const get = (path, parameters) => withToken(() => patiently(() => ask(address(path, parameters), { headers: authorization() })));
 
 export const post = (path, body) => withToken(() => ask(address(path), {
   method: "POST",
@@ -46,6 +49,18 @@ async function withToken(request) {
     if (error.error !== "unauthorized" || !(await askForToken())) throw error;
     await signIn();
     return request();
+  }
+}
+
+/** A node does one operator's request after another: whoever comes from Dead letters to Health waits for the first. */
+async function patiently(request) {
+  for (let turn = 1; ; turn += 1) {
+    try {
+      return await request();
+    } catch (error) {
+      if (error.error !== "busy" || turn === BUSY_TURNS) throw error;
+      await new Promise((resolve) => { setTimeout(resolve, BUSY_MS); });
+    }
   }
 }
 

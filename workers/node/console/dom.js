@@ -28,14 +28,16 @@ export const bytes = (count) => (count < 1e6 ? `${whole(count / 1e3)} kB` : coun
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 export const day = (at) => new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
 
+const A_CHARACTER_MS = 70;
 let passing = 0;
 
-/** Say something in a word, at the bottom of the page. */
+/** Say something at the bottom of the page, for a while. */
 export function say(text, bad = false) {
   const place = document.getElementById("said");
   place.replaceChildren(el("p", { className: bad ? "bad" : "" }, text));
   clearTimeout(passing);
-  passing = setTimeout(hush, bad ? 12000 : 5000);
+  // As long as it takes to read it.
+  passing = setTimeout(hush, Math.max(bad ? 12000 : 5000, text.length * A_CHARACTER_MS));
 }
 
 /** Say nothing more of what was said. */

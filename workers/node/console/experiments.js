@@ -1,6 +1,7 @@
 // A/B: two models, or versions, answer a share of the searches together; clicks say which one is better.
 import { copyAsCurl, get } from "./api.js";
 import { day, el, percent, table, trying, whole } from "./dom.js";
+import { interval } from "./interval.js";
 import { whileSeen } from "./live.js";
 
 const EVERY_MS = 5000;
@@ -45,26 +46,18 @@ function card(one) {
     el("p", { className: "verdict" }, sentence(one, names)), scale(one, names),
     table([["side", ""], ["searches won", "number"], ["clicks", "number"]],
       [[names[0], whole(counts.first), whole(counts.clicks[0])], [names[1], whole(counts.second), whole(counts.clicks[1])], ["neither", whole(counts.ties), ""]], "Searches with clicks"),
-    el("p", { className: "soft" }, `${percent(one.searched_share)} of the searches of ${one.model}. ${whole(counts.searches)} interleaved on this node since ${day(counts.since)}${counts.failed ? `; ${whole(counts.failed)} more were answered by ${names[0]} alone` : ""}. ${one.kept ? "The counts outlive the node." : "The counts begin again when the node restarts."}`));
+    el("p", { className: "soft" }, `${percent(one.searched_share)} of the searches of ${one.model}. ${whole(counts.searches)} were answered by both together on this node since ${day(counts.since)}${counts.failed ? `; ${whole(counts.failed)} more were answered by ${names[0]} alone` : ""}. ${one.kept ? "The counts are kept when the node restarts." : "The counts begin again when the node restarts."}`));
 }
 
 function sentence(one, names) {
   if (one.share === null) return "No search was won yet. Clicks come by POST /clicks, from click.js or from your own pages.";
-  const share = `${names[1]} wins ${percent(one.share)} of the decided searches (between ${percent(one.low)} and ${percent(one.high)})`;
+  const share = `${names[1]} wins ${percent(one.share)} of the searches that one side won (between ${percent(one.low)} and ${percent(one.high)})`;
   if (one.better === null) return `${share}. This is no sure difference yet: ${percent(one.confidence)} confidence of the ${percent(SURE)} needed.`;
   return `${share}. The confidence is ${percent(one.confidence)}, however often somebody looks.`;
 }
 
-/** How often the second side wins, as a mark between its bounds. Half is in the middle. */
+/** How often the second side wins. Half is in the middle. */
 function scale(one, names) {
   if (one.share === null) return null;
-  const bar = el("div", { className: "range" });
-  const mark = el("div", { className: "point" });
-  bar.style.left = percentOf(one.low);
-  bar.style.right = percentOf(1 - one.high);
-  mark.style.left = percentOf(one.share);
-  return el("div", { className: "scale", aria: { role: "img", label: sentence(one, names) } }, el("div", { className: "track" }, el("div", { className: "half" }), bar, mark),
-    el("p", { className: "ends" }, el("span", {}, `${names[0]} always wins`), el("span", {}, "equal"), el("span", {}, `${names[1]} always wins`)));
+  return interval({ low: one.low, at: one.share, high: one.high }, [`${names[0]} always wins`, "equal", `${names[1]} always wins`], sentence(one, names));
 }
-
-const percentOf = (share) => `${100 * share}%`;

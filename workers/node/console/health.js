@@ -15,7 +15,7 @@ export async function healthPage(place) {
   const verdict = el("div", { className: "row", aria: { live: "polite" } });
   const facts = el("div", { className: "facts" });
   const findings = el("ul", { className: "findings" });
-  const well = el("details", {}, el("summary", {}, "Checks that found nothing wrong"), el("ul", { className: "findings" }));
+  const well = el("details", { hidden: true }, el("summary", {}, "Checks that found nothing wrong"), el("ul", { className: "findings" }));
   const partitions = el("div");
   const models = el("div");
   const node = el("p", { className: "row" });
@@ -32,7 +32,7 @@ export async function healthPage(place) {
     node.replaceChildren(
       tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
       tag(told.stale_seconds > 0 ? "warn" : "good", told.stale_seconds > 0 ? `${seconds(told.stale_seconds)} behind` : "up to date"));
-    models.replaceChildren(table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, p50", "number"], ["p99", "number"], ["live since", ""], ["note", "wide"]],
+    models.replaceChildren(table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["99 of 100 within", "number"], ["live since", ""], ["note", "wide"]],
       told.models.map((one) => (one.ready
         ? [one.model, tag("good", "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
           one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}` : one.pinned ? "pinned" : ""]
@@ -40,12 +40,14 @@ export async function healthPage(place) {
   }
 
   async function refreshAll() {
-    if (!facts.childElementCount) verdict.replaceChildren(el("span", { className: "soft" }, "Looking at log, store and models ..."));
+    const looked = facts.childElementCount > 0;
+    if (!looked) verdict.replaceChildren(el("span", { className: "soft" }, "Looking at log, store and models ..."));
     let seen;
     try {
       seen = await get("/status");
     } catch (error) {
       verdict.replaceChildren(tag("bad", error.message));
+      if (!looked) partitions.replaceChildren(el("p", { className: "soft" }, "Nothing is known of it yet."));
       return;
     }
     const { status } = seen;
@@ -58,6 +60,7 @@ export async function healthPage(place) {
     const item = (one) => el("li", {}, tag(TAG[one.level], one.level), el("b", {}, one.check), el("span", { className: "text" }, one.text));
     findings.replaceChildren(...sorted.filter((one) => one.level !== "ok").map(item));
     const fine = sorted.filter((one) => one.level === "ok");
+    well.hidden = fine.length === 0;
     well.firstChild.textContent = `${fine.length} checks found nothing wrong`;
     well.lastChild.replaceChildren(...fine.map(item));
     drawLog(status);
@@ -85,7 +88,7 @@ function factsOf({ log, models, letters, store }) {
     ...(log ? [fact("events waiting", whole(log.lag) + (log.more ? " or more" : "")), fact("workers", whole(log.workers.length), log.workers.length ? "" : "wrong")] : []),
     ...(models ? [
       fact("models", whole(models.count)), fact("models that wait", list(models.waiting), models.waiting.length ? "wrong" : ""),
-      fact("withheld by the guard", list(models.withheld), models.withheld.length ? "wrong" : ""), fact("pinned", list(models.pinned)),
+      fact("withheld", list(models.withheld), models.withheld.length ? "wrong" : ""), fact("pinned", list(models.pinned)),
     ] : []),
     ...(letters ? [fact("open dead letters", whole(letters.open) + (letters.whole ? "" : " or more"), letters.open ? "wrong" : "")] : []),
     ...(store ? [fact(store.kind, store.used_bytes === null ? (store.free_bytes === null ? (store.durable ? "durable" : "not durable") : `${bytes(store.free_bytes)} free`) : `${bytes(store.used_bytes)} used`)] : []),

@@ -2,6 +2,8 @@
 import { el } from "./dom.js";
 
 const SERIES = 6;
+// What the parts of a model of dca are; other models have the names of modalities.
+const MEANS = { plain: "the distance as it was before the first click", items: "learned: what fits, beside all items", far: "learned: what fits, beside what does not" };
 const told = (name, share) => `${name} ${Math.round(100 * share)} %`;
 
 /** The shares that modalities or experts have in a distance; nothing if it is made of one. Scores have parts below 0: their size counts. */
@@ -19,7 +21,7 @@ export function shares(parts) {
 export function legend(parts) {
   const names = Object.keys(parts ?? {});
   if (names.length < 2) return [];
-  return [el("span", {}, "A bar shows what makes the distance:"), ...names.map((name, at) => el("span", { className: "key" }, swatch(at, 0), name))];
+  return [el("span", {}, "A bar shows what it is made of:"), ...names.map((name, at) => el("span", { className: "key", title: MEANS[name] ?? "" }, swatch(at, 0), name))];
 }
 
 function swatch(at, share) {

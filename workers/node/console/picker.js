@@ -3,7 +3,8 @@ import { get } from "./api.js";
 import { el, trying } from "./dom.js";
 import { listed } from "./picture.js";
 
-const SIDE = 62;
+// Pixels a side, at least: items fill the width.
+const SIDE = 56;
 const GAP = 6;
 const PART = 200;
 
@@ -50,15 +51,20 @@ export class Picker {
     return Math.max(1, Math.floor((this.element.clientWidth - GAP) / (SIDE + GAP)));
   }
 
+  /** From the left of an item to that of the next, in pixels. */
+  get step() {
+    return Math.floor((this.element.clientWidth - GAP) / this.columns);
+  }
+
   draw(anew = false) {
-    const { columns } = this;
+    const { columns, step } = this;
     if (anew) {
       this.sheet.replaceChildren();
       this.cells.clear();
-      this.sheet.style.height = `${Math.ceil(this.total / columns) * (SIDE + GAP) + GAP}px`;
+      this.sheet.style.height = `${Math.ceil(this.total / columns) * step + GAP}px`;
     }
-    const top = Math.max(0, Math.floor(this.element.scrollTop / (SIDE + GAP)) - 2);
-    const bottom = Math.ceil((this.element.scrollTop + this.element.clientHeight) / (SIDE + GAP)) + 2;
+    const top = Math.max(0, Math.floor(this.element.scrollTop / step) - 2);
+    const bottom = Math.ceil((this.element.scrollTop + this.element.clientHeight) / step) + 2;
     const from = top * columns;
     const to = Math.min(this.total, bottom * columns);
     for (const [at, cell] of this.cells) {
@@ -67,14 +73,14 @@ export class Picker {
         this.cells.delete(at);
       }
     }
-    for (let at = from; at < to; at += 1) if (!this.cells.has(at)) this.add(at, columns);
+    for (let at = from; at < to; at += 1) if (!this.cells.has(at)) this.add(at, columns, step);
   }
 
-  async add(at, columns) {
+  async add(at, columns, step) {
     const cell = el("button", { type: "button", tabIndex: at === this.at ? 0 : -1, aria: { role: "option", selected: "false" } });
-    cell.style.width = cell.style.height = `${SIDE}px`;
-    cell.style.left = `${GAP + (at % columns) * (SIDE + GAP)}px`;
-    cell.style.top = `${GAP + Math.floor(at / columns) * (SIDE + GAP)}px`;
+    cell.style.width = cell.style.height = `${step - GAP}px`;
+    cell.style.left = `${GAP + (at % columns) * step}px`;
+    cell.style.top = `${GAP + Math.floor(at / columns) * step}px`;
     this.cells.set(at, cell);
     this.sheet.append(cell);
     const { find } = this;
@@ -101,8 +107,8 @@ export class Picker {
     if (!(event.key in steps)) return;
     event.preventDefault();
     const next = Math.min(this.total - 1, Math.max(0, this.at + steps[event.key]));
-    const row = Math.floor(next / this.columns) * (SIDE + GAP);
-    if (row < this.element.scrollTop || row + SIDE + GAP > this.element.scrollTop + this.element.clientHeight) {
+    const row = Math.floor(next / this.columns) * this.step;
+    if (row < this.element.scrollTop || row + this.step > this.element.scrollTop + this.element.clientHeight) {
       this.element.scrollTop = row - this.element.clientHeight / 2;
       this.draw();
     }

@@ -15,12 +15,13 @@ const SLIDE_MS = 260;
 const LATE_MS = 4000;
 // Between two searches that nobody on this page asked for, while others teach the model.
 const FOLLOW_MS = 1000;
+const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";
 // All searches of a tab are one session, so that an experiment shows it one order.
 const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: null, shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null, explain: true, interleaved: null };
+  const state = { query: null, shown: [], marks: new Map(), serial: null, asked: 0, sent: false, sentAt: null, explain: true, interleaved: null };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
@@ -81,6 +82,7 @@ export async function tryPage(place, { model, onStep }) {
     state.shown = [];
     news.hidden = true;
     state.query = query;
+    drawMarks();
   }
 
   const fromItem = () => state.query?.id !== undefined;
@@ -99,12 +101,12 @@ export async function tryPage(place, { model, onStep }) {
     if (asked !== state.asked) return 0;
     const before = state.shown.map((one) => one.id);
     state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
-    key.replaceChildren(...legend(answer.items[0]?.parts));
+    key.replaceChildren(el("span", {}, "The number is the distance: the smaller, the more similar."), ...legend(answer.items[0]?.parts));
     state.serial = answer.serial;
     state.interleaved = answer.interleaved ?? null;
     const moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
     drawResults(before.length > 0);
-    const beside = answer.interleaved ? `, in turn with ${answer.interleaved.against} version ${answer.interleaved.against_version.toLocaleString("en")}` : "";
+    const beside = answer.interleaved ? `, mixed with ${answer.interleaved.against} version ${answer.interleaved.against_version.toLocaleString("en")} for an experiment` : "";
     about.textContent = `version ${answer.version.toLocaleString("en")}${beside}, answered in ${seconds(answer.took_s)}`;
     return moved;
   }
@@ -134,14 +136,15 @@ export async function tryPage(place, { model, onStep }) {
     return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${one.id}` } },
       el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${one.id}` }, on: { click: () => trying(() => search(one.id)) } },
         picture(model, one.id, items.pictures)),
-      el("p", { className: "about" }, el("span", { className: "id", title: one.id }, `${rank + 1}. ${one.id}`), compare ? arrow(one.was, rank) : null),
-      el("p", { className: "about" }, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
+      el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compare ? arrow(one.was, rank) : null, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
+      el("p", { className: "id", title: one.id }, one.id),
       shares(one.parts),
       fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
   }
 
   function setMark(id, mark) {
-    if (!fromItem()) return;
+    // Until a new search is answered, the results are those of the query before.
+    if (!fromItem() || results.dataset.of !== state.query.id) return;
     const before = state.marks.get(id);
     // The mark that was set last is the last one of the map, and the first that undo takes back.
     state.marks.delete(id);
@@ -151,7 +154,10 @@ export async function tryPage(place, { model, onStep }) {
 
   function undoMark() {
     const last = [...state.marks.keys()].at(-1);
-    if (last === undefined) return;
+    if (last === undefined) {
+      if (state.sent) say(SENT);
+      return;
+    }
     state.marks.delete(last);
     drawMarks();
   }
@@ -166,15 +172,17 @@ export async function tryPage(place, { model, onStep }) {
     const fits = marked("relevant").length;
     const not = marked("irrelevant").length;
     const ready = fits > 0 && not > 0;
+    const counts = `${fits} marked as fitting, ${not} as not fitting.`;
     send.disabled = curl.disabled = !ready;
-    clear.disabled = undo.disabled = !fits && !not;
+    clear.disabled = !fits && !not;
+    undo.disabled = clear.disabled && !state.sent;
     if (!fromItem()) {
       counted.replaceChildren("Marks need an item to compare with: open a result, and mark what is similar to it.");
       return;
     }
     counted.replaceChildren(...(ready || fits + not === 0
-      ? [ready ? `${fits} fit, ${not} do not.` : "Mark what fits and what does not. ", ...(ready ? [] : [el("span", { className: "keys" }, el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "U"), " takes back, ", el("kbd", {}, "Enter"), " sends.")])]
-      : [`${fits} fit, ${not} do not. Mark at least one ${fits ? "that does not fit" : "that fits"}.`]));
+      ? [ready ? `${counts} Once sent, they cannot be taken back.` : "Mark what fits and what does not. ", ...(ready ? [] : [el("span", { className: "keys" }, el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "U"), " takes back, ", el("kbd", {}, "Enter"), " sends.")])]
+      : [`${counts} Mark at least one ${fits ? "that does not fit" : "that fits"}.`]));
   }
 
   async function sendMarks() {
@@ -190,6 +198,7 @@ export async function tryPage(place, { model, onStep }) {
     }
     // In an experiment, what fits is also a vote for the side that brought it.
     if (state.interleaved) trying(() => post("/clicks", { search: state.interleaved.search, ids: sent.relevant }));
+    state.sent = true;
     state.marks.clear();
     drawMarks();
     if (state.sentAt === null) return;
@@ -230,7 +239,7 @@ export async function tryPage(place, { model, onStep }) {
     const id = press.target.closest?.("li")?.dataset.id;
     const mark = { r: "relevant", i: "irrelevant" }[press.key.toLowerCase()];
     if (id && mark) setMark(id, mark);
-    else if (press.key.toLowerCase() === "u" && state.marks.size) undoMark();
+    else if (press.key.toLowerCase() === "u") undoMark();
     else if (press.key === "Enter" && press.target.tagName !== "BUTTON") trying(sendMarks);
     else if (id && (press.key === "ArrowRight" || press.key === "ArrowLeft")) {
       const cards = [...results.children];

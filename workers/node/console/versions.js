@@ -21,8 +21,9 @@ export async function versionsPage(place, { model, onStep }) {
   const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
   const query = el("input", { type: "search", aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
   const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
-  const reason = el("input", { type: "text", maxLength: 200, placeholder: "The history keeps it, with who moved" });
-  place.append(el("div", { className: "stack" }, el("section", { className: "card stack" }, now, el("label", { className: "reason" }, "Reason for a move ", reason)),
+  const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional; the history shows it" });
+  place.append(el("div", { className: "stack" }, el("section", { className: "card stack" }, now, el("label", { className: "reason" }, "Reason for a move ", reason),
+      el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time.")),
     el("section", { className: "card stack" },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to)), compared),
     el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told)));
@@ -95,7 +96,7 @@ export async function versionsPage(place, { model, onStep }) {
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
       el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
-        el("p", { className: "about" }, el("span", { className: "id" }, `${rank + 1}. ${one.id}`), compareTo ? moved(compareTo.get(one.id), rank) : null)))));
+        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? moved(compareTo.get(one.id), rank) : null), el("p", { className: "id" }, one.id)))));
     compared.replaceChildren(column(named(before.version), before, null), column(named(after.version), after, ranks));
   }
 

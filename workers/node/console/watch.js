@@ -1,13 +1,16 @@
 // Watch: how learning goes, from what went live on this node since it started.
 import { get } from "./api.js";
 import { clock, day, el, percent, seconds, table, trying, whole } from "./dom.js";
-import { Seldom } from "./live.js";
+import { interval } from "./interval.js";
+import { Seldom, whileSeen } from "./live.js";
 
 const KEPT = 2000;
 const ROWS = 12;
-// Between two drawings, as versions may come twenty times a second, and between two looks at the history.
+// Between two drawings, as versions may come twenty times a second, and between two looks at the history while versions
+// come, and while none does.
 const DRAW_MS = 500;
 const HISTORY_MS = 5000;
+const WITHHELD_MS = 15000;
 const LINES = 500;
 const TOLD = 30;
 const SERIES = 6;
@@ -17,47 +20,50 @@ export async function watchPage(place, { model, onStep }) {
   let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`);
   const big = el("div", { className: "big" });
   const grid = el("div", { className: "charts" });
-  const decisions = el("ul", { className: "moves", tabIndex: 0, aria: { label: "Guard, drift and moves" } });
+  const guard = el("div", { className: "guard", aria: { live: "polite" } });
+  const decisions = el("ul", { className: "moves", tabIndex: 0, aria: { label: "What was withheld, taken back or moved, newest first" } });
   place.append(big, grid);
   const charts = [
-    new Chart("Mistakes", "How many comparisons the model ordered wrongly, just before it learned them", percent, () => [
-      ["lately", (step) => step.figures.recent_mistake_rate], ["since the start", (step) => step.figures.mistake_rate],
+    new Chart("Mistakes", "How often the model was wrong about a click just before it learned it", percent, () => [
+      ["of late", (step) => step.figures.recent_mistake_rate], ["since the start", (step) => step.figures.mistake_rate],
     ]),
-    new Chart("Held-out events in the right order", "How many of the events that are never learned this version orders as people did, and how many the start does", percent, () => [
+    new Chart("Clicks kept for judging", "About one click in fifty is never learned. How many of them does the live version order as people did, and how many did the start?", percent, () => [
       ["now", (step) => step.figures.held_out_right], ["at the start", (step) => step.figures.held_out_right_at_start],
-    ], "Nothing to show yet: about one event in fifty is held out, and the guard needs some of them."),
-    new Chart("Weights", "How much each modality, or expert, counts", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
+    ], "Nothing to show yet: 32 such clicks are needed, so about 1,600 clicks in all."),
+    new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
       [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name) => [name, (step) => step.weights[name]])),
-    new Chart("Click to live", "From the click until this node answers with it, and where the time went", seconds, () => [
-      ["whole", (step) => step.freshness_s], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => step.stages?.[stage]]),
+    new Chart("Click to live", "The time from a click until this node answers with it, and its stages: in the log, learning, publishing, fetching, swapping in", seconds, () => [
+      ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
-    new Chart("Events a second", "Comparisons learned between versions that went live here", (value) => (value === null || value === undefined ? "–" : whole(value)), () => [
-      ["a second", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
+    new Chart("Comparisons a second", "How much is learned. One click can stand for several comparisons.", (value) => (value === null || value === undefined ? "–" : value < 10 ? String(Number(value.toPrecision(2))) : whole(value)), () => [
+      ["comparisons", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
     ]),
   ];
-  grid.append(...charts.map((chart) => chart.element), el("section", { className: "card" }, el("h2", {}, "Guard, drift and moves"),
-    el("p", { className: "soft" }, "Versions that were withheld or taken back and why; drift; versions that operators moved"), decisions));
+  grid.append(...charts.map((chart) => chart.element), el("section", { className: "card" }, el("h2", {}, "The guard, and who moved what"),
+    el("p", { className: "soft" }, "The guard compares new versions with an earlier one. A worse one does not stay live."), guard, decisions));
 
   function draw() {
     const last = steps.at(-1);
     const figure = (value, name) => el("div", {}, el("b", {}, value), el("span", {}, name));
-    const fresh = steps.slice(-50).map((step) => step.freshness_s).filter((s) => s !== null).sort((a, b) => a - b);
+    const fresh = steps.slice(-50).map(waited).filter((s) => s !== null).sort((a, b) => a - b);
     big.replaceChildren(
       figure(last ? whole(last.version) : "–", "version that is live"),
-      figure(percent(last?.figures.recent_mistake_rate), "mistakes lately"),
-      figure(fresh.length ? seconds(fresh[Math.floor(fresh.length / 2)]) : "–", "click to live, median of the last 50"),
-      figure(last ? clock(last.at) : "–", "went live"),
+      figure(percent(last?.figures.recent_mistake_rate), "mistakes of late"),
+      figure(fresh.length ? seconds(fresh[Math.floor(fresh.length / 2)]) : "–", "from click to live, typically"),
+      figure(last ? clock(last.at) : "–", "last change"),
     );
     for (const chart of charts) chart.draw(steps);
   }
 
   async function drawDecisions() {
-    const { lines } = await get(`/models/${encodeURIComponent(model)}/history`, { last: LINES });
+    const path = `/models/${encodeURIComponent(model)}`;
+    const [{ lines }, judged] = await Promise.all([get(`${path}/history`, { last: LINES }), get(`${path}/guard`)]);
+    guard.replaceChildren(...judgement(judged));
     const told = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
     decisions.replaceChildren(...told.map((line) => el("li", {},
       el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, WHAT[line.what] ?? line.what), `version ${whole(line.version)}`,
       el("span", { className: "soft" }, [line.actor, day(line.at)].filter(Boolean).join(", ")), line.reason ? el("p", {}, line.reason) : null)),
-    ...(told.length ? [] : [el("li", {}, "Nothing was withheld, nothing drifted, and nobody moved a version.")]));
+    ...(told.length ? [] : [el("li", {}, "Nothing was withheld, mistakes did not become more frequent, and nobody moved a version.")]));
   }
 
   const drawing = new Seldom(draw, DRAW_MS);
@@ -73,8 +79,11 @@ export async function watchPage(place, { model, onStep }) {
   const repaint = () => { for (const chart of charts) chart.wipe(); draw(); };
   scheme.addEventListener("change", repaint);
   draw();
-  looking.ask();
+  looking.ask(true);
+  // What the guard withholds is no step of this node.
+  const unwatch = whileSeen(() => looking.ask(), WITHHELD_MS);
   return () => {
+    unwatch();
     forget();
     drawing.close();
     looking.close();
@@ -83,8 +92,28 @@ export async function watchPage(place, { model, onStep }) {
   };
 }
 
-const WHAT = { held: "withheld" };
+/** Seconds from a click until answers know it. A node that just started did not answer before. */
+const waited = (step) => (step.what === "model_live" ? null : step.freshness_s);
+
+const WHAT = { held: "withheld", drift: "more mistakes" };
+const DECISIONS = {
+  allowed: ["good", "the newest version may answer"], withheld: ["warn", "newer versions are withheld"],
+  "taken back": ["warn", "an earlier version answers again"], "not judged": ["", "nothing was judged yet"],
+};
 const BAD = new Set(["held", "taken back", "drift"]);
+
+/** The guard's last decision, and by how much a version was better or worse than the one it was compared with. */
+function judgement({ decision, at, reason, sentence, margin, doubt, version, reference }) {
+  const [kind, words] = DECISIONS[decision] ?? ["", decision];
+  const most = 1.15 * (Math.abs(margin) + doubt) || 1;
+  const on = (value) => 0.5 + value / most / 2;
+  return [
+    el("p", { className: "row" }, el("span", { className: `tag ${kind}` }, words), at === null ? null : el("span", { className: "soft" }, day(at))),
+    reason ? el("p", {}, reason) : null, el("p", {}, sentence),
+    margin === null ? null : interval({ low: on(margin - doubt), at: on(margin), high: on(margin + doubt) },
+      [`version ${whole(reference)} is better`, "equal", `version ${whole(version)} is better`], sentence),
+  ].filter(Boolean);
+}
 
 /** Lines over time, and the same as a table for who does not see lines. */
 class Chart {
@@ -129,7 +158,7 @@ class Chart {
       width: this.width, height: 210, cursor: { y: false },
       // One point alone would stretch over years.
       scales: { x: { range: (_, low, high) => (low === high ? [low - ALONE_S, high + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
-      axes: [axis, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
+      axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
       series: [{ value: (_, at) => (at ? clock(at) : "") }, ...this.labels.map((label, at) => ({
         label, stroke: colour(`--series-${(at % SERIES) + 1}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (_, value) => this.told(value),
       }))],

@@ -71,6 +71,7 @@ def create_app(
         Route("/models/{model}/pin", api.pin, methods=["POST"]),
         Route("/models/{model}/unpin", api.unpin, methods=["POST"]),
         Route("/models/{model}/history", watch.history, methods=["GET"]),
+        Route("/models/{model}/guard", watch.guard, methods=["GET"]),
         Route("/models/{model}/inspect", watch.inspect, methods=["GET"]),
         Route("/models/{model}/compare", watch.compare, methods=["GET"]),
         Route("/models/{model}/steps", watch.steps, methods=["GET"]),

@@ -29,6 +29,7 @@ from omdml.workers.node.http.requests import (
 )
 from omdml.workers.node.searching.answers import Answer, Answers
 from omdml.workers.node.searching.compare import Comparison
+from omdml.workers.versions.judgement import Judgement
 
 JSON = "application/json"
 
@@ -36,11 +37,11 @@ JSON = "application/json"
 def openapi() -> dict[str, Any]:
     """The OpenAPI document of all endpoints."""
     structs = [
-        *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step),
+        *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step, Judgement),
         *(PutItem, Change, ItemsChanged, Settle, Clicks, Clicked, Outcome, *IN_QUERIES),
     ]
     described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    search, answer, answers, comparison, event, move, step, *more = described[: -len(IN_QUERIES)]
+    search, answer, answers, comparison, event, move, step, judged, *more = described[: -len(IN_QUERIES)]
     put_item, change, changed, settle, clicks, clicked, outcome = more
     # Structs of queries are told as parameters.
     fields, look, items, picture, atlas, history, of_version, compare, events, of_model, of_letters, letter_at = (
@@ -75,6 +76,9 @@ def openapi() -> dict[str, Any]:
         },
         "/models/{model}/history": {
             "get": operation("The newest moves of what answers, oldest first", LINES, parameters=[*OF_MODEL, *history])
+        },
+        "/models/{model}/guard": {
+            "get": operation("What the guard decided last, by how much, and why", judged, parameters=OF_MODEL)
         },
         "/models/{model}/steps": {
             "get": operation(

@@ -349,9 +349,9 @@ def test_decisions_are_counted_by_the_code_of_their_reason():
         before = guard.decisions[code]
         assert why(decide(guard, candidate, window)) == code
         assert guard.decisions[code] == before + 1
-    assert guard.margin is None
+    assert (guard.compared, guard.figures) == (None, {})
     assert decide(guard, turned(1.2), window_of()) != ""
-    assert guard.margin < -guard.doubt < 0
+    assert guard.compared.margin < -guard.compared.doubt < 0
     assert guard.another().decisions == {}
 
 

@@ -16,6 +16,7 @@ from omdml.workers.configuration.config import GuardConfig, WorkerConfig
 from omdml.workers.model.judging.guard import NEAR
 from omdml.workers.model.judging.held_out_window import margins_on
 from omdml.workers.versions import moves
+from omdml.workers.versions.judgement import judgement
 from tests.support.worlds import World, events, not_held_out, run_until_idle, whole_log
 
 NEVER = 1e9  # seconds
@@ -91,6 +92,9 @@ def test_inverted_clicks_are_withheld_while_learning_goes_on(burst):
     what, version, reason = told_of(world)[-1]
     assert (what, version) == ("held", learned(world))
     assert "queries held out" in reason
+    decision = judgement(world.store, "shop", lambda: None)
+    assert (decision.decision, decision.reason) == ("withheld", reason)
+    assert f"margins {decision.margin:+.3f}, give or take {decision.doubt:.3f}" in reason
     assert held_gauge(worker) == 1.0
 
 
@@ -321,5 +325,8 @@ def test_a_snapshot_tells_how_many_held_out_events_it_and_the_start_order_well(t
     at_start = margins_on(model.judge.first_metric(), model.judge.window.kept, world.catalogue.features)
     assert 0.5 < figures["held_out_right"] <= 1
     assert figures["held_out_right"] > figures["held_out_right_at_start"]
+    compared = model.judge.guard.compared
+    assert compared.margin > compared.doubt > 0
+    assert {name: figures[f"guard_{name}"] for name in compared._fields} == compared._asdict()
     # It is measured at decisions, after which a few more events were held out.
     assert figures["held_out_right_at_start"] == pytest.approx((at_start > 0).mean(), abs=0.1)

@@ -36,6 +36,7 @@ from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.compare import Comparison, compared
 from omdml.workers.node.searching.options import SearchError
 from omdml.workers.versions.inspection import parts, weighed, weights
+from omdml.workers.versions.judgement import judgement
 
 # Streams of events that a node keeps open at once.
 MAX_STREAMS = 100
@@ -135,6 +136,18 @@ class Watch:
         model = self._known(request)
         lines = await run_in_threadpool(self._node.store.history, model)
         return reply({"model": model, "lines": lines[-asked.last :]})
+
+    async def guard(self, request: Request) -> Response:
+        """``GET /models/{model}/guard``: what the guard decided last, and by how much."""
+        model = self._known(request)
+
+        def live() -> Snapshot | None:
+            try:
+                return self._node.view(model).snapshot
+            except SearchError:
+                return None
+
+        return reply(await run_in_threadpool(judgement, self._node.store, model, live))
 
     async def steps(self, request: Request) -> Response:
         """What went live of a model on this node since it started, oldest first."""
