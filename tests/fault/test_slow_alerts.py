@@ -5,13 +5,13 @@ Each fault happens to the real daemon under the real Prometheus, as in test_aler
 
 from __future__ import annotations
 
-import threading
 import time
 
 import numpy as np
 import pytest
 
 from omdml.feedback import Triplet, encode
+from tests.fault.alerts.starved import Stutters
 from tests.fault.asking import version_served
 from tests.fault.watched import NODE, Searches
 from tests.support.processes import wait_for
@@ -20,26 +20,6 @@ from tests.support.worlds import ITEMS, items, triplets
 pytestmark = pytest.mark.deep
 
 FIRES_S = 180
-
-
-class Stutters(threading.Thread):
-    """A process on a machine that gives its processor away again and again, until :meth:`end`."""
-
-    def __init__(self, process, paused_s, runs_s):
-        super().__init__()
-        self.process, self.paused_s, self.runs_s, self.enough = process, paused_s, runs_s, threading.Event()
-        self.start()
-
-    def run(self):
-        while not self.enough.wait(self.runs_s):
-            self.process.pause()
-            # How long the pause lasts is the fault.
-            time.sleep(self.paused_s)
-            self.process.resume()
-
-    def end(self):
-        self.enough.set()
-        self.join()
 
 
 def while_it_lasts(service, name, send):

@@ -101,8 +101,7 @@ def newest_events(log: KafkaLog) -> Newest:
 def waiting_since(log: KafkaLog, lines: Iterable[Line]) -> dict[int, float]:
     """Of the partitions that hold events to be learned, by number: the time of the first such event, in seconds since
     the epoch, if it can be told in bounded time; raises SourceError."""
-    starts = {line.extent.partition: line.extent.begin if line.mark is None else line.mark
-              for line in lines if line.lag > 0}  # fmt: skip
+    starts = {line.extent.partition: line.extent.end - line.lag for line in lines if line.lag > 0}
     records = first_records(connection(log), log.topic, log.group, starts, LOOK_S)
     return {partition.number: record.timestamp for partition, record in records.items() if record.timestamp is not None}
 
