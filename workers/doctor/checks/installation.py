@@ -16,6 +16,7 @@ from omdml.streams.files.reader import has_begun
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.store import Store
 from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.opening import open_store
 from omdml.streams.stores.redis.client import check_eviction
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
 from omdml.workers.configuration.specs import Specs
@@ -40,8 +41,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     facts = Facts(configuration)
     yield from look("versions", _versions)
     yield from look("catalogues", lambda: _catalogues(configuration))
-    yield from look("models", lambda: _models(facts.specs))
-    yield from look("rates", lambda: _rates(facts.specs))
+    yield from _models_and_rates(facts)
     log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(facts))
     yield from (*log, *store)
     facts.readable = all_well(log)
@@ -80,8 +80,8 @@ def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
     yield from opened
     if all_well(opened) and (models or not configuration.models):
         facts = Facts(alone)
-        yield from look("models", lambda: _models(facts.specs))
-        yield from look("rates", lambda: _rates(facts.specs))
+        yield from _models_and_rates(facts)
+    yield from look("store", lambda: _address(configuration.store.url))
     yield from look("node", lambda: access(configuration.node))
     if far := sorted(configuration.catalogues.keys() - near.keys()):
         yield Finding("not looked at", Level.OK, f"in Redis: {', '.join(far)}, and the models on it; omdml doctor does")
@@ -118,6 +118,18 @@ def modalities(count: int) -> str:
     ('1 modality', '3 modalities')
     """
     return "1 modality" if count == 1 else f"{count:,} modalities"
+
+
+def _models_and_rates(facts: Facts) -> Iterator[Finding]:
+    models = look("models", lambda: _models(facts.specs))
+    yield from models
+    if all_well(models):
+        yield from look("rates", lambda: _rates(facts.specs))
+
+
+def _address(url: str) -> str:
+    open_store(url)
+    return f"{masked(url)} is the address of a store; it was not asked"
 
 
 def _models(specs: Specs) -> str:

@@ -76,7 +76,7 @@ def access(node: NodeConfig) -> str:
 
 def node_here(node: NodeConfig) -> str | list[Remark]:
     """How the node of this machine is. If none runs here, all is well: it may be on another machine."""
-    config = f"configured: {access(node)}"
+    config = f"node.bind: {access(node)}"
     status = node_status(node.bind, PATIENCE_S)
     if status.state == "ready":
         ready = f"the node at {status.address} is ready ({config})"

@@ -44,7 +44,7 @@ def answers():
 
 def test_a_node_that_is_ready_is_well(answers):
     text = node_here(answers(200, {"status": "ready"}))
-    assert "is ready (configured: 127.0.0.1:" in text
+    assert "is ready (node.bind: 127.0.0.1:" in text
 
 
 def test_a_node_that_answers_with_an_older_version_is_told_with_both(answers):
