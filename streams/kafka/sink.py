@@ -14,6 +14,7 @@ from kafka.partitioner.abc import Partitioner
 from kafka.partitioner.default import DefaultPartitioner
 
 from omdml.errors import SourceError
+from omdml.streams.kafka import internals
 from omdml.streams.kafka import topic as kafka_topic
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 from omdml.streams.partitioners import PARTITIONERS
@@ -149,7 +150,8 @@ class KafkaSink:
     def _connect(self) -> Any:
         delivery_ms = int(self._delivery_s * 1000)
         with connecting(self.options):
-            producer = KafkaProducer(
+            producer = internals.made(
+                KafkaProducer,
                 **self.options.client(),
                 acks="all",
                 enable_idempotence=True,

@@ -10,6 +10,7 @@ import msgspec
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from omdml.errors import SourceError, SourceRefused
+from omdml.streams.kafka import internals
 from omdml.streams.kafka.handshake import admitted
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
@@ -75,7 +76,7 @@ def open_admin(options: KafkaOptions) -> Any:
     with connecting(options):
         admitted(options)
         rest = msgspec.structs.replace(options, start_timeout_s=max(0.0, until - time.monotonic()))
-        return KafkaAdminClient(**rest.client(), request_timeout_ms=10_000)
+        return internals.made(KafkaAdminClient, **rest.client(), request_timeout_ms=10_000)
 
 
 def describe(admin: Any, name: str) -> Topic | None:

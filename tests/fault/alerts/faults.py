@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fault.alerts.fault import Fault, fault
 from tests.fault.alerts.rival import Rival, Unkeyed
-from tests.fault.alerts.starved import LateClicks, Starves
+from tests.fault.alerts.starved import Starves, flood
 from tests.fault.watched import Searches
 
 SEARCHERS = 4
@@ -35,16 +35,14 @@ def router_has_a_rival(service):
         unkeyed.end()
 
 
-@fault("the worker gets too little processor for the clicks that come", "LagHigh", "LagWillOutliveRetention")
+@fault("the worker gets too little processor for the clicks that come", "LagHigh")
 def worker_starved(service):
-    service.rest()
-    starves, late = Starves(service.worker), LateClicks(service)
+    starves = Starves(service.worker)
     try:
-        service.fires("LagHigh", "LagWillOutliveRetention")
+        flood(service.kafka.servers, service.topic)
+        service.fires("LagHigh")
     finally:
-        late.end()
         starves.end()
-    service.send()
     service.learns()
 
 

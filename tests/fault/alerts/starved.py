@@ -6,16 +6,12 @@ import itertools
 import threading
 import time
 
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka import KafkaProducer
 
-from tests.fault.alerts.service import Watched
 from tests.fault.watched import clicks
 from tests.support.processes import Process
-from tests.support.prometheus import FASTER
 
-HOUR_S = 3600.0  # in the time of the rules
-AT_ONCE, A_SECOND, EVERY_S = 20_000, 1000, 0.05
+FLOOD = 100_000
 # A pause is shorter than Prometheus waits for an answer, so that what starves is not down.
 PAUSED_S, USES_S, LOOK_S = 0.4, 0.02, 0.005
 
@@ -67,38 +63,9 @@ def used_s(process: Process) -> float:
     return time.clock_gettime(~process.pid << 3 | 2)
 
 
-class LateClicks(threading.Thread):
-    """Clicks that an app kept for an hour in the time of the rules: many at once, then a thousand a second until
-    :meth:`end`. A worker that gets a twentieth of a core learns fewer.
-
-    Meanwhile the topic takes the senders' times, as one that another tool made does.
-    """
-
-    def __init__(self, service: Watched) -> None:
-        super().__init__()
-        self.service, self.enough = service, threading.Event()
-        self.take_times("CreateTime")
-        self.made_at_ms = int((time.time() - HOUR_S / FASTER) * 1000)
-        self.start()
-
-    def run(self) -> None:
-        producer, events = KafkaProducer(bootstrap_servers=self.service.kafka.servers), clicks()
-        count = AT_ONCE
-        while not self.enough.is_set():
-            for event in itertools.islice(events, count):
-                producer.send(self.service.topic, event, key=b"shop", timestamp_ms=self.made_at_ms)
-            count = round(A_SECOND * EVERY_S)
-            self.enough.wait(EVERY_S)
-        producer.close(timeout=60)
-
-    def take_times(self, kind: str) -> None:
-        """Set whose time an event of the topic has."""
-        settings = {"message.timestamp.type": kind}
-        admin = KafkaAdminClient(bootstrap_servers=self.service.kafka.servers)
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.service.topic, configs=settings)])
-        admin.close()
-
-    def end(self) -> None:
-        self.enough.set()
-        self.join()
-        self.take_times("LogAppendTime")
+def flood(servers: str, topic: str) -> None:
+    """Send so many clicks at once that a worker that starves is busy with them for a minute or longer."""
+    producer = KafkaProducer(bootstrap_servers=servers)
+    for event in itertools.islice(clicks(), FLOOD):
+        producer.send(topic, event, key=b"shop")
+    producer.close(timeout=60)
