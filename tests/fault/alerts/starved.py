@@ -41,13 +41,13 @@ class Stutters(threading.Thread):
 
 
 class Starves(Stutters):
-    """A process under a limit of processor time: as soon as it has used 20 ms of a core, it is paused for 0.4 s.
+    """A process under a limit of processor time: as soon as it has used ``uses_s`` of a core, it is paused.
 
-    So it gets a twentieth of a core at most, however much else runs on the machine.
+    So it gets a twentieth of a core at most by default, however much else runs on the machine.
     """
 
-    def __init__(self, process: Process) -> None:
-        super().__init__(process, PAUSED_S, USES_S)
+    def __init__(self, process: Process, paused_s: float = PAUSED_S, uses_s: float = USES_S) -> None:
+        super().__init__(process, paused_s, uses_s)
 
     def goes_on(self) -> bool:
         limit_s = used_s(self.process) + self.runs_s
