@@ -3,7 +3,7 @@
 A file is whole or not there, whenever the machine stops: it is written aside, synced, and then given its name.
 
 A process that is killed meanwhile leaves what it wrote aside. The next one that writes into the folder deletes it. It
-knows by the lock that files of living processes hold.
+knows by the lock that files of living processes hold. Temporary folders are treated in the same way.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import functools
 import os
 import re
 import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,8 @@ ASIDE = "."
 # The whole name of one that is locked as long as its process lives. Earlier releases locked none, and named them so
 # without the ending.
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")
+# The same of a temporary folder.
+SCRATCH = re.compile(r"omdml-[0-9a-f]{16}\.unfinished")
 # Folders of which a process remembers that it has cleaned them.
 CLEANED = 4096
 # Seconds between two tries at a lock.
@@ -88,6 +92,48 @@ def drop_unfinished(folder: Path) -> None:
         with contextlib.suppress(OSError), opened(folder / name, "r+b") as file:
             if take_lock(file.fileno()):
                 (folder / name).unlink()
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder in the system's place for temporary files, gone in the end.
+
+    What killed processes of this user have left there is deleted first.
+    """
+    place = Path(tempfile.gettempdir())
+    for name in filter(SCRATCH.fullmatch, os.listdir(place)):
+        # It may be gone, or no folder.
+        with contextlib.suppress(OSError):
+            _drop_scratch(place / name)
+    folder, descriptor = _new_scratch(place)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _drop_scratch(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        # Everybody may write into a place for temporary files, and root may delete what is not root's.
+        if os.fstat(descriptor).st_uid == os.geteuid() and take_lock(descriptor):
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _new_scratch(place: Path) -> tuple[Path, int]:
+    """A new empty folder with a lock of ours, which nobody else can read."""
+    while True:
+        folder = place / f"omdml-{secrets.token_hex(8)}.unfinished"
+        folder.mkdir(mode=0o700)
+        # Otherwise another process came between, and took it for one that was left.
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if take_lock(descriptor) and folder.exists():
+                return folder, descriptor
+            os.close(descriptor)
 
 
 def write_durably(descriptor: int, data: bytes) -> None:

@@ -46,7 +46,10 @@ internals.hear_last_words()
 
 
 def admitted(options: KafkaOptions) -> None:
-    """Return if TLS and SASL accept us, or if that cannot be determined. Raises SourceRefused, with what to correct."""
+    """Return if TLS and SASL accept us, or if that cannot be determined. Raises SourceRefused, with what to correct.
+
+    Takes at most half of ``start_timeout_s``: the client has the rest.
+    """
     if options.security_protocol == "PLAINTEXT":
         return
     for name in FILES:
@@ -54,7 +57,7 @@ def admitted(options: KafkaOptions) -> None:
             _readable(name, path)
     net = NetworkSelector()
     manager = KafkaConnectionManager(net, **options.client())
-    limit_s = min(LIMIT_S, options.start_timeout_s)
+    limit_s = min(LIMIT_S, options.start_timeout_s / 2)
     connection = manager.get_connection("bootstrap-0", timeout_ms=limit_s * 1000)
     try:
         net.run(_made, connection)

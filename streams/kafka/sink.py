@@ -169,7 +169,8 @@ class KafkaSink:
     def _connect(self) -> Any:
         delivery_ms = int(self._delivery_s * 1000)
         with connecting(self.options):
-            producer = KafkaProducer(
+            producer = internals.made(
+                KafkaProducer,
                 **self.options.client(),
                 acks="all",
                 enable_idempotence=True,

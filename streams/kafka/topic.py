@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import kafka.errors
+import msgspec
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from omdml.errors import SourceError, SourceRefused
+from omdml.streams.kafka import internals
 from omdml.streams.kafka.handshake import admitted
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
@@ -69,9 +72,11 @@ def grow_topic(options: KafkaOptions, name: str, partitions: int) -> None:
 
 def open_admin(options: KafkaOptions) -> Any:
     """An administration client; raises SourceError if the cluster is out of reach or rejects our credentials."""
+    until = time.monotonic() + options.start_timeout_s
     with connecting(options):
         admitted(options)
-        return KafkaAdminClient(**options.client(), request_timeout_ms=10_000)
+        rest = msgspec.structs.replace(options, start_timeout_s=max(0.0, until - time.monotonic()))
+        return internals.made(KafkaAdminClient, **rest.client(), request_timeout_ms=10_000)
 
 
 def describe(admin: Any, name: str) -> Topic | None:

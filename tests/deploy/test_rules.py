@@ -21,7 +21,7 @@ PARTS = ["Meaning", "Impact", "Diagnosis", "What to do", "How to know that it he
 
 
 def run(promtool, folder, *arguments):
-    return subprocess.run([promtool, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([promtool, *arguments], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_the_rules_are_sound_and_every_case_comes_out(promtool):

@@ -5,41 +5,22 @@ Each fault happens to the real daemon under the real Prometheus, as in test_aler
 
 from __future__ import annotations
 
-import threading
 import time
 
 import numpy as np
 import pytest
 
 from omdml.feedback import Triplet, encode
+from tests.fault.alerts.starved import Starves, Stutters, flood
 from tests.fault.asking import version_served
 from tests.fault.watched import NODE, Searches
 from tests.support.processes import wait_for
+from tests.support.prometheus import Prometheus
 from tests.support.worlds import ITEMS, items, triplets
 
 pytestmark = pytest.mark.deep
 
 FIRES_S = 180
-
-
-class Stutters(threading.Thread):
-    """A process on a machine that gives its processor away again and again, until :meth:`end`."""
-
-    def __init__(self, process, paused_s, runs_s):
-        super().__init__()
-        self.process, self.paused_s, self.runs_s, self.enough = process, paused_s, runs_s, threading.Event()
-        self.start()
-
-    def run(self):
-        while not self.enough.wait(self.runs_s):
-            self.process.pause()
-            # How long the pause lasts is the fault.
-            time.sleep(self.paused_s)
-            self.process.resume()
-
-    def end(self):
-        self.enough.set()
-        self.join()
 
 
 def while_it_lasts(service, name, send):
@@ -58,6 +39,18 @@ def test_a_worker_whose_processor_is_taken_away_again_and_again(watched):
     stutters = Stutters(service.worker, paused_s=3.0, runs_s=1.0)
     service.ends.append(stutters.end)
     service.fires("OmdmlFreshnessSlow", limit_s=FIRES_S)
+
+
+def test_a_worker_that_falls_further_and_further_behind(watched):
+    service = watched.begin()
+    starves = Starves(service.worker)
+    service.ends.append(starves.end)
+    # An hour of the rule is half a minute here.
+    with Prometheus(service.jobs, times=120) as prometheus:
+        flood(service.kafka.servers, service.topic)
+        wait_for(lambda: "OmdmlLagWillOutliveRetention" in prometheus.firing(), "the alert", FIRES_S)
+        starves.end()
+        wait_for(lambda: "OmdmlLagWillOutliveRetention" not in prometheus.firing(), "the alert to end", FIRES_S)
 
 
 def test_a_node_that_starts_while_the_store_is_away(watched):

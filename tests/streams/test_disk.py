@@ -5,12 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from omdml.streams import disk
-from omdml.streams.disk import drop_unfinished, put, put_if_absent, take_lock, written_aside
+from omdml.streams.disk import drop_unfinished, put, put_if_absent, scratch_folder, take_lock, written_aside
 
 spawned = multiprocessing.get_context("fork")
 
@@ -26,12 +29,17 @@ def cleaned_by_nobody() -> None:
 
 def killed_as_it_writes(folder: Path) -> None:
     """A process that is killed when its file is on the disk, and has no name of its own yet."""
+    killed_within(lambda: written_aside(folder, b"half"))
 
-    def write() -> None:
-        with written_aside(folder, b"half"):
+
+def killed_within(block: Callable[[], AbstractContextManager[Path]]) -> None:
+    """A process that is killed inside this block."""
+
+    def run() -> None:
+        with block():
             os.kill(os.getpid(), signal.SIGKILL)
 
-    process = spawned.Process(target=write)
+    process = spawned.Process(target=run)
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
@@ -94,3 +102,44 @@ def test_hidden_files_of_others_and_of_earlier_releases_stay(tmp_path: Path) -> 
 def test_rights_of_a_file_are_those_that_were_asked_for(tmp_path: Path) -> None:
     put(tmp_path / "secret", b"?", mode=0o600)
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_temporary_folder_that_a_killed_process_left_goes_with_the_next_one(temporary: Path) -> None:
+    killed_within(scratch_folder)
+    assert len(list(temporary.iterdir())) == 1
+    with scratch_folder() as folder:
+        (folder / "vectors").mkdir()
+        assert list(temporary.iterdir()) == [folder]
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(temporary.iterdir()) == []
+
+
+def test_temporary_folders_of_living_processes_and_of_other_users_stay(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_within(scratch_folder)
+    (left,) = temporary.iterdir()
+    with monkeypatch.context() as another_user:
+        another_user.setattr(os, "geteuid", lambda: left.stat().st_uid + 1)
+        with scratch_folder():
+            pass
+    assert list(temporary.iterdir()) == [left]
+    with scratch_folder() as living, scratch_folder() as second:
+        assert set(temporary.iterdir()) == {living, second}
+
+
+def test_what_only_has_the_name_of_a_temporary_folder_stays(temporary: Path) -> None:
+    target = temporary / "precious"
+    target.mkdir()
+    (temporary / "omdml-0123456789abcdef.unfinished").symlink_to(target)
+    (temporary / "omdml-fedcba9876543210.unfinished").write_bytes(b"a file")
+    before = set(temporary.iterdir())
+    with scratch_folder():
+        pass
+    assert set(temporary.iterdir()) == before

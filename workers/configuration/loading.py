@@ -34,6 +34,16 @@ from omdml.workers.configuration.config import (
 from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
+# What msgspec calls the kinds of values in a TOML file.
+KINDS = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a section",
+    "null": "nothing",
+}
 # Among these errors are numbers of thousands of digits, and brackets nested as deep.
 NOT_TOML = (ValueError, RecursionError)
 
@@ -160,5 +170,20 @@ def _converted(table: Mapping[str, Any]) -> Configuration:
     try:
         return msgspec.convert(table, Configuration, strict=False)
     except msgspec.ValidationError as error:
-        message = re.sub("enum value '(.*)'", lambda match: f"value: {shown(match[1])}", str(error))
-        raise ConfigurationError(f"configuration: {message}") from None
+        raise ConfigurationError(_sentence(str(error))) from None
+
+
+def _sentence(message: str) -> str:
+    """What msgspec says is wrong, with the option's name first.
+
+    Examples
+    --------
+    >>> _sentence("Expected `float | null`, got `str` - at `$.worker.save_mb_s`")
+    'worker.save_mb_s: expected a number or nothing, got text'
+    """
+    if match := re.fullmatch(r"Expected `(.+)`, got `(.+)` - at `\$\.(.+)`", message):
+        expected, got = (
+            " or ".join(KINDS.get(kind, kind) for kind in part.split(" | ")) for part in match.groups()[:2]
+        )
+        return f"{match[3]}: expected {expected}, got {got}"
+    return "configuration: " + re.sub("enum value '(.*)'", lambda match: f"value: {shown(match[1])}", message)

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from omdml.streams.extents import Extent, Member
 from omdml.streams.files.reader import has_begun
+from omdml.streams.kafka.safety import topic_safety
 from omdml.streams.letters import Book, read_book
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.catalogue import Catalogue
@@ -22,7 +23,7 @@ from omdml.workers.operate.topics import Line, survey
 from omdml.workers.versions.serving import catalogue_kinds
 from omdml.workers.wiring.dead_letters import newest_letters
 from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, waiting_since
-from omdml.workers.wiring.kafka_topic import workers_of
+from omdml.workers.wiring.kafka_topic import connection, workers_of
 from omdml.workers.wiring.models import open_catalogues, open_specs
 from omdml.workers.wiring.stores import open_stores
 
@@ -93,9 +94,17 @@ class Facts:
     def since(self) -> dict[int, float]:
         """When the first event that waits in a partition came; raises SourceError."""
         log = self.configuration.log
-        if self.look_s or not self.workers or isinstance(log, FileLog):
+        if self.look_s or isinstance(log, FileLog):
             return {}
         return waiting_since(log, self.lines)
+
+    @cached_property
+    def retention_s(self) -> float | None:
+        """For how long the topic keeps events, None if for ever, or if it was not asked; raises SourceError."""
+        log = self.configuration.log
+        if self.look_s or isinstance(log, FileLog):
+            return None
+        return topic_safety(connection(log), log.topic).retention_s
 
     @cached_property
     def reading(self) -> Reading:

@@ -7,6 +7,7 @@ from textwrap import shorten, wrap
 
 from omdml.workers.configuration.process import visible
 from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.checks.node import NodeStatus
 from omdml.workers.doctor.status import LogStatus, ModelsStatus, PartitionStatus, Status, StoreStatus
 
 LABEL = 11  # characters before each text
@@ -39,9 +40,10 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
         yield "models", models_texts(models, status.at)
     else:
         yield "models", [problems.get("models", "not known without the store")]
-    yield "node", [f"{status.node.address} is {status.node.state}" if status.node.state else
-                   f"none answers at {status.node.address}; those of other machines are not known here"]  # fmt: skip
-    if letters:
+    yield "node", [node_text(status.node)]
+    if letters and not letters.whole and not letters.last_hour and not letters.open:
+        yield "letters", ["not known: none could be read in the time that this screen has: omdml letters list"]
+    elif letters:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in letters.last_hour.items())
         recent = f"{sum(letters.last_hour.values()):,} in the last hour{f' ({reasons})' if reasons else ''}"
         beyond = "" if letters.whole else "; there are others, not looked at here: omdml letters list"
@@ -58,6 +60,17 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
         ]
         yield "catalogues", ["; ".join(lines) or "none configured"]
     yield "doctor", [findings(status)]
+
+
+def node_text(node: NodeStatus) -> str:
+    """How the node of this machine is."""
+    if node.state == "silent":
+        return f"what listens at {node.address} {node.text}; omdml doctor waits longer"
+    if node.state == "no node":
+        return f"another program than a node answers at {node.address}"
+    if not node.state:
+        return f"none runs at {node.address}; those of other machines are not known here"
+    return f"{node.address} is {node.state}{f': {node.text}' if node.text else ''}"
 
 
 def log_text(log: LogStatus) -> str:

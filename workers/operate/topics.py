@@ -25,8 +25,8 @@ class Line(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """How many events are in no checkpoint yet, counted by offsets."""
-        return self.extent.end - (self.extent.begin if self.mark is None else self.mark)
+        """How many events of the log are in no checkpoint yet, counted by offsets; below 0 if the log was cut."""
+        return self.extent.end - (self.extent.begin if self.mark is None else max(self.extent.begin, self.mark))
 
 
 def survey(extents: Sequence[Extent], store: Store, workers: Sequence[Member]) -> list[Line]:
@@ -62,9 +62,15 @@ def wrong(line: Line, placement: Placement | None, partitions: int, learning: bo
         return "it was read before, but the store knows nothing of it: restore the store, or omdml topics rewind"
     start = min(offset for offset in (mark, extent.committed, extent.end) if offset is not None)
     if mark is not None and start < extent.begin:
-        return f"offsets {start} to {extent.begin - 1} are gone from the log: omdml worker --accept-gap"
+        return (
+            f"offsets {start} to {extent.begin - 1} are gone from the log, before anybody learned them, and no worker "
+            "goes on here: raise the topic's retention, then go on without them: omdml worker --accept-gap"
+        )
     if mark is not None and mark > extent.end:
-        return f"it was read up to offset {mark}, but ends at {extent.end}, so it was cut: omdml worker --accept-gap"
+        return (
+            f"it was read up to offset {mark}, but ends at {extent.end}, so it was cut, and no worker goes on here: "
+            "bring the log back, or go on with what it holds: omdml worker --accept-gap"
+        )
     if line.lag > 0 and not learning:
         return "no worker is running (none is a member of the group), so nobody learns these events: start one"
     return ""

@@ -96,7 +96,10 @@ def unservable(store: SnapshotStore, model: str, version: int | None, kind_of: K
 
     Raises StoreError if the store cannot be asked.
     """
-    another = f"choose another version, omdml history {model} says which ones nodes can load"
+    another = (
+        f"have nodes answer with an older version (omdml rollback {model}); omdml history {model} says which ones they "
+        "can load"
+    )
     try:
         loaded = store.load(model, version)
         kind = kind_of(model)

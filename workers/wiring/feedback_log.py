@@ -103,8 +103,7 @@ def waiting_since(log: KafkaLog, lines: Iterable[Line]) -> dict[int, float]:
 
     A partition is left out if none waits, or if its time cannot be told in bounded time. Raises SourceError.
     """
-    starts = {line.extent.partition: line.extent.begin if line.mark is None else line.mark
-              for line in lines if line.lag > 0}  # fmt: skip
+    starts = {line.extent.partition: line.extent.end - line.lag for line in lines if line.lag > 0}
     records = first_records(connection(log), log.topic, log.group, starts, LOOK_S)
     return {partition.number: record.timestamp for partition, record in records.items() if record.timestamp is not None}
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
@@ -43,6 +42,7 @@ from omdml.streams.describers.inputs import (
 )
 from omdml.streams.describers.sources import Sources
 from omdml.streams.describers.thumbnails import AtlasWriter
+from omdml.streams.disk import scratch_folder
 
 NOTHING = Sources()
 
@@ -175,7 +175,7 @@ def add_items(
         before.refresh()
         if sources:
             thumbnails = AtlasWriter(before.pictures, len(before.ids))
-            scratch = Path(stack.enter_context(TemporaryDirectory(prefix="omdml-")))
+            scratch = stack.enter_context(scratch_folder())
             described = describe_inputs(
                 sources, inputs, tables, id_column, describer_for_more(before, sources), scratch, thumbnails
             )

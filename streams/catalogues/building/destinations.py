@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -52,6 +51,7 @@ from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
 from omdml.streams.describers.sources import LeftOut, Sources
 from omdml.streams.describers.thumbnails import SingleWriter
+from omdml.streams.disk import scratch_folder
 
 log = structlog.get_logger(__name__)
 
@@ -107,8 +107,8 @@ def _build_at(
         told(read_left_out(built.path))
         return built
     there = current_generation(target)
-    with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
-        built = build_catalogue(Path(folder) / "catalogue", inputs, **options)
+    with scratch_folder() as folder:
+        built = build_catalogue(folder / "catalogue", inputs, **options)
         told(read_left_out(built.path))
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
@@ -153,8 +153,8 @@ def _add_at(
         told(read_left_out(added_to.path))
         return added_to
     before, listed = RedisCatalogue(target), open_sets(sets)
-    with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
-        added = _more(before, Path(folder), inputs, listed, ids, id_column, sources)
+    with scratch_folder() as folder:
+        added = _more(before, folder, inputs, listed, ids, id_column, sources)
         told(read_left_out(added.path))
         upload_catalogue(added, target, sets=listed)
     return RedisCatalogue(target)

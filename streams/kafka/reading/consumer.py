@@ -12,6 +12,7 @@ from kafka.admin import MemberToRemove
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 
 from omdml.errors import SourceRefused
+from omdml.streams.kafka import internals
 from omdml.streams.kafka.options import KafkaOptions, connecting
 from omdml.streams.kafka.reading.sharing import SharedOut
 from omdml.streams.protocols.log import Partition, Record
@@ -46,7 +47,8 @@ def open_consumer(
     ``read`` returns the number of partitions that the group divides among its members; None for all.
     """
     with connecting(options):
-        return KafkaConsumer(
+        return internals.made(
+            KafkaConsumer,
             **options.client(),
             group_id=group,
             group_instance_id=group_instance_id,

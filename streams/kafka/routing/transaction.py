@@ -63,7 +63,8 @@ class KafkaTransactions:
         self._sent: list[Any] = []
         self._places: dict[tuple[str, bytes | None], Any] = {}
         with connecting(options):
-            self._producer: Any = KafkaProducer(
+            self._producer: Any = internals.made(
+                KafkaProducer,
                 **options.client(),
                 transactional_id=name,
                 acks="all",

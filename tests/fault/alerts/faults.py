@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tests.fault.alerts.fault import Fault, fault
 from tests.fault.alerts.rival import Rival, Unkeyed
+from tests.fault.alerts.starved import Starves, flood
+from tests.fault.watched import Searches
+
+SEARCHERS = 4
 
 
 @fault("the only worker is killed, and started again", "TargetDown", "NobodyLearns")
@@ -31,4 +35,30 @@ def router_has_a_rival(service):
         unkeyed.end()
 
 
-FAULTS: dict[str, Fault] = {each.name: each for each in (worker_killed, router_killed, router_has_a_rival)}
+@fault("the worker gets too little processor for the clicks that come", "LagHigh")
+def worker_starved(service):
+    starves = Starves(service.worker)
+    try:
+        flood(service.kafka.servers, service.topic)
+        service.fires("LagHigh")
+    finally:
+        starves.end()
+    service.learns()
+
+
+@fault("the node gets too little processor for its searches", "SearchSlow")
+def node_starved(service):
+    # A pause makes a search slow, and leaves the node enough to answer Prometheus beside the searches.
+    starves = Starves(service.processes["node"], paused_s=0.3, uses_s=0.05)
+    searchers = [Searches(service.ports["node"], pause_s=0.01) for _ in range(SEARCHERS)]
+    try:
+        service.fires("SearchSlow")
+    finally:
+        for searcher in searchers:
+            searcher.end()
+        starves.end()
+
+
+FAULTS: dict[str, Fault] = {
+    each.name: each for each in (worker_killed, router_killed, router_has_a_rival, worker_starved, node_starved)
+}

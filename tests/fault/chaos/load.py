@@ -6,9 +6,11 @@ comes by another partition than its model's home is a dead letter.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,7 +20,9 @@ from omdml.streams.protocols.log import Sink
 from tests.support.worlds import triplets
 
 RATE = 400  # events a second, of all models, unless a run says otherwise
-TICK_S, REST_S = 0.02, 60.0
+TICK_S, REST_S, SETTLE_S, FLUSH_S = 0.02, 60.0, 1.0, 30.0
+# A sink says so of events that it gave up, as Kafka was away for too long. Until it is asked, it writes no other.
+GIVEN_UP = "were not written"
 CARELESS_EVERY = 8  # turns
 DIFFERENT = 20_000  # events of all models, then the same again: one sent twice is two events
 
@@ -48,6 +52,8 @@ class Load(threading.Thread):
         As above; more may be added.
     sent
         How many so far; they carry the numbers from 0 on in the header ``number``.
+    given_up
+        Numbers of events that may be in the log or not: Kafka was away for so long that their sender gave them up.
     ahead_s
         How far in the future events claim to have happened, seconds.
     tick_s
@@ -65,11 +71,20 @@ class Load(threading.Thread):
         self._triplets = [named(seed, DIFFERENT // len(models)) for seed in range(len(models))]
         self._enough, self._going, self._resting = threading.Event(), threading.Event(), threading.Event()
         self.sent, self.ahead_s = 0, 0.0
+        self.given_up: set[int] = set()
+        # By sink, the numbers of events whose fate is not known yet.
+        self._unsettled: dict[Sink, list[int]] = defaultdict(list)
         self._going.set()
         self.start()
 
     def run(self) -> None:
+        settled_at = time.monotonic()
         while not self._enough.wait(self.tick_s):
+            if time.monotonic() - settled_at > SETTLE_S:
+                for sink in list(self._unsettled):
+                    with contextlib.suppress(SourceError):
+                        self._settle(sink, 0.0)
+                settled_at = time.monotonic()
             if not self._going.is_set():
                 self._flush()
                 self._resting.set()
@@ -89,7 +104,7 @@ class Load(threading.Thread):
         self._going.set()
 
     def end(self) -> int:
-        """Send no more; answers how many were sent, and acknowledged."""
+        """Send no more; answers how many were sent. All but those that were ``given_up`` are acknowledged."""
         self._enough.set()
         self._going.set()
         self.join()
@@ -105,11 +120,22 @@ class Load(threading.Thread):
         event = encode(Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant, at=moment))
         key = model if sender.keyed else None
         until_taken(lambda: sender.sink.send(event, key=key, headers=[("number", number)]))
+        self._unsettled[sender.sink].append(self.sent)
         self.sent += 1
 
     def _flush(self) -> None:
-        for sender in (*self._senders, *self.careless):
-            until_taken(sender.sink.flush)
+        for sink in list(self._unsettled):
+            until_taken(lambda sink=sink: self._settle(sink, FLUSH_S))
+
+    def _settle(self, sink: Sink, timeout_s: float) -> None:
+        """Ask what became of the events of a sink; raises SourceError if that is not known yet."""
+        try:
+            sink.flush(timeout_s)
+        except SourceError as error:
+            if GIVEN_UP not in str(error):
+                raise
+            self.given_up.update(self._unsettled[sink])
+        self._unsettled[sink].clear()
 
 
 def until_taken(action: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ LOOK_EVERY_S = 0.5
 
 
 class Verdict(NamedTuple):
-    """Events that were sent, that are dead letters, that have no fate, and that have more than one."""
+    """Events that were acknowledged, that are dead letters, that have no fate, and that have more than one."""
 
     events: int
     letters: int
@@ -29,7 +29,8 @@ def judge(service: Service) -> Verdict:
     end as it should; if the node does not come to serve what was learned last.
     """
     sent = service.load.end()
-    oracle, results = settled(service, [str(number).encode() for number in range(sent)])
+    acknowledged = [str(number).encode() for number in range(sent) if number not in service.load.given_up]
+    oracle, results = settled(service, acknowledged)
     for worker in service.workers:
         assert (code := worker.stop()) == 0, f"{worker.output.name} ended with {code}: {worker.said[-2000:]}"
     service.serves(service.live())
@@ -42,7 +43,7 @@ def judge(service: Service) -> Verdict:
         learned = learned_bytes(oracle.learned(model), service.items, RANK, service.learner[model])
         same = service.store.peek(model).state == learned
         assert same or lost or doubled, f"{model} is not what a replay of its {len(oracle.learned(model))} events gives"
-    return Verdict(sent, len(oracle.letters), lost, doubled)
+    return Verdict(len(acknowledged), len(oracle.letters), lost, doubled)
 
 
 def settled(service: Service, numbers: list[bytes]) -> tuple[Oracle, list[Finding]]:

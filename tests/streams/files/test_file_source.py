@@ -148,6 +148,17 @@ def test_the_unended_last_line_of_a_full_segment_is_whole(folder: Path, follow: 
     assert drain(source) == [third]
 
 
+def test_what_another_program_appends_to_a_finished_segment_is_not_read(folder: Path, follow: Follow) -> None:
+    # So docs/feedback.md says that only omdml writes into a folder.
+    append(folder / SEGMENT, EVENT + b"\n")
+    append(folder / "00000002.jsonl", EVENT + b"\n")
+    source = follow()
+    assert len(drain(source)) == 2
+    append(folder / SEGMENT, EVENT + b"\n")
+    append(folder / "00000002.jsonl", EVENT + b"\n")
+    assert [record.offset >> OFFSET_BITS for record in drain(source)] == [2]
+
+
 def test_reading_can_begin_at_the_oldest_segment_that_was_kept(folder: Path, follow: Follow) -> None:
     append(folder / "00000007.jsonl", EVENT + b"\n")
     (record,) = drain(follow())

@@ -15,6 +15,7 @@ from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.protocols.log import Record
 from tests.integration.waiting import until
 from tests.support.files import read_records
+from tests.support.forks import FORKS, LIMIT_S
 from tests.support.listeners import Recorder
 
 Follow = Callable[[], FileSource]
@@ -319,3 +320,52 @@ def test_a_ledger_that_is_damaged_in_its_middle_says_what_to_do(clicks: Path, fo
     ledger.write_bytes(b"\n".join([first, b"garbage", second, b""]))
     with pytest.raises(SourceError, match=r"clicks\.jsonl\.id: line 2 is damaged"):
         follow().poll(1, 0)
+
+
+# Other programs that append to the file, as docs/feedback.md allows it
+
+
+def append_many(path: Path, name: bytes) -> None:
+    """A program that knows nothing of omdml or its lock: one write for each line, to a file opened for appending."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for number in range(300):
+        os.write(descriptor, b"%s %d %s\n" % (name, number, b"x" * (number * 7 % 500)))
+    os.close(descriptor)
+
+
+def test_other_programs_may_append_whole_lines_beside_a_sink_without_a_lock(clicks: Path, follow: Follow) -> None:
+    writers = [FORKS.Process(target=append_many, args=(clicks, name), daemon=True) for name in (b"a", b"b")]
+    for writer in writers:
+        writer.start()
+    sink, source, values = FileSink(clicks, fsync=False), follow(), list[bytes]()
+    for number in range(300):
+        sink.send(b"c %d " % number)
+        values += [record.value for record in source.poll(1000, 0)]
+    for writer in writers:
+        writer.join(LIMIT_S)
+    sink.close()
+    while records := source.poll(1000, 0.01):
+        values += [record.value for record in records]
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    for name in (b"a", b"b", b"c"):
+        long = 0 if name == b"c" else 7
+        mine = [value for value in values if value.startswith(name)]
+        assert mine == [b"%s %d %s" % (name, number, b"x" * (number * long % 500)) for number in range(300)]
+    assert len(values) == 900
+
+
+def test_a_line_of_another_program_waits_for_its_newline_and_is_cut_in_two_if_a_sink_comes_first(
+    clicks: Path, follow: Follow
+) -> None:
+    def append(data: bytes) -> list[bytes]:
+        with clicks.open("ab") as file:
+            file.write(data)
+        return [record.value for record in source.poll(10, 0)]
+
+    sink, source = FileSink(clicks), follow()
+    assert append(b'{"n":') == []
+    assert append(b"1}\n") == [b'{"n":1}']
+    assert append(b'{"n":') == []
+    sink.send(b'{"n":2}')
+    assert append(b"3}\n") == [b'{"n":', b'{"n":2}', b"3}"]
+    sink.close()

@@ -3,18 +3,24 @@ do without a function."""
 
 from __future__ import annotations
 
+import gc
 import inspect
+import logging
+import os
 import re
+import threading
 from pathlib import Path
 
 import kafka.errors
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.net.transport import KafkaTCPTransport
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
+from deploy.local.ports import free_port
 from omdml.streams import kafka as ours
+from omdml.streams.kafka import internals
 from tests.streams.kafka.test_batches import FIRST, RECORDS, Name, sealed, written
 
 PUBLIC = [name for name in dir(KafkaConsumer) if not name.startswith("_")]
@@ -29,6 +35,29 @@ def test_nothing_else_of_ours_reaches_inside_the_client():
     folder = Path(ours.__file__).parent
     inside = [path.name for path in sorted(folder.rglob("*.py")) if PRIVATE.search(path.read_text())]
     assert inside == ["internals.py"]
+
+
+def held():
+    """How many files and threads this process has."""
+    # A connection that was refused is closed by the garbage collector.
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+
+@pytest.mark.parametrize("kind", [KafkaAdminClient, KafkaConsumer, KafkaProducer])
+def test_a_client_that_cannot_be_made_leaves_files_and_a_thread_unless_we_close_them(kind, monkeypatch):
+    # Lines of the log that pytest keeps hold the connections that they are about.
+    monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+    away = {"bootstrap_servers": f"127.0.0.1:{free_port()}", "bootstrap_timeout_ms": 100}
+    before = held()
+    with pytest.raises(kafka.errors.KafkaTimeoutError):
+        internals.made(kind, **away)
+    ours, threads = held()
+    assert threads == before[1]
+    with pytest.raises(kafka.errors.KafkaTimeoutError) as kept:
+        kind(**away)
+    # Older versions of the client keep the connection that was refused.
+    assert held()[0] - ours > ours - before[0], kept
 
 
 def test_its_own_batches_refuse_header_names_that_are_not_utf_8():

@@ -52,6 +52,7 @@ def test_the_address_of_a_catalogue_can_be_in_a_file(secret, tmp_path):
 
 
 def test_the_address_of_an_index_can_be_in_a_file_and_its_password_is_not_shown(tmp_path):
+    pytest.importorskip("psycopg")
     path, address = tmp_path / "omdml.toml", tmp_path / "address"
     address.write_text(f"postgresql://node:{SECRET}@db.internal/vectors#shop_index\n")
     path.write_text(f'[catalogues.c]\npath = "items"\n[models.shop]\ncandidates_file = "{address}"\n')

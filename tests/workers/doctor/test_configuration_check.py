@@ -44,7 +44,7 @@ def test_a_sound_configuration_is_told_as_one_though_nothing_it_names_answers(ch
     assert "shop" in done.output
     findings = json.loads(check(SOUND, "--json").output)["findings"]
     assert {entry["level"] for entry in findings} == {"ok"}
-    assert [entry["check"] for entry in findings] == ["catalogues", "models", "rates", "node"]
+    assert [entry["check"] for entry in findings] == ["catalogues", "models", "rates", "store", "node"]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,15 @@ def test_a_sound_configuration_is_told_as_one_though_nothing_it_names_answers(ch
         (SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "map"),
         (SOUND + '[node]\nbind = "0.0.0.0:80"\n', "there is no node.token"),
         (SOUND.replace("rank", "rnak"), "did you mean 'rank'?"),
+        (SOUND + '[worker]\nsave_mb_s = "many"\n', "worker.save_mb_s: expected a number, got text"),
+        (
+            SOUND.replace("redis://localhost:1", "mysql://host"),
+            "store.url: got 'mysql://host', expected one of redis://HOST",
+        ),
+        (
+            SOUND.replace("[models", '[catalogues.more]\npath = "items"\n[models'),
+            "models.shop.catalogue is not set: name one of items, more",
+        ),
         (SOUND + "[model]\n", "did you mean 'models'?"),
         ('[catalogues.items]\npath = "items"\n', "no model is configured"),
     ],
@@ -62,6 +71,12 @@ def test_what_is_wrong_ends_with_2_and_says_what(check, wrong, expected):
     done = check(wrong)
     assert done.exit_code == 2
     assert expected in " ".join(done.output.replace("│", " ").split())
+
+
+def test_a_model_that_does_not_fit_is_told_once(check):
+    done = check(SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "--json")
+    wrong = [entry["check"] for entry in json.loads(done.output)["findings"] if entry["level"] == "error"]
+    assert wrong == ["models"]
 
 
 def test_a_catalogue_in_redis_is_left_to_the_doctor(check):

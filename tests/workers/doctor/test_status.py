@@ -92,6 +92,14 @@ def test_dead_letters_of_the_last_hour_are_counted_by_reason(shop):
     assert value(lines, "letters") == "3 in the last hour (2 unknown_item, 1 not_json), 3 open"
 
 
+def test_letters_that_could_not_be_read_in_time_are_not_called_none(shop, monkeypatch):
+    monkeypatch.setattr("omdml.workers.doctor.facts.newest_letters", lambda log, within_s: ([], False))
+    _, lines = told(shop)
+    assert value(lines, "letters") == (
+        "not known: none could be read in the time that this screen has: omdml letters list"
+    )
+
+
 def test_models_that_wait_or_are_pinned_are_named(shop):
     shop.learn(60)
     shop.omdml("pin", "shop")
@@ -143,7 +151,7 @@ def test_the_node_of_this_machine_says_how_it_is(shop, tmp_path):
         variables = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
         assert value(told(shop, environment=variables)[1], "node").endswith("is ready")
     _, lines = told(shop, environment=variables)
-    assert value(lines, "node").startswith("none answers at 127.0.0.1:")
+    assert value(lines, "node").startswith("none runs at 127.0.0.1:")
 
 
 def test_a_node_that_does_not_answer_keeps_nobody_waiting(shop):
@@ -151,7 +159,7 @@ def test_a_node_that_does_not_answer_keeps_nobody_waiting(shop):
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         _, lines = told(shop, environment={"OMDML_NODE__BIND": f"127.0.0.1:{silent.getsockname()[1]}"})
-    assert value(lines, "node").startswith("none answers")
+    assert re.match(r"what listens at 127.0.0.1:\d+ accepts connections and answered nothing", value(lines, "node"))
 
 
 def test_programs_get_the_same_as_json(shop):

@@ -30,7 +30,9 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     learner = options.pop("learner", DEFAULT_LEARNER)
     if not isinstance(learner, str) or learner not in LEARNERS:
         raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
-    catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
+    if len(catalogues) > 1 and "catalogue" not in options:
+        raise ConfigurationError(f"{where}.catalogue is not set: name one of {', '.join(catalogues)}")
+    catalogue = options.pop("catalogue", next(iter(catalogues)))
     if not isinstance(catalogue, str) or catalogue not in catalogues:
         raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
     coordinates = options.pop("coordinates", LEARNERS[learner].coordinates)

@@ -13,12 +13,15 @@ from omdml.streams.kafka.safety import TopicSafety, offsets_kept_s, topic_safety
 from omdml.streams.kafka.topic import look_up
 from omdml.streams.stores.redis.safety import ServerSafety, server_safety
 from omdml.workers.configuration.config import FileLog, KafkaLog
-from omdml.workers.doctor.findings import Remark, warning
+from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.wiring.dead_letters import letters_topic
 from omdml.workers.wiring.kafka_topic import connection
 from omdml.workers.wiring.router import routed_topics
 
 DAY_S = 86_400
+MB = 1e6
+# The share of its memory from which on a server is nearly full.
+NEARLY_FULL = 0.9
 # A worker that ends on a Friday is fixed before its events are gone.
 SAFE_RETENTION_S = 7 * DAY_S
 RELEARNED = "workers notice that, and learn again from the log what it forgot"
@@ -50,10 +53,21 @@ def safety_of(url: str) -> ServerSafety | None:
 
 
 def of_store(url: str, safety: ServerSafety | None) -> str | list[Remark]:
-    """Settings under which the store may lose writes that it acknowledged."""
+    """Settings under which the store may lose writes that it acknowledged, and whether it has room for more."""
     if safety is None:
         return f"{masked(url)} is as safe as its disk"
-    return [warning(text) for text in unsafe_server(safety)] or safe_server(safety)
+    return [*full(safety), *(warning(text) for text in unsafe_server(safety))] or safe_server(safety)
+
+
+def full(safety: ServerSafety) -> list[Remark]:
+    """A remark on a server that has little memory left, or none."""
+    if not safety.max_bytes or safety.used_bytes < NEARLY_FULL * safety.max_bytes:
+        return []
+    used = f"it uses {safety.used_bytes / MB:,.1f} MB of memory, and maxmemory is {safety.max_bytes / MB:,.1f} MB"
+    do = "raise it: redis-cli CONFIG SET maxmemory 4gb, for instance, and in the server's file"
+    if safety.used_bytes < safety.max_bytes:
+        return [warning(f"{used}: once it is full it refuses writes, and nothing is learned; {do}")]
+    return [error(f"{used}: it is full and refuses writes, so workers wait, and nothing new goes live; {do}")]
 
 
 class Use(NamedTuple):
@@ -98,11 +112,16 @@ def forgotten_routers(topic: str, safety: TopicSafety, kept_s: float | None) -> 
         )
 
 
-def unsafe_topic(topic: str, safety: TopicSafety, use: Use, servers: str) -> Iterator[str]:
-    """What is unsafe about a topic of these brokers, a sentence each."""
-    set_it = (
+def set_topic(servers: str, topic: str) -> str:
+    """The beginning of the command that sets something of a topic."""
+    return (
         f"kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name {topic} --add-config"
     )
+
+
+def unsafe_topic(topic: str, safety: TopicSafety, use: Use, servers: str) -> Iterator[str]:
+    """What is unsafe about a topic of these brokers, a sentence each."""
+    set_it = set_topic(servers, topic)
     if safety.replicas == 1:
         yield (
             f"topic {topic!r} has one copy of each partition: {use.records} are lost with their broker, and nothing is "

@@ -16,16 +16,16 @@ from omdml.streams.files.reader import has_begun
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.store import Store
 from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.opening import open_store
 from omdml.streams.stores.redis.client import check_eviction
-from omdml.workers.configuration.access import check_reach
-from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, NodeConfig
-from omdml.workers.configuration.process import address
+from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.checks import durability
 from omdml.workers.doctor.checks.checkpoints import checkpoints
 from omdml.workers.doctor.checks.letters import unsent
-from omdml.workers.doctor.checks.partitions import partitions
+from omdml.workers.doctor.checks.node import access, node_here
+from omdml.workers.doctor.checks.partitions import expiring, partitions
 from omdml.workers.doctor.checks.rate_check import inert_rates
 from omdml.workers.doctor.checks.senders import advise, look_at_senders
 from omdml.workers.doctor.checks.serving import serving
@@ -41,8 +41,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     facts = Facts(configuration)
     yield from look("versions", _versions)
     yield from look("catalogues", lambda: _catalogues(configuration))
-    yield from look("models", lambda: _models(facts.specs))
-    yield from look("rates", lambda: _rates(facts.specs))
+    yield from _models_and_rates(facts)
     log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(facts))
     yield from (*log, *store)
     facts.readable = all_well(log)
@@ -54,7 +53,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
         yield from look("store's secret", lambda: _secret(facts.store))
     if all_well(store) and isinstance(readable, KafkaLog):
         yield from look("senders", lambda: _senders(facts, readable))
-    yield from look("node", lambda: _node(configuration.node))
+    yield from look("node", lambda: node_here(configuration.node))
 
 
 def judge(facts: Facts, stored: bool) -> Iterator[Finding]:
@@ -81,9 +80,9 @@ def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
     yield from opened
     if all_well(opened) and (models or not configuration.models):
         facts = Facts(alone)
-        yield from look("models", lambda: _models(facts.specs))
-        yield from look("rates", lambda: _rates(facts.specs))
-    yield from look("node", lambda: _node(configuration.node))
+        yield from _models_and_rates(facts)
+    yield from look("store", lambda: _address(configuration.store.url))
+    yield from look("node", lambda: access(configuration.node))
     if far := sorted(configuration.catalogues.keys() - near.keys()):
         yield Finding("not looked at", Level.OK, f"in Redis: {', '.join(far)}, and the models on it; omdml doctor does")
 
@@ -119,6 +118,18 @@ def modalities(count: int) -> str:
     ('1 modality', '3 modalities')
     """
     return "1 modality" if count == 1 else f"{count:,} modalities"
+
+
+def _models_and_rates(facts: Facts) -> Iterator[Finding]:
+    models = look("models", lambda: _models(facts.specs))
+    yield from models
+    if all_well(models):
+        yield from look("rates", lambda: _rates(facts.specs))
+
+
+def _address(url: str) -> str:
+    open_store(url)
+    return f"{masked(url)} is the address of a store; it was not asked"
 
 
 def _models(specs: Specs) -> str:
@@ -182,7 +193,12 @@ def _reading(facts: Facts, log: FileLog) -> str | list[Remark]:
 
 
 def _partitions(facts: Facts, log: KafkaLog) -> str | list[Remark]:
-    return partitions(facts.lines, facts.placement, log.partitioner, bool(facts.workers), facts.since, time.time())
+    now = time.time()
+    soon = expiring(facts.lines, facts.since, facts.retention_s, log, now)
+    seen = partitions(facts.lines, facts.placement, log.partitioner, bool(facts.workers), facts.since, now)
+    if isinstance(seen, str):
+        return soon or seen
+    return [*soon, *seen]
 
 
 def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:
@@ -191,9 +207,3 @@ def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:
     homes = {position.home.topic_id for position in positions.values()}
     senders = look_at_senders(newest_events(log).records, placement, len(lines), facts.configuration.in_parts)
     return advise(senders, lines[0].extent.partition.topic_id in homes, time.time())
-
-
-def _node(node: NodeConfig) -> str:
-    host, port = address(node.bind, "node.bind")
-    check_reach(host, node.access)
-    return f"{host}:{port}, {'feedback needs a token' if node.access else 'for this machine only'}"

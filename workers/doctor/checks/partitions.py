@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from omdml.streams.placement import Placement
+from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.checks.durability import duration, set_topic
 from omdml.workers.doctor.checks.waiting_events import BEHIND_S
 from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.operate.topics import Line, advice
+
+# The share of the topic's retention after which a waiting event is in danger.
+EXPIRING = 0.5
 
 
 def partitions(
@@ -70,11 +75,33 @@ def stopped(known: Sequence[Line]) -> list[Remark]:
     for line in known:
         if line.wrong:
             alike.setdefault(line.wrong, []).append(line)
-    # What the log does not hold any more does not wait.
-    waiting = {wrong: sum(min(line.lag, line.extent.end - line.extent.begin) for line in lines)
-               for wrong, lines in alike.items()}  # fmt: skip
-    return [error(f"{numbered(lines)}: {wrong}; {amount(waiting[wrong], 'event')} wait there")
+    return [error(f"{numbered(lines)}: {wrong}; {amount(max(0, sum(line.lag for line in lines)), 'event')} wait there")
             for wrong, lines in alike.items()]  # fmt: skip
+
+
+def expiring(
+    lines: Sequence[Line], since: Mapping[int, float], retention_s: float | None, log: KafkaLog, now: float
+) -> list[Remark]:
+    """Partitions whose events the topic will delete soon, although they are not learned.
+
+    Parameters
+    ----------
+    since
+        When the first event that waits in a partition came, by the partition's number, as far as that is known.
+    retention_s
+        For how long the topic keeps events; None is for ever.
+    """
+    if retention_s is None:
+        return []
+    late = [line for line in lines
+            if now - since.get(line.extent.partition.number, now) > EXPIRING * retention_s]  # fmt: skip
+    if not late:
+        return []
+    oldest = min(since[line.extent.partition.number] for line in late)
+    keep = f"{set_topic(log.servers, log.topic)} retention.ms=-1"
+    return [error(f"{numbered(late)}: the oldest event to be learned is of {when(oldest)} ({span(now - oldest)} ago), "
+                  f"and the topic deletes events after {duration(retention_s)}. First have it keep them: {keep}. Then "
+                  "see why they are not learned")]  # fmt: skip
 
 
 def numbered(lines: Sequence[Line]) -> str:

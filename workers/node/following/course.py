@@ -15,7 +15,7 @@ from omdml.workers.versions.inspection import weights
 # Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a course of any length
 # keeps its shape.
 MOST = 2000
-# Steps that are kept in all, about 0.7 kB each: labels share them evenly, but each has room for some.
+# Steps that are kept in all, about 1.2 kB each: labels share them evenly, but each has room for some.
 IN_ALL = 20_000
 FEWEST = 50
 

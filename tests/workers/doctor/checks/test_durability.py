@@ -18,6 +18,7 @@ from omdml.workers.doctor.checks.durability import (
     unsafe_server,
     unsafe_topic,
 )
+from omdml.workers.doctor.findings import Level
 
 TOPIC = TopicSafety(
     replicas=3,
@@ -114,3 +115,20 @@ def test_what_a_safe_server_may_still_lose_is_reported():
 def test_files_are_as_safe_as_their_disk(tmp_path):
     assert "as safe as its disk" in of_log(FileLog(path=str(tmp_path)))
     assert "as safe as its disk" in of_store(f"dir:{tmp_path}", None)
+
+
+@pytest.mark.parametrize(
+    ("used", "level", "expected"),
+    [(950, Level.WARNING, "once it is full it refuses writes"), (1000, Level.ERROR, "it is full and refuses writes")],
+)
+def test_a_server_without_room_is_told_before_it_refuses_writes_and_then(used, level, expected):
+    ((seen, text),) = of_store("redis://cache", SERVER._replace(used_bytes=used * 10**6, max_bytes=10**9))
+    assert seen is level
+    assert text.startswith(f"it uses {used:,}.0 MB of memory, and maxmemory is 1,000.0 MB: ")
+    assert expected in text
+    assert "CONFIG SET maxmemory" in text
+
+
+@pytest.mark.parametrize("most", [0, 10**9])
+def test_a_server_with_room_is_well(most):
+    assert isinstance(of_store("redis://cache", SERVER._replace(used_bytes=890 * 10**6, max_bytes=most)), str)

@@ -6,7 +6,8 @@ from omdml.streams.extents import Extent, Member
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.doctor.checks.partitions import partitions
+from omdml.workers.configuration.config import KafkaLog
+from omdml.workers.doctor.checks.partitions import expiring, partitions
 from omdml.workers.doctor.findings import Level
 from omdml.workers.operate.topics import survey
 
@@ -59,7 +60,22 @@ def test_events_that_the_log_lost_do_not_wait_for_a_worker():
     lines = survey([Extent(PARTITIONS[0], 20, 23, 10)], store, [Member("a", "host", [0])])
     ((level, text),) = partitions(lines, placement, "murmur2", True, {}, NOW)
     assert level is Level.ERROR
-    assert "offsets 10 to 19 are gone from the log: omdml worker --accept-gap; 3 events wait there" in text
+    assert "offsets 10 to 19 are gone from the log, before anybody learned them, and no worker goes on here" in text
+    assert "go on without them: omdml worker --accept-gap; 3 events wait there" in text
+    assert [line.lag for line in lines] == [3]
+
+
+def test_events_that_the_topic_deletes_before_they_are_learned_are_an_error_in_time():
+    store, placement, log = MemoryStore(), Placement.first("murmur2", 2), KafkaLog(servers="kafka:9092", topic="clicks")
+    store.place("topic", None, placement)
+    lines = survey([Extent(place, 0, 5, 0) for place in PARTITIONS[:2]], store, [])
+    ((level, text),) = expiring(lines, {0: NOW - 40_000, 1: NOW - 50_000}, 86_400.0, log, NOW)
+    assert level is Level.ERROR
+    assert text.startswith("partition 1: the oldest event to be learned is of 2027-01-14 18:06:40 UTC (13 h ago)")
+    assert "deletes events after 1 day" in text
+    assert "--bootstrap-server kafka:9092 --alter --entity-type topics --entity-name clicks" in text
+    assert expiring(lines, {0: NOW - 40_000}, 86_400.0, log, NOW) == []
+    assert expiring(lines, {0: NOW - 4e9}, None, log, NOW) == []
 
 
 def test_without_any_worker_what_waits_is_an_error():

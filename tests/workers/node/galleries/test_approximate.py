@@ -17,6 +17,8 @@ from tests.support.galleries import features, metric, one
 from tests.support.nodes import assert_exact, serves
 from tests.support.shops import Shop
 
+# The lowest versions are tried without this extra.
+pytest.importorskip("faiss")
 ROWS = 6_000
 
 

@@ -18,6 +18,7 @@ def history(tmp_path):
 
 @pytest.fixture(scope="package")
 def spark():
+    pytest.importorskip("pyspark")
     # Executors import what the tests hand them.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     session = opened("local[2]")

@@ -1,0 +1,71 @@
+"""Processes that get too little processor, and clicks that keep them busy."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+from kafka import KafkaProducer
+
+from tests.fault.watched import clicks
+from tests.support.processes import Process
+
+FLOOD = 100_000
+# A pause is shorter than Prometheus waits for an answer, so that what starves is not down.
+PAUSED_S, USES_S, LOOK_S = 0.4, 0.02, 0.005
+
+
+class Stutters(threading.Thread):
+    """A process on a machine that gives its processor away again and again, until :meth:`end`."""
+
+    def __init__(self, process: Process, paused_s: float, runs_s: float) -> None:
+        super().__init__()
+        self.process, self.paused_s, self.runs_s, self.enough = process, paused_s, runs_s, threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while self.goes_on():
+            self.process.pause()
+            # How long the pause lasts is the fault.
+            time.sleep(self.paused_s)
+            self.process.resume()
+
+    def goes_on(self) -> bool:
+        """Let the process run for a while; False if that was enough."""
+        return not self.enough.wait(self.runs_s)
+
+    def end(self) -> None:
+        self.enough.set()
+        self.join()
+
+
+class Starves(Stutters):
+    """A process under a limit of processor time: as soon as it has used ``uses_s`` of a core, it is paused.
+
+    So it gets a twentieth of a core at most by default, however much else runs on the machine.
+    """
+
+    def __init__(self, process: Process, paused_s: float = PAUSED_S, uses_s: float = USES_S) -> None:
+        super().__init__(process, paused_s, uses_s)
+
+    def goes_on(self) -> bool:
+        limit_s = used_s(self.process) + self.runs_s
+        while used_s(self.process) < limit_s:
+            if self.enough.wait(LOOK_S):
+                return False
+        return True
+
+
+def used_s(process: Process) -> float:
+    """The processor time that a process has used, in seconds."""
+    # So clock_getcpuclockid(3) makes the number of another process's clock; the standard library lacks it.
+    return time.clock_gettime(~process.pid << 3 | 2)
+
+
+def flood(servers: str, topic: str) -> None:
+    """Send so many clicks at once that a worker that starves is busy with them for a minute or longer."""
+    producer = KafkaProducer(bootstrap_servers=servers)
+    for event in itertools.islice(clicks(), FLOOD):
+        producer.send(topic, event, key=b"shop")
+    producer.close(timeout=60)

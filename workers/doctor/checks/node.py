@@ -1,0 +1,93 @@
+"""How the node of this machine is, as it says itself."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+
+import msgspec
+
+from omdml.workers.configuration.access import check_reach, is_loopback
+from omdml.workers.configuration.config import NodeConfig
+from omdml.workers.configuration.process import address
+from omdml.workers.doctor.findings import Remark, error, warning
+
+# A node that answers nothing for so long hangs, or its machine is far too busy.
+PATIENCE_S = 5.0
+MOST_BYTES = 1 << 20
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The node of this machine.
+
+    ``state`` is what it says of itself: ``ready``, ``not ready``, ``silent`` if it accepts a connection and does not
+    answer, ``no node`` if another program answers; empty if nothing listens. ``text`` says more about it.
+    """
+
+    address: str
+    state: str
+    text: str = ""
+
+
+def node_status(bind: str, patience_s: float) -> NodeStatus:
+    """Ask the node of this machine, by the port in its configuration, whether it is ready."""
+    host, port = address(bind, "node.bind")
+    host = host if is_loopback(host) else "127.0.0.1"
+    place = f"{host}:{port}"
+    with closing(HTTPConnection(host.strip("[]"), port, timeout=patience_s)) as connection:
+        try:
+            connection.connect()
+        except OSError:
+            return NodeStatus(address=place, state="")
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            body = msgspec.json.decode(answer.read(MOST_BYTES), type=dict[str, Any])
+        except TimeoutError:
+            text = f"accepts connections and answered nothing for {patience_s:g} s"
+            return NodeStatus(address=place, state="silent", text=text)
+        except (OSError, HTTPException, msgspec.DecodeError):
+            return NodeStatus(address=place, state="no node")
+    if answer.status == HTTPStatus.OK and body.get("status") == "ready":
+        return NodeStatus(address=place, state="ready", text=older(body.get("refused") or {}))
+    if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return NodeStatus(address=place, state="not ready", text=str(body.get("message", "")))
+    return NodeStatus(address=place, state="no node")
+
+
+def older(refused: dict[str, dict[str, Any]]) -> str:
+    """The models of which a node cannot serve the live version, with what it answers instead."""
+    return "; ".join(
+        f"model {name}: it answers with "
+        + ("nothing" if instead["serving"] is None else f"version {instead['serving']:,}")
+        + f" in the place of the live one, {instead['live']:,} ({instead['reason']})"
+        for name, instead in refused.items()
+    )
+
+
+def access(node: NodeConfig) -> str:
+    """Where a node listens, and who may send it feedback; raises ConfigurationError if too many may."""
+    host, port = address(node.bind, "node.bind")
+    check_reach(host, node.access)
+    return f"{host}:{port}, {'feedback needs a token' if node.access else 'for this machine only'}"
+
+
+def node_here(node: NodeConfig) -> str | list[Remark]:
+    """How the node of this machine is. If none runs here, all is well: it may be on another machine."""
+    config = f"node.bind: {access(node)}"
+    status = node_status(node.bind, PATIENCE_S)
+    if status.state == "ready":
+        ready = f"the node at {status.address} is ready ({config})"
+        return [warning(f"{ready}, but {status.text}")] if status.text else ready
+    if status.state == "not ready":
+        return [error(f"the node at {status.address} is not ready: {status.text}. See serving and checkpoints above, "
+                      "and whether a worker runs")]  # fmt: skip
+    if status.state == "silent":
+        return [error(f"what listens at {status.address} {status.text}: the node hangs or its machine has no processor "
+                      "left for it. Read its log, then restart it")]  # fmt: skip
+    if status.state:
+        return [warning(f"another program than a node answers at {status.address}: stop it, or set node.bind to "
+                        "another port")]  # fmt: skip
+    return f"none runs at {status.address}; those of other machines are not known here ({config})"
