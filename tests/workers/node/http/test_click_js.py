@@ -65,7 +65,7 @@ def test_a_page_is_taken_over_http_and_described_there(shop, client):
         ({"clicked": ["i9"]}, "invalid"),
         ({"clicked": []}, "empty_list"),
         ({"clicked": ["i1", "i2", "i3"]}, "nothing_compared"),
-        ({"shown": ["i1", "i2", "nobody"]}, "unknown_item"),
+        ({"shown": ["i1", "i2", "nobody"], "clicked": ["nobody"]}, "unknown_item"),
     ],
 )
 def test_a_page_that_no_worker_would_learn_is_refused_at_the_door(shop, client, changes, reason):
