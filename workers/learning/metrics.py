@@ -16,8 +16,9 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.events.decoding import UNKNOWN
+from omdml.workers.model.allowance import Allowance
 from omdml.workers.model.judging.guard import WHY
-from omdml.workers.model.memory_budget import Allowance, Residents
+from omdml.workers.model.memory_budget import Residents
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero
 
@@ -193,7 +194,7 @@ class WorkerMetrics:
         """Add seconds to a stage."""
         self.stage.labels(stage).inc(seconds)
 
-    def taken(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
+    def count_events(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
         """Count the events of one batch by kind and outcome."""
         for kind, count in kinds.items():
             self.events.labels(self._models.of(label), kind, outcome).inc(count)
@@ -228,7 +229,7 @@ class WorkerMetrics:
             held[model.name] = model.home, since
         self._tell_held(self._models.of(label))
 
-    def taken_back(self) -> None:
+    def count_taken_back(self) -> None:
         """Count that the guard made the reference live again."""
         self.publications.labels(TAKEN_BACK).inc()
 
@@ -252,7 +253,7 @@ class WorkerMetrics:
             self.margin.labels(label).set(compared.margin)
             self.doubt.labels(label).set(compared.doubt)
 
-    def holds(self, residents: Residents, allowance: Allowance, unsaved_since: float | None) -> None:
+    def set_memory(self, residents: Residents, allowance: Allowance, unsaved_since: float | None) -> None:
         """Set how much is in memory, how much may be saved, and since when something is unsaved."""
         self.resident.set(len(residents))
         self.resident_bytes.set(residents.total)
@@ -267,7 +268,7 @@ class WorkerMetrics:
         for name in DEPENDENCIES:
             self.waiting.labels(name).set(name in dependencies)
 
-    def took(self, partition: Partition, logged_at: float) -> None:
+    def set_newest_taken(self, partition: Partition, logged_at: float) -> None:
         """Set the time at which the newest taken record was logged."""
         self.last_event.labels(str(partition.number)).set(logged_at)
 

@@ -11,7 +11,8 @@ from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.refusal_log import RefusalLog
 from omdml.workers.learning.metrics import WorkerMetrics
-from omdml.workers.model.memory_budget import Allowance, Residents
+from omdml.workers.model.allowance import Allowance
+from omdml.workers.model.memory_budget import Residents
 from omdml.workers.model.newcomers import Newcomers
 
 

@@ -30,7 +30,7 @@ from omdml.workers.learning.ownership import Ownership
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.rounds import Rounds
 from omdml.workers.learning.services import Services
-from omdml.workers.model.newcomers import A_TURN
+from omdml.workers.model.newcomers import MAX_NEW_A_TURN
 from omdml.workers.telemetry.condition import Condition
 from omdml.workers.telemetry.single_models import Told
 
@@ -221,11 +221,11 @@ class LearnerWorker:
     def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
         """Take the next piece of these records; returns what is left."""
         # What does not fit into a turn is decoded, and looked up in the store, again.
-        count = min(piece(records), A_TURN if partition.crowded else len(records))
+        count = min(piece(records), MAX_NEW_A_TURN if partition.crowded else len(records))
         try:
             remaining = partition.take(records[:count])
             if len(remaining) < count and (logged_at := records[count - len(remaining) - 1].timestamp) is not None:
-                self.services.metrics.took(partition.partition, logged_at)
+                self.services.metrics.set_newest_taken(partition.partition, logged_at)
             return [*remaining, *records[count:]]
         except SourceError:
             # The dead letters are away, so nothing can be saved, but what was learned goes live.

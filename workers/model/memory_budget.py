@@ -51,29 +51,3 @@ class Residents:
         """Note that a model is no longer in memory."""
         self.total -= self._sizes.pop(name, 0)
         self._drop.pop(name, None)
-
-
-class Allowance:
-    """What may be written within a time: so many bytes a second, and at most what ``burst_s`` of them add up to.
-
-    Parameters
-    ----------
-    rate
-        Bytes a second.
-    burst_s
-        Seconds that may be saved up.
-    """
-
-    def __init__(self, rate: float = math.inf, burst_s: float = 1.0) -> None:
-        self.rate, self.burst = rate, rate * burst_s
-        self.left = self.burst
-        self._at = -math.inf
-
-    def grow(self, now: float) -> None:
-        """Let the allowance grow until ``now``, in seconds of any clock."""
-        self.left = min(self.burst, self.left + self.rate * max(0.0, now - self._at))
-        self._at = now
-
-    def spend(self, size: int) -> None:
-        """Take bytes that were written off the allowance. It may become negative, which delays later writes."""
-        self.left -= size

@@ -11,14 +11,14 @@ from omdml.errors import FeedbackError
 from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.specs import Spec, Specs
-from omdml.workers.model.memory_budget import Allowance
+from omdml.workers.model.allowance import Allowance
 
 # A look at the store's list is at most so old when it decides.
 LOOK_S = 1.0
 # Looks take one part in so many of the time.
 SHARE = 20
 # After this many new models the worker looks at its clock and its signals again.
-A_TURN = 100
+MAX_NEW_A_TURN = 100
 
 
 class Admission(NamedTuple):
@@ -45,12 +45,12 @@ class Newcomers:
         self._allowance = Allowance(rate)
         self._listed: set[str] = set()
         self._counts: Counter[str] = Counter()  # by pattern
-        self._look_at = -math.inf
+        self._next_look = -math.inf
 
     def room(self, now: float) -> int:
         """How many new models may begin in this turn."""
         self._allowance.grow(now)
-        return int(max(0.0, min(A_TURN, self._allowance.left)))
+        return int(max(0.0, min(MAX_NEW_A_TURN, self._allowance.left)))
 
     def began(self, count: int) -> None:
         """Note that this many new models began."""
@@ -74,13 +74,13 @@ class Newcomers:
 
     def _look(self, specs: Specs, store: Store, clock: Callable[[], float]) -> None:
         began = clock()
-        if began < self._look_at:
+        if began < self._next_look:
             return
         self._listed = set(store.models())
         configs = map(specs.configuration.match, self._listed)
         self._counts = Counter(matched[0] for matched in configs if matched)
         took = clock() - began
-        self._look_at = began + max(LOOK_S, SHARE * took)
+        self._next_look = began + max(LOOK_S, SHARE * took)
 
 
 def too_many_models(name: str, spec: Spec) -> FeedbackError:

@@ -204,7 +204,7 @@ class OwnedModel:
     def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
             located, refused = self.located(batch)
-        learned, held_out, self.held_out = self.judge.part(located)
+        learned, held_out, self.held_out = self.judge.split(located)
         with timed("learn"):
             not_learned = self._learn(learned, deque(held_out), timed)
         count = len(learned.events.records) - len(not_learned)
@@ -214,7 +214,7 @@ class OwnedModel:
     def located(self, batch: Batch) -> tuple[Located, list[Refusal]]:
         """The events whose items are known and whose users may send more, and the others."""
         located, refused = self._lookup.locate(batch)
-        located, too_many = self.users.part(located, self.sent_as)
+        located, too_many = self.users.split(located, self.sent_as)
         return located, refused + too_many
 
     def _learn(self, located: Located, held_out: deque[HeldOut], timed: Timed) -> list[Refusal]:

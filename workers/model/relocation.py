@@ -11,7 +11,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 
 
-def take_back(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
+def move_back_to_cut(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
     """Move the models of a partition whose log was cut back to the cut. Returns those whose checkpoints cannot be read.
 
     One that falls back to before the cut stays so: its next event has it go on from there.

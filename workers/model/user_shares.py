@@ -75,7 +75,7 @@ class UserShares:
         """The window as a checkpoint keeps it, the oldest event first."""
         return np.array(list(self._events), ENTRY).tobytes()
 
-    def part(self, located: Located, model: str) -> tuple[Located, list[Refusal]]:
+    def split(self, located: Located, model: str) -> tuple[Located, list[Refusal]]:
         """The events of a model that may be learned, and those whose users have sent too much."""
         if not self.limited:
             return located, []

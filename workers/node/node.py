@@ -128,7 +128,7 @@ class RetrievalNode:
         self.items = ItemWriter(self._refresher.take_in, self.metrics)
         self._follower = Follower(store, self._refresher, named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
-        self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
+        self.metrics.last_poll.set_function(lambda: self._follower.answered_at)
         self.metrics.not_live.set_function(lambda: len(self._refresher.refused))
         self.metrics.watch(self._refresher.views, label, candidates)
 

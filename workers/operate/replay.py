@@ -230,7 +230,7 @@ class ReplayedModel(OwnedModel):
             for part in self.new_parts(batch):
                 located, refused = self.located(part.batch)
                 self.remember(part, refused)
-                learned, held_out, _ = self.judge.part(located)
+                learned, held_out, _ = self.judge.split(located)
                 self.judge.keep(deque(held_out))
                 parts.append(learned)
                 self._keep_refused(refused)

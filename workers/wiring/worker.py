@@ -27,7 +27,8 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
     from omdml.workers.learning.metrics import WorkerMetrics
     from omdml.workers.learning.services import Services
     from omdml.workers.learning.worker import LearnerWorker
-    from omdml.workers.model.memory_budget import Allowance, Residents
+    from omdml.workers.model.allowance import Allowance
+    from omdml.workers.model.memory_budget import Residents
     from omdml.workers.model.newcomers import Newcomers
     from omdml.workers.telemetry.registry import ModelLabels
     from omdml.workers.telemetry.store_times import timed

@@ -153,7 +153,7 @@ def test_the_lag_is_the_age_of_the_oldest_record_that_was_not_taken(tmp_path):
     here, there = world.log.partitions
     # An hour of silence, then one click: nothing is an hour behind.
     worker._measures.tell_behind({})
-    worker.services.metrics.took(here, time.time() - 3600)
+    worker.services.metrics.set_newest_taken(here, time.time() - 3600)
     world.send(*events(1, model=living_on(world, here)), key=living_on(world, here))
     worker._measures.tell_behind({})
     assert lag(worker, here.number) <= time.time() - began
@@ -241,7 +241,7 @@ def test_every_series_is_there_from_the_start_at_zero(tmp_path):
 def test_models_beyond_the_limit_share_a_label_and_patterns_have_no_gauges_of_one(tmp_path):
     registry = CollectorRegistry()
     metrics = WorkerMetrics(registry, ModelLabels(["shop", "user-*", "late"], limit=2))
-    metrics.taken("late", {"triplet": 3}, "learned")
+    metrics.count_events("late", {"triplet": 3}, "learned")
     labels = {"kind": "triplet", "outcome": "learned"}
     assert registry.get_sample_value("omdml_worker_events_total", {**labels, "model": "other"}) == 3
     world = World(tmp_path)

@@ -104,7 +104,7 @@ def test_many_begin_in_turns_and_learn_what_they_would_at_once(tmp_path, monkeyp
     sent = [b"nonsense", *of_each([*NAMES, "shop"], 3), *of_each(["user-late", *NAMES], 2, seed=1)]
     at_once.send(*sent)
     run_until_idle(at_once.worker())
-    monkeypatch.setattr(newcomers, "A_TURN", turn)
+    monkeypatch.setattr(newcomers, "MAX_NEW_A_TURN", turn)
     world.send(*sent)
     run_until_idle(world.worker())
     assert states(world) == states(at_once)
@@ -113,7 +113,7 @@ def test_many_begin_in_turns_and_learn_what_they_would_at_once(tmp_path, monkeyp
 
 
 def test_a_signal_is_heard_between_two_turns(tmp_path, monkeypatch):
-    monkeypatch.setattr(newcomers, "A_TURN", 2)
+    monkeypatch.setattr(newcomers, "MAX_NEW_A_TURN", 2)
     world = World(tmp_path)
     worker = world.worker()
     claim_all = world.store.claim_all

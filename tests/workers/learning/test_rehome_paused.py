@@ -10,7 +10,7 @@ from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.workers.events.decoding import by_partition
 from omdml.workers.learning.partition.models import OwnedModels
-from omdml.workers.model.relocation import take_back
+from omdml.workers.model.relocation import move_back_to_cut
 from omdml.workers.operate import topics
 from tests.streams.test_placement import saved
 from tests.support.worlds import World, events, extents, kill, letters, living_on, mark, placed, rehomed, run_until_idle
@@ -155,7 +155,7 @@ def test_a_cut_after_a_rehome_ends_the_worker_and_moves_nothing_back(tmp_path):
     kill(world, worker)
     home, before = world.log.partitions[0], Placement.first("crc32", 2)
     with pytest.raises(PlacementChanged):
-        take_back(world.store, before, home, 2)
+        move_back_to_cut(world.store, before, home, 2)
     assert world.store.peek(model).next == 5
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omdml.errors import StoreError
-from omdml.workers.model.memory_budget import Allowance, Residents
+from omdml.workers.model.memory_budget import Residents
 from tests.support.worlds import World, events, letters, run_until_idle
 
 NAMES = [f"user-{number}" for number in range(6)]
@@ -76,15 +76,6 @@ def test_the_model_that_was_not_used_for_longest_goes_first():
     residents.use("five", 1000, drop)
     residents.make_room()
     assert (gone, residents.total) == (["two", "three", "one", "four"], 1000)
-
-
-def test_what_is_written_over_the_allowance_is_made_up_for():
-    allowance = Allowance(rate=100, burst_s=2)
-    allowance.grow(0.0)
-    allowance.spend(500)
-    for now, left in ((1.0, -200), (2.0, -100), (4.5, 150), (9.0, 200)):
-        allowance.grow(now)
-        assert allowance.left == left
 
 
 def test_events_that_were_taken_before_load_no_checkpoint(tmp_path, monkeypatch):

@@ -166,7 +166,7 @@ class OwnedModels:
                     if live and live.pinned:
                         # Nothing changed for nodes. The reference goes live once it is unpinned.
                         continue
-                    self._services.metrics.taken_back()
+                    self._services.metrics.count_taken_back()
                     log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
 
     def require_placement(self) -> None:

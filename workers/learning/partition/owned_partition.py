@@ -49,7 +49,7 @@ from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Claimed, snapshot
 from omdml.workers.model.owned_model import OwnedModel
-from omdml.workers.model.relocation import close_stretch, take_back
+from omdml.workers.model.relocation import close_stretch, move_back_to_cut
 
 log = structlog.get_logger(__name__)
 
@@ -162,7 +162,7 @@ class OwnedPartition:
         self._cut_placement(offset)
         for name in list(self.models.loaded):
             self.models.keep_and_drop(name)
-        for name, error in take_back(self.services.store, self.placement, self.partition, offset).items():
+        for name, error in move_back_to_cut(self.services.store, self.placement, self.partition, offset).items():
             self._blocked.add(name, offset, error)
         self._blocked.cut(offset)
         self.mark.go_back(offset)
@@ -209,11 +209,11 @@ class OwnedPartition:
         for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
             if offsets:
                 kinds = batch.kinds(offsets)
-                self.services.metrics.taken(label, kinds, outcome)
+                self.services.metrics.count_events(label, kinds, outcome)
                 learned -= kinds
         if refused:
             learned -= batch.kinds({refusal.record.offset for refusal in refused})
-        self.services.metrics.taken(label, learned, "learned")
+        self.services.metrics.count_events(label, learned, "learned")
         self.services.metrics.learned(label, model, batch.ahead)
         return refused
 

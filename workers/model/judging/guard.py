@@ -113,7 +113,7 @@ class Comparison(NamedTuple):
     queries: int
 
 
-class Look(NamedTuple):
+class Shape(NamedTuple):
     """Sizes and weights of one metric. They are kept, because a metric is judged several times before it goes live."""
 
     metric: weakref.ref[Metric]
@@ -143,7 +143,7 @@ class Guard:
         self.config = config
         self.reference = reference
         self.reference_bytes = metric_to_bytes(reference)
-        self._newest: Look | None = None
+        self._shape: Shape | None = None
         self.take_back = False
         # Decisions by reason, until whoever counts them takes them.
         self.decisions: Counter[str] = Counter()
@@ -155,9 +155,9 @@ class Guard:
         if yardstick is None:
             self._allow(reference)
         self.step = grid(reference)
-        self._looked_at, self._doubted = self.yardstick.decided, ""
-        # A time of the monotonic clock.
-        self._next_look = -math.inf
+        self._checked_version, self._withheld_until_decision = self.yardstick.decided, ""
+        # Time of the monotonic clock from which a version may be checked again between two decisions.
+        self._check_from = -math.inf
         self._deviations = NormalDist().inv_cdf(config.confidence)
 
     @property
@@ -195,7 +195,7 @@ class Guard:
         wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
         self.decisions[why(wrong)] += 1
         self.yardstick.decided, self.yardstick.withheld = version, wrong
-        self._looked_at, self._doubted = version, ""
+        self._checked_version, self._withheld_until_decision = version, ""
         if not wrong:
             self.take_back = False
             self._allow(candidate)
@@ -212,14 +212,14 @@ class Guard:
 
     def is_near(self, version: int) -> bool:
         """Whether a version comes so soon after one that was looked at that the events could not tell them apart."""
-        return not self.config.on or (not self._doubted and version - self._looked_at <= NEAR)
+        return not self.config.on or (not self._withheld_until_decision and version - self._checked_version <= NEAR)
 
     @property
     def has_time(self) -> bool:
         """Whether there is time for a look between two decisions."""
-        return time.monotonic() >= self._next_look
+        return time.monotonic() >= self._check_from
 
-    def look(self, candidate: Metric, version: int, window: Window, features: Mapping[str, Array]) -> str:
+    def check_between(self, candidate: Metric, version: int, window: Window, features: Mapping[str, Array]) -> str:
         """Why a candidate that was allowed is withheld for the time being; empty if nothing speaks against it.
 
         Between two decisions, a burst of bad clicks may make the metric much worse. Whether there is time for a look
@@ -229,19 +229,20 @@ class Guard:
         gain = margins_on(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
         each = votes(gain, window.asked(len(gain)))
         enough = len(gain) >= FEWEST and len(each) >= VOTES
-        self._looked_at = version
-        self._doubted = self._worse(each, version, bool(self._doubted)) if enough else ""
-        self._next_look = began + (time.monotonic() - began) / SHARE
-        return self._doubted
+        self._checked_version = version
+        withheld = bool(self._withheld_until_decision)
+        self._withheld_until_decision = self._worse(each, version, withheld) if enough else ""
+        self._check_from = began + (time.monotonic() - began) / SHARE
+        return self._withheld_until_decision
 
     def _allow(self, candidate: Metric) -> None:
-        _, self.yardstick.sizes, self.yardstick.weights = self._look_at(candidate)
+        _, self.yardstick.sizes, self.yardstick.weights = self._shape_of(candidate)
 
-    def _look_at(self, candidate: Metric) -> Look:
+    def _shape_of(self, candidate: Metric) -> Shape:
         """Sizes and weights of a metric, computed once."""
-        if self._newest is None or self._newest.metric() is not candidate:
-            self._newest = Look(weakref.ref(candidate), dict(sizes(candidate)), weights(candidate))
-        return self._newest
+        if self._shape is None or self._shape.metric() is not candidate:
+            self._shape = Shape(weakref.ref(candidate), dict(sizes(candidate)), weights(candidate))
+        return self._shape
 
     def _weigh(
         self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
@@ -339,7 +340,7 @@ class Guard:
 
     def _leap(self, candidate: Metric) -> str:
         """What changed too much since the last version that was allowed to go live; empty if nothing did."""
-        before, now = self.yardstick.sizes, self._look_at(candidate)
+        before, now = self.yardstick.sizes, self._shape_of(candidate)
         for name, size in now.sizes.items():
             usual = before.get(name, 0.0)
             if usual and not usual / self.config.growth <= size <= usual * self.config.growth:

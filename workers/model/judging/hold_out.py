@@ -76,7 +76,7 @@ class HeldOut(NamedTuple):
     event: HeldEvent | None
 
 
-class Parted(NamedTuple):
+class Split(NamedTuple):
     """A batch, parted into what is to be learned and what was held out."""
 
     learned: Located
@@ -84,7 +84,7 @@ class Parted(NamedTuple):
     offsets: frozenset[int]
 
 
-def part(located: Located, draw: Draw, every: int, catalogue: Catalogue, tasks: Collection[str]) -> Parted:
+def split(located: Located, draw: Draw, every: int, catalogue: Catalogue, tasks: Collection[str]) -> Split:
     """Hold out the events that the draw chooses.
 
     Parameters
@@ -100,9 +100,9 @@ def part(located: Located, draw: Draw, every: int, catalogue: Catalogue, tasks: 
         and getattr(event, "task", None) in (None, *tasks)
     ]
     if not due:
-        return Parted(located, [], frozenset())
+        return Split(located, [], frozenset())
     held = [HeldOut(index - count, held_event(located, index, catalogue)) for count, index in enumerate(due)]
-    return Parted(located.without(due), held, frozenset(batch.records[index].offset for index in due))
+    return Split(located.without(due), held, frozenset(batch.records[index].offset for index in due))
 
 
 def held_event(located: Located, index: int, catalogue: Catalogue) -> HeldEvent | None:

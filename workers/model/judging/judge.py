@@ -15,7 +15,7 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.events.lookup import Located
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.judging.held_out_window import Window
-from omdml.workers.model.judging.hold_out import Draw, HeldOut, HoldOut, Parted, part
+from omdml.workers.model.judging.hold_out import Draw, HeldOut, HoldOut, Split, split
 from omdml.workers.model.judging.start_comparison import StartComparison
 
 log = structlog.get_logger(__name__)
@@ -54,11 +54,11 @@ class Judge:
         self.hold_out = hold_out
         self.window = Window(hold_out.kept, self._catalogue.first, len(self._tasks), sets=self._sets)
 
-    def part(self, located: Located) -> Parted:
+    def split(self, located: Located) -> Split:
         """Split the events into those to learn and those held out."""
         if not self.hold_out.every:
-            return Parted(located, [], frozenset())
-        return part(located, self.draw, self.hold_out.every, self._catalogue, self._tasks)
+            return Split(located, [], frozenset())
+        return split(located, self.draw, self.hold_out.every, self._catalogue, self._tasks)
 
     def keep(self, held_out: deque[HeldOut], before: float = math.inf) -> None:
         """Count held-out events that come before this event of the batch, and add them to the window."""
@@ -83,7 +83,7 @@ class Judge:
         before = self.withheld
         self.withheld = self.guard.withheld(candidate)
         if not self.withheld and not self.guard.is_near(version):
-            self.withheld = self.guard.look(candidate, version, self.window, self._catalogue.features)
+            self.withheld = self.guard.check_between(candidate, version, self.window, self._catalogue.features)
         if self.withheld and not before:
             log.warning("snapshot_withheld", model=self._model, version=version, reason=self.withheld)
         elif before and not self.withheld:

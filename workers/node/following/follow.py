@@ -70,7 +70,7 @@ class Follower:
         return idle if self._thread.is_alive() and idle > OVERDUE_S else 0.0
 
     @property
-    def polled_at(self) -> float:
+    def answered_at(self) -> float:
         """When the store last answered about every model, in seconds since the epoch; 0 if it never did."""
         return self._answered_at
 

@@ -92,7 +92,7 @@ def _chunk(
     by_offset, held_out = {entry.record.offset: entry for entry in refused}, {}
     if located is not None:
         events = [record.offset for record in located.events.records]
-        located, held, offsets = model.judge.part(located)
+        located, held, offsets = model.judge.split(located)
         held_offsets = [offset for offset in events if offset in offsets]
         held_out = dict(zip(held_offsets, [event.event for event in held], strict=True))
         located, unlearnable = without_unlearnable(job.model, start, located)

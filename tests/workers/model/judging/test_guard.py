@@ -262,11 +262,11 @@ def test_a_metric_made_of_sums_is_decided_on_as_rarely_however_many_rows_it_has(
 def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
     before = msgspec.json.encode((guard.yardstick, window.kept))
-    assert "not as good" in guard.look(turned(1.5), 70, window, TABLE)
+    assert "not as good" in guard.check_between(turned(1.5), 70, window, TABLE)
     assert not guard.is_near(71)
     assert msgspec.json.encode((guard.yardstick, window.kept)) == before
     assert guard.withheld(turned(0.01)) == ""
-    assert guard.look(turned(0.01), 72, window, TABLE) == ""
+    assert guard.check_between(turned(0.01), 72, window, TABLE) == ""
     assert guard.is_near(72 + NEAR)
     assert not guard.is_near(73 + NEAR)
 

@@ -102,7 +102,7 @@ def test_inverted_clicks_are_withheld_while_learning_goes_on(burst):
 def unseen(tmp_path, monkeypatch):
     """A world and its worker before a burst that no look finds, and what they go back to after it."""
     # No look finds anything: the whole burst up to the decision goes live.
-    monkeypatch.setattr("omdml.workers.model.judging.guard.Guard.look", lambda *_: "")
+    monkeypatch.setattr("omdml.workers.model.judging.guard.Guard.check_between", lambda *_: "")
     monkeypatch.setattr("omdml.workers.model.judging.guard.GRID", 64)
     world = guarded(tmp_path)
     worker = world.worker()

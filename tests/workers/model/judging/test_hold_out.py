@@ -17,7 +17,7 @@ from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.events.decoding import Batch
 from omdml.workers.events.lookup import Lookup
 from omdml.workers.model.judging.held_out_window import COMPARISONS, margins_on
-from omdml.workers.model.judging.hold_out import Draw, HoldOut, fingerprint, part
+from omdml.workers.model.judging.hold_out import Draw, HoldOut, fingerprint, split
 from tests.support.deep import examples
 from tests.support.worlds import (
     TASKS,
@@ -143,7 +143,7 @@ def test_the_split_is_total_and_independent_of_batch_boundaries(items, data, eve
     learned, held, start = [], [], 0
     while start < len(sent):
         count = data.draw(st.integers(1, len(sent) - start))
-        parted = part(located(sent[start : start + count], items, first=start), Draw(SECRET, "shop"), every, items, ())
+        parted = split(located(sent[start : start + count], items, first=start), Draw(SECRET, "shop"), every, items, ())
         learned += [record.offset for record in parted.learned.events.records]
         held += sorted(parted.offsets)
         for out, offset in zip(parted.held_out, sorted(parted.offsets), strict=True):
@@ -198,7 +198,7 @@ def test_of_a_ranking_some_comparisons_are_kept_and_it_counts_once(items):
     ranking = Ranking(model="shop", query="i0", **sides)
     triplet = Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")
     offset = next(offset for offset in range(1000) if is_held_out(SECRET, "shop", 3, offset, 2))
-    parted = part(located([ranking, triplet], items, first=offset), Draw(SECRET, "shop"), 2, items, ())
+    parted = split(located([ranking, triplet], items, first=offset), Draw(SECRET, "shop"), 2, items, ())
     event = parted.held_out[0].event
     assert (len(event.rows), event.rows[0], event.rows[-1]) == (COMPARISONS, [0, 1, 6], [0, 5, 11])
 
