@@ -17,6 +17,7 @@ from omdml.streams.stores.redis.safety import ServerSafety
 from omdml.workers.configuration.config import Configuration, FileLog
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.doctor.checks import checkpoints, durability, serving
+from omdml.workers.doctor.checks.running_node import NodeStatus, node_status
 from omdml.workers.doctor.checks.waiting_events import Reading, look_at_files
 from omdml.workers.operate.topics import Line, survey
 from omdml.workers.versions.serving import catalogue_kinds
@@ -119,6 +120,11 @@ class Facts:
         """What nodes can serve of the models."""
         kinds, look_s = catalogue_kinds(self.configuration), self.look_s or serving.LOOK_S
         return serving.look_at_serving(self.store, self.names, kinds, time.time(), look_s)
+
+    @cached_property
+    def node(self) -> NodeStatus:
+        """What the node of this machine says of itself."""
+        return node_status(self.configuration.node.bind)
 
     def reach(self) -> list[Extent]:
         """How far the log reaches now; raises SourceError. A log in files that nobody opened yet has no identity."""

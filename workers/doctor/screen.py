@@ -7,6 +7,7 @@ from textwrap import shorten, wrap
 
 from omdml.workers.configuration.process import visible
 from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.checks.running_node import NodeStatus, node_text
 from omdml.workers.doctor.status import LogStatus, ModelsStatus, PartitionStatus, Status, StoreStatus
 
 LABEL = 11  # characters before each text
@@ -39,8 +40,7 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
         yield "models", models_texts(models, status.at)
     else:
         yield "models", [problems.get("models", "not known without the store")]
-    yield "node", [f"{status.node.address} is {status.node.state}" if status.node.state else
-                   f"none answers at {status.node.address}; those of other machines are not known here"]  # fmt: skip
+    yield "node", [node_text(status.node) + fell_back_text(status.node)]
     if letters:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in letters.last_hour.items())
         recent = f"{sum(letters.last_hour.values()):,} in the last hour{f' ({reasons})' if reasons else ''}"
@@ -110,6 +110,13 @@ def models_texts(models: ModelsStatus, now: float) -> Iterator[str]:
             yield f"{what}: {names(which)}{'' if what == 'pinned' else among}"
     if absent := [what for what, which in odd.items() if not which]:
         yield f"none is {' or '.join([', '.join(absent[:-1]), absent[-1]] if absent[1:] else absent)}{among}"
+
+
+def fell_back_text(node: NodeStatus) -> str:
+    """That the store has less than the node answers with, if so."""
+    if not node.store_fell_back:
+        return ""
+    return f", but the store fell back behind {names([*node.store_fell_back])}: restart the node to follow it"
 
 
 def names(of: Sequence[str]) -> str:

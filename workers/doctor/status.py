@@ -6,9 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from shutil import disk_usage
 from typing import TypeVar
 
@@ -18,20 +15,18 @@ from omdml.errors import OmdmlError
 from omdml.streams.addresses import SCHEMES, masked
 from omdml.streams.files.reader import has_begun
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.workers.configuration.access import is_loopback
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, is_pattern
-from omdml.workers.configuration.process import address
 from omdml.workers.doctor.checks.durability import unsafe_server
 from omdml.workers.doctor.checks.installation import judge
+from omdml.workers.doctor.checks.running_node import NodeStatus
 from omdml.workers.doctor.checks.waiting_events import MOST, look_at_files
 from omdml.workers.doctor.facts import Facts
 from omdml.workers.doctor.findings import Level
 from omdml.workers.operate.topics import Line
 from omdml.workers.versions.targets import SHOWN_DIGITS
 
-# Spent on all checkpoints, on all that nodes serve, and on letters, each; and on a node that does not answer.
+# Spent on all checkpoints, on all that nodes serve, and on letters, each.
 LOOK_S = 0.3
-ASK_S = 0.3
 # That Kafka, or the store's server, may take to answer.
 SERVER_S = 1.0
 HOUR_S = 3600.0
@@ -108,13 +103,6 @@ class CatalogueStatus(msgspec.Struct, frozen=True, kw_only=True):
     generation: str
 
 
-class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The node of this machine; ``state`` is what it says of itself, empty if none answers."""
-
-    address: str
-    state: str
-
-
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Everything. What could not be asked is None, and ``problems`` has the sentence about it."""
 
@@ -153,7 +141,7 @@ class Look:
         # Most of the time is spent waiting for answers: these three wait side by side.
         with ThreadPoolExecutor(3) as beside:
             letters_read = beside.submit(self._part, "letters", self._letters)
-            node_asked = beside.submit(node_status, self.configuration.node.bind)
+            node_asked = beside.submit(lambda: self.facts.node)
             catalogues = self._part("catalogues", self._catalogues)
             store = self._part("store", self._store)
             log_asked = beside.submit(self._part, "log", self._log)
@@ -285,15 +273,3 @@ def partition_status(line: Line) -> PartitionStatus:
     """A partition of a topic. A worker may have saved what came after the log was asked how far it reaches."""
     number, lag = line.extent.partition.number, max(0, line.lag)
     return PartitionStatus(number=number, lag=lag, owner=line.worker, models=line.models, wrong=line.wrong)
-
-
-def node_status(bind: str) -> NodeStatus:
-    """Ask the node of this machine, by the port in its configuration, whether it is ready."""
-    host, port = address(bind, "node.bind")
-    host = host if is_loopback(host) else "127.0.0.1"
-    with closing(HTTPConnection(host.strip("[]"), port, timeout=ASK_S)) as connection, suppress(OSError, HTTPException):
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        state = "ready" if answer.status == HTTPStatus.OK else "not ready"
-        return NodeStatus(address=f"{host}:{port}", state=state)
-    return NodeStatus(address=f"{host}:{port}", state="")

@@ -27,6 +27,7 @@ from omdml.workers.doctor.checks.checkpoints import checkpoints
 from omdml.workers.doctor.checks.letters import unsent
 from omdml.workers.doctor.checks.partitions import partitions
 from omdml.workers.doctor.checks.rate_check import inert_rates
+from omdml.workers.doctor.checks.running_node import running_node
 from omdml.workers.doctor.checks.senders import advise, look_at_senders
 from omdml.workers.doctor.checks.serving import serving
 from omdml.workers.doctor.checks.waiting_events import cannot_come, file_log, is_no_log, log_to_come
@@ -66,6 +67,7 @@ def judge(facts: Facts, stored: bool) -> Iterator[Finding]:
         yield from look("store's safety", lambda: durability.of_store(url, facts.safety))
         yield from look("checkpoints", lambda: _checkpoints(facts))
         yield from look("serving", lambda: _serving(facts))
+        yield from look("running node", lambda: running_node(facts.node))
     if stored and facts.readable and isinstance(log, KafkaLog):
         yield from look("partitions", lambda: _partitions(facts, log))
     elif stored and facts.readable and isinstance(log, FileLog) and has_begun(log.path):

@@ -211,8 +211,9 @@ class Api:
 
     async def readyz(self, _: Request) -> Response:
         """200 once the models that ``node.ready`` asks for can answer, with the live version or an older one."""
-        missing, instead = self._node.awaited(), self._node.instead()
-        more = {"refused": instead} if instead else {}
+        missing = self._node.awaited()
+        seen = {"refused": self._node.instead(), "store_fell_back": self._node.fell_back()}
+        more = {what: models for what, models in seen.items() if models}
         if not missing:
             return reply({"status": "ready", **more})
         message = f"no snapshot that can be served yet: {', '.join(missing)}"
