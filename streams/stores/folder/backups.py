@@ -13,8 +13,9 @@ import os
 import secrets
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -81,6 +82,16 @@ def put_back(store: DirectoryStore, file: Path) -> None:
             exchange(store.path, file)
         finally:
             os.close(lock)
+
+
+@contextmanager
+def opened_backup(file: Path) -> Iterator[DirectoryStore]:
+    """A backup as a store to read, until the block ends. Raises StoreError, CorruptError as :func:`put_back` does."""
+    with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
+        store = DirectoryStore(Path(folder) / "backup")
+        with reaching(store):
+            unpack(file, store.path)
+        yield store
 
 
 def exchange(folder: Path, file: Path) -> None:
