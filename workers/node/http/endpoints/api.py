@@ -167,7 +167,8 @@ class Api:
     async def models(self, request: Request) -> Response:
         """``GET /models``: what answers for each model, and how fresh it is."""
         since = parameters_as(Look, request.query_params).since
-        return reply({"models": self._node.describe(since), "stale_seconds": self._node.stale_seconds})
+        node = self._node
+        return reply({"models": node.describe(since), "patterns": node.patterns, "stale_seconds": node.stale_seconds})
 
     async def rollback(self, request: Request) -> Response:
         """Answer with an older version from now on, whatever is learned."""
