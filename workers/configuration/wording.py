@@ -56,6 +56,6 @@ def amount(count: int, what: str) -> str:
 def learn_again(model: str) -> str:
     """What to do if nothing that a model has learned fits its catalogue or its settings."""
     return (
-        f"stop the workers, learn the model again from the log (omdml replay --model {model} --publish --replace), then "
-        "start the workers and restart the nodes"
+        f"stop the workers, learn the model again from the log (omdml replay --model {model} --publish --replace), "
+        "then start the workers and restart the nodes"
     )
