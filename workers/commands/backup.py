@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # At most so many models are read for the generation that they were learned on.
 LOOKED = 100
+NOTHING = "nothing"
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
@@ -40,32 +41,31 @@ def open_folder(configuration: config.Configuration) -> DirectoryStore:
 class Held(NamedTuple):
     """What a store holds, as far as it can be read."""
 
-    models: int
-    newest: str
-    logs: frozenset[str]
-    generations: frozenset[str]
+    text: str
+    logs: frozenset[str] = frozenset()
+    generations: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, store: DirectoryStore) -> Held:
-        """Look at a store, of which some models may be damaged."""
-        names = store.models() if store.store_id else []
-        live = [(pointer, name) for name, pointer in zip(names, store.current_all(names), strict=True) if pointer]
-        newest, name = max(live, key=lambda entry: entry[0].published_at, default=(None, ""))
-        positions = store.positions(names)
+        """Look at a store. One that is damaged may be the reason for a restore, so it is no error here."""
+        try:
+            names = store.models()
+            if not names:
+                return cls(NOTHING)
+            live = [(name, pointer) for name, pointer in zip(names, store.current_all(names), strict=True) if pointer]
+            positions = store.positions(names)
+        except OmdmlError as error:
+            return cls(f"it cannot be read ({error})")
+        text = amount(len(names), "model")
+        if live:
+            name, newest = max(live, key=lambda entry: entry[1].published_at)
+            text += f", newest {name} version {newest.version:,} of {when(newest.published_at)}"
         generations = set()
-        for model in names[:LOOKED]:
+        for name in names[:LOOKED]:
             with suppress(OmdmlError):
-                if snapshot := store.load(model):
-                    generations.add(snapshot[1].generation)
-        return cls(
-            len(names),
-            f", newest {name} version {newest.version:,} of {when(newest.published_at)}" if newest else "",
-            frozenset(position.home.topic_id for position in positions.values()),
-            frozenset(generations),
-        )
-
-    def __str__(self) -> str:
-        return f"{amount(self.models, 'model')}{self.newest}"
+                if loaded := store.load(name):
+                    generations.add(loaded[1].generation)
+        return cls(text, frozenset(position.home.topic_id for position in positions.values()), frozenset(generations))
 
     def differences(self, comes: Held) -> Iterator[str]:
         """Why the other one may not be meant for this place."""
@@ -109,15 +109,15 @@ def restore(configuration: config.Configuration, file: Path, yes: bool) -> None:
     from omdml.streams.stores.folder.backups import opened_backup, put_back
 
     store = open_folder(configuration)
-    with opened_backup(file) as comes:
-        there = Held.of(store)
-        if there.models:
-            brought = Held.of(comes)
-            say(f"there now: {there}")
-            say(f"the backup: {brought}")
-            for warning in there.differences(brought):
-                say(f"warning: {warning}", err=True)
-            confirm(f"Replace {store} by {file}? What is there now is lost", yes)
+    there = Held.of(store)
+    if there.text != NOTHING:
+        with opened_backup(file, store) as unpacked:
+            comes = Held.of(unpacked)
+        say(f"there now: {there.text}")
+        say(f"the backup: {comes.text}")
+        for warning in there.differences(comes):
+            say(f"warning: {warning}", err=True)
+        confirm(f"Replace {store} by {file}? What is there now is lost", yes)
     put_back(store, file)
     models = len(store.models())
     say(f"{store}: {models} models as they were in {file}; start the workers: they learn what has come since")

@@ -116,7 +116,7 @@ def fell_back_text(node: NodeStatus) -> str:
     """That the store has less than the node answers with, if so."""
     if not node.store_fell_back:
         return ""
-    return f", but the store fell back behind {names([*node.store_fell_back])}: restart the node to follow it"
+    return f", but the store fell back behind it (restart it to follow the store): {names([*node.store_fell_back])}"
 
 
 def names(of: Sequence[str]) -> str:

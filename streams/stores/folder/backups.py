@@ -85,13 +85,14 @@ def put_back(store: DirectoryStore, file: Path) -> None:
 
 
 @contextmanager
-def opened_backup(file: Path) -> Iterator[DirectoryStore]:
-    """A backup as a store to read, until the block ends. Raises StoreError, CorruptError as :func:`put_back` does."""
-    with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
-        store = DirectoryStore(Path(folder) / "backup")
-        with reaching(store):
-            unpack(file, store.path)
-        yield store
+def opened_backup(file: Path, store: DirectoryStore) -> Iterator[DirectoryStore]:
+    """A backup as a store to read, until the block ends. It is unpacked in the folder of ``store``, which has the room.
+
+    Raises StoreError, CorruptError as :func:`put_back` does.
+    """
+    with reaching(store), tempfile.TemporaryDirectory(prefix=UNPACKED, dir=store.path) as folder:
+        unpack(file, Path(folder) / "backup")
+        yield DirectoryStore(Path(folder) / "backup")
 
 
 def exchange(folder: Path, file: Path) -> None:

@@ -310,3 +310,17 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_backup(place: Path, linked: boo
     assert stat.S_ISFIFO(os.stat(target).st_mode)
     assert target.is_symlink() == linked
     assert "no regular file" in omdml("backup", str(target)).output
+
+
+def test_a_damaged_store_is_replaced_all_the_same(place: Path) -> None:
+    store = DirectoryStore("state")
+    published(store, 1)
+    assert omdml("backup", "copy.omdml").exit_code == 0
+    del store
+    for path in Path("state/models").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"damaged")
+    restored = omdml("restore", "copy.omdml", "--yes")
+    assert restored.exit_code == 0, restored.output
+    assert "there now: " in restored.output
+    assert live(DirectoryStore("state")).version == 1

@@ -163,7 +163,7 @@ def test_a_node_that_has_more_than_its_store_is_named_with_what_to_do(shop, tmp_
         doctor = CliRunner(env=bind).invoke(main, ["doctor", "--json", "-c", str(shop.file)]).output
     # I expect the node, the status and the doctor to say so.
     assert ready["store_fell_back"] == {"shop": {"store": None, "serving": 20}}
-    assert value(lines, "node").endswith("restart the node to follow it")
+    assert value(lines, "node").endswith("fell back behind it (restart it to follow the store): 1 (shop)")
     assert lines[-1].startswith("doctor     has 1 finding about this")
     (finding,) = (finding for finding in json.loads(doctor)["findings"] if finding["check"] == "running node")
     assert finding["level"] == "warning"
