@@ -216,6 +216,7 @@ class Models(msgspec.Struct, frozen=True):
     """The answer of ``GET /models``."""
 
     models: list[Live]
+    patterns: list[str] = []
 
 
 class History(msgspec.Struct, frozen=True):

@@ -302,6 +302,10 @@ class Client:
         """The live version of each model. Freshness covers versions that went live after ``since`` (epoch seconds)."""
         return self._requests.get("/models", Models, since=repr(since)).models
 
+    def patterns(self) -> list[str]:
+        """The patterns of names for which the node answers, beside the models that it names."""
+        return self._requests.get("/models", Models).patterns
+
     def history(self, model: str | None = None, *, last: int = 100) -> list[Line]:
         """The newest lines of the model's history, oldest first."""
         return self._requests.get(f"{self._path(model)}/history", History, last=last).lines

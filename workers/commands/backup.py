@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from omdml.errors import ConfigurationError
+from omdml.errors import ConfigurationError, OmdmlError
+from omdml.workers.commands.models import confirm
 from omdml.workers.commands.options import say, stored
+from omdml.workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
     from omdml.streams.stores.folder.store import DirectoryStore
     from omdml.workers.configuration import config
 
+# At most so many models are read for the generation that they were learned on.
+LOOKED = 100
+NOTHING = "nothing"
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
@@ -29,6 +36,50 @@ def open_folder(configuration: config.Configuration) -> DirectoryStore:
             "with their own tools (an RDB file)"
         )
     return store
+
+
+class Held(NamedTuple):
+    """What a store holds, as far as it can be read."""
+
+    text: str
+    logs: frozenset[str] = frozenset()
+    generations: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, store: DirectoryStore) -> Held:
+        """Look at a store. One that is damaged may be the reason for a restore, so it is no error here."""
+        try:
+            names = store.models()
+            if not names:
+                return cls(NOTHING)
+            live = [(name, pointer) for name, pointer in zip(names, store.current_all(names), strict=True) if pointer]
+            positions = store.positions(names)
+        except OmdmlError as error:
+            return cls(f"it cannot be read ({error})")
+        text = amount(len(names), "model")
+        if live:
+            name, newest = max(live, key=lambda entry: entry[1].published_at)
+            text += f", newest {name} version {newest.version:,} of {when(newest.published_at)}"
+        generations = set()
+        for name in names[:LOOKED]:
+            with suppress(OmdmlError):
+                if loaded := store.load(name):
+                    generations.add(loaded[1].generation)
+        return cls(text, frozenset(position.home.topic_id for position in positions.values()), frozenset(generations))
+
+    def differences(self, comes: Held) -> Iterator[str]:
+        """Why the other one may not be meant for this place."""
+        pairs = (
+            ("learned from another log", self.logs, comes.logs, "events of this log are not what its models learned"),
+            ("learned on another generation of the catalogue", self.generations, comes.generations,
+             "its models may not fit the catalogue of now"),
+        )  # fmt: skip
+        for what, now, then, consequence in pairs:
+            if now and then and not now & then:
+                yield (
+                    f"the backup was {what} ({', '.join(sorted(then))}) than the store that it replaces "
+                    f"({', '.join(sorted(now))}): {consequence}. Is it the backup of this store?"
+                )
 
 
 @click.command()
@@ -48,15 +99,25 @@ def backup(configuration: config.Configuration, file: Path) -> None:
 
 @click.command()
 @file_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
-def restore(configuration: config.Configuration, file: Path) -> None:
+def restore(configuration: config.Configuration, file: Path, yes: bool) -> None:
     """Replace the store by the backup in FILE. Only for a store in a folder.
 
     Stop the workers first. What they learned since the backup is learned again from the log when they start.
     """
-    from omdml.streams.stores.folder.backups import put_back
+    from omdml.streams.stores.folder.backups import opened_backup, put_back
 
     store = open_folder(configuration)
+    there = Held.of(store)
+    if there.text != NOTHING:
+        with opened_backup(file, store) as unpacked:
+            comes = Held.of(unpacked)
+        say(f"there now: {there.text}")
+        say(f"the backup: {comes.text}")
+        for warning in there.differences(comes):
+            say(f"warning: {warning}", err=True)
+        confirm(f"Replace {store} by {file}? What is there now is lost", yes)
     put_back(store, file)
     models = len(store.models())
     say(f"{store}: {models} models as they were in {file}; start the workers: they learn what has come since")

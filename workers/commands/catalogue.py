@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from omdml.streams.catalogues.changes.change import Change
+    from omdml.streams.catalogues.manifest import Manifest
     from omdml.streams.describers.sources import LeftOut
 
 # The most files without a usable picture that are listed on the terminal.
@@ -115,6 +116,7 @@ def build(
         raise click.UsageError(
             "--add keeps the catalogue's generation, scaling and map: leave out --replace, --scaling and --[no-]map"
         )
+    before = _manifest_at(target) if replace else None
     options["attributes"] = {"all": None, "none": ()}.get(attributes, attributes.split(","))
     if add:
         built = add_at(target, list(inputs), **options)
@@ -127,6 +129,41 @@ def build(
         f"{amount(built.shown.items, 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
     )
     say(f"{masked(target)}: {summary}")
+    if before and before.generation != built.generation:
+        _say_what_to_do_next(target, before)
+
+
+def _manifest_at(target: str) -> Manifest | None:
+    """What the catalogue there says of itself; None if there is none, or if it cannot be read."""
+    from omdml.errors import CatalogueError
+    from omdml.streams.catalogues.building.destinations import what_is_at
+
+    try:
+        return what_is_at(target)
+    except CatalogueError:
+        return None
+
+
+def _say_what_to_do_next(target: str, before: Manifest) -> None:
+    """Say where the catalogue is that was replaced, and what becomes of the models that learned on it."""
+    from omdml.streams.catalogues.folder import PREVIOUS
+    from omdml.streams.catalogues.redis.place import is_redis_url
+    from omdml.workers.configuration.wording import learn_again
+
+    now = _manifest_at(target)
+    where = "" if is_redis_url(target) else f" The catalogue of before is in {target.rstrip('/')}{PREVIOUS}."
+    if now and (now.dims, now.mapped_dims) == (before.dims, before.mapped_dims):
+        say(f"It has the dimensions of the one of before: models go on. Restart the workers, then the nodes.{where}")
+        return
+    say(
+        f"Its dimensions are others than before ({_dimensions(before)}).{where} What models learned on those does not "
+        f"fit it. For each of them: {learn_again('NAME')}"
+    )
+
+
+def _dimensions(manifest: Manifest) -> str:
+    modalities = ", ".join(f"{name} {size}" for name, size in manifest.dims.items())
+    return f"{modalities}, {manifest.map.dim} mapped" if manifest.map else modalities
 
 
 def _say_left_out(left_out: list[LeftOut]) -> None:

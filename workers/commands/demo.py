@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from omdml import DEFAULT_LEARNER
-from omdml.workers.commands.options import LEARNER
+from omdml.workers.commands.options import LEARNER, asking_node
 
 
 @click.command()
@@ -43,7 +43,7 @@ def demo(**options: Any) -> None:
 
 @click.command()
 @click.argument("labels", type=click.Path(exists=True, dir_okay=False))
-@click.option("--node", default="http://127.0.0.1:8080", show_default=True, metavar="URL", help="URL of the node.")
+@asking_node
 @click.option("--model", help="Name of the model; may be left out if the node has only one.")
 @click.option(
     "--comparisons", default=1000, show_default=True, type=click.IntRange(min=1), help="Comparisons that people make."

@@ -24,6 +24,7 @@ DEFAULT_FILE = "omdml.toml"
 LEARNER = click.Choice(
     ("cpmtml", "dca", "diagonal", "lomdml", "mtlmca", "oasis", "omdml", "qwise", "setnet", "signed", "stml", "utml")
 )
+NEAR = "[default: http:// and node.bind of the configuration]"
 accept_gap = click.option(
     "--accept-gap", is_flag=True, help="Go on even if a part of the log is lost, without the events in it."
 )
@@ -72,6 +73,26 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(load=load, **options)
 
     return with_file
+
+
+def asking_node(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``node``, the URL of --node, or of the node that the configuration has on this machine."""
+
+    @click.option("--node", metavar="URL", help=f"URL of the node. {NEAR}")
+    @from_file
+    @functools.wraps(command)
+    def with_node(load: Callable[..., Any], node: str | None, **options: Any) -> Any:
+        return command(node=node or near_url(load), **options)
+
+    return with_node
+
+
+def near_url(load: Callable[..., Any]) -> str:
+    """The URL of the node that the configuration has on this machine; ``load`` is that of :func:`from_file`."""
+    from omdml.workers.configuration.process import near_address
+
+    host, port = near_address(load({}).node.bind)
+    return f"http://{host}:{port}"
 
 
 def stored(command: Callable[..., Any]) -> Callable[..., Any]:

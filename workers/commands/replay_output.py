@@ -88,6 +88,7 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     if options.publish:
         options.left_out.check(models[0].learner.version, name)
         if not options.accept_gap:
+            options.left_out.check_users(models[0].passed_over, name)
             fit.check_whole(models[0], store)
         with closing(open_letters(configuration.log)) as letters:
             fit.publish(models[0], store, letters, process.platform(), options.replace)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from omdml.workers.telemetry.condition import Condition
     from omdml.workers.telemetry.single_models import SingleModels
 
+# Hosts in a bind that stand for every address of this machine.
+EVERY_ADDRESS = ("0.0.0.0", "[::]", "::", "[::0]")
+
 
 class LogStream:
     """Standard error, for the log. A line that it does not take is left out: whether a process goes on must not depend
@@ -139,3 +142,9 @@ def address(bind: str, where: str) -> tuple[str, int]:
     if not host or "@" in host or "/" in host or not re.fullmatch("[0-9]{1,5}", port) or int(port) >= 65536:
         raise ConfigurationError(f"{where} is {shown(bind)}, expected host:port, such as 127.0.0.1:8080")
     return host, int(port)
+
+
+def near_address(bind: str) -> tuple[str, int]:
+    """Host and port at which this machine reaches a node that binds to ``bind``; raises ConfigurationError."""
+    host, port = address(bind, "node.bind")
+    return ("127.0.0.1" if host in EVERY_ADDRESS else host), port

@@ -16,6 +16,7 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.stores.retention import OF_MANY, RETENTION, Retention
 from omdml.workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
 from omdml.workers.configuration.model_names import check_name
+from omdml.workers.configuration.wording import learn_again
 
 # How many names are remembered.
 REMEMBERED = 4096
@@ -118,11 +119,14 @@ class Spec(NamedTuple):
         parameters: dict[str, Any] = self.learner(dims=dict(self.catalogue.dims), **self.parameters)._get_params()
         return parameters
 
-    @staticmethod
-    def _misfit(checkpoint: Checkpoint, what: str) -> ConfigurationError:
+    def _misfit(self, checkpoint: Checkpoint, what: str) -> ConfigurationError:
+        part = part_of(checkpoint.model)
+        again = learn_again(checkpoint.model)
+        if self.parts or part:
+            again = f"begin the model again: omdml models reset {part.model if part else checkpoint.model}"
         return ConfigurationError(
             f"model {checkpoint.model!r} has learned {checkpoint.version:,} comparisons in another shape ({what}): set "
-            f"that back, or begin it again: omdml models reset {checkpoint.model}"
+            f"that back, or {again}"
         )
 
 

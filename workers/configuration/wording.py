@@ -51,3 +51,11 @@ def amount(count: int, what: str) -> str:
     ('1 pair', '2,000 pairs')
     """
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def learn_again(model: str) -> str:
+    """What to do if nothing that a model has learned fits its catalogue or its settings."""
+    return (
+        f"stop the workers, learn the model again from the log (omdml replay --model {model} --publish --replace), "
+        "then start the workers and restart the nodes"
+    )

@@ -92,19 +92,19 @@ def run_simulation(
 def find_model(url: str, name: str | None) -> Live:
     """The node's model of this name, or its only one if ``name`` is None.
 
-    Raises ConfigurationError if no name is given and the node has several models, or none.
+    Raises ConfigurationError if no name is given and the node has several models, none, or a pattern: of a pattern the
+    node knows each name that somebody asked for, even if it is a wrong one.
     """
     client = NodeClient(url)
     try:
-        models = client.models()
+        models, patterns = client.models(), client.patterns()
     finally:
         client.close()
     if name is not None:
         return models.get(name, Live(name, ready=False))
-    if len(models) != 1:
-        raise ConfigurationError(
-            f"node {url} has models {', '.join(models) or 'by pattern only'}: choose one with --model"
-        )
+    if len(models) != 1 or patterns:
+        known = ", ".join([*models, *patterns]) or "none"
+        raise ConfigurationError(f"which model? Node {url} has models {known}: choose one with --model")
     return next(iter(models.values()))
 
 

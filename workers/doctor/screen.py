@@ -40,7 +40,7 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
         yield "models", models_texts(models, status.at)
     else:
         yield "models", [problems.get("models", "not known without the store")]
-    yield "node", [node_text(status.node)]
+    yield "node", [node_text(status.node) + fell_back_text(status.node)]
     if letters and not letters.whole and not letters.last_hour and not letters.open:
         yield "letters", ["not known: none could be read in the time that this screen has: omdml letters list"]
     elif letters:
@@ -123,6 +123,13 @@ def models_texts(models: ModelsStatus, now: float) -> Iterator[str]:
             yield f"{what}: {names(which)}{'' if what == 'pinned' else among}"
     if absent := [what for what, which in odd.items() if not which]:
         yield f"none is {' or '.join([', '.join(absent[:-1]), absent[-1]] if absent[1:] else absent)}{among}"
+
+
+def fell_back_text(node: NodeStatus) -> str:
+    """That the store has less than the node answers with, if so."""
+    if not node.store_fell_back:
+        return ""
+    return f", but the store fell back behind it (restart it to follow the store): {names([*node.store_fell_back])}"
 
 
 def names(of: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from omdml.workers.doctor.findings import Level
 from omdml.workers.operate.topics import Line
 from omdml.workers.versions.targets import SHOWN_DIGITS
 
-# Spent on all checkpoints, on all that nodes serve, and on letters, each; and on a node that does not answer.
+# Seconds to look at all checkpoints, at all that nodes serve, and at letters, each; and to wait for a node.
 LOOK_S = 0.3
 ASK_S = 0.3
 # That Kafka, or the store's server, may take to answer.

@@ -32,7 +32,7 @@ from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.pattern_memory import PatternMemory
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single
 from omdml.workers.node.searching.options import PLAIN, Options, SearchError
-from omdml.workers.node.status import served_instead, status_of
+from omdml.workers.node.status import fallen_behind, served_instead, status_of
 from omdml.workers.node.writing.inbox import Inbox
 from omdml.workers.node.writing.items import ItemWriter
 from omdml.workers.telemetry.registry import MODELS, ModelLabels
@@ -195,6 +195,10 @@ class RetrievalNode:
         """Models whose live version cannot be served: what answers instead, None if nothing does, and why."""
         return served_instead(dict(self._refresher.refused), dict(self._refresher.views))
 
+    def fell_back(self) -> dict[str, dict[str, int | None]]:
+        """Models for which the store is behind: the version it has, None if it has none, and the one that answers."""
+        return fallen_behind(self._refresher.fell_back(), dict(self._refresher.views))
+
     def loaded(self, model: str | None) -> View | None:
         """The view of a model if it can answer at once; ``model`` None is the only one there is."""
         return self._refresher.views.get(self.models.asked_for(model))
@@ -328,13 +332,15 @@ class RetrievalNode:
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
-        views, instead = dict(self._refresher.views), self.instead()
+        views, instead, fell_back = dict(self._refresher.views), self.instead(), self.fell_back()
         descriptions = []
         for name in dict.fromkeys([*self.models.named, *sorted(views)]):
             view = views.get(name) or self._beginning(name)
             freshness = self.metrics.freshness(self.models.label(name), since) if view else None
             description = status_of(name, view, freshness, self._parent(name), self._candidates.get(name))
-            descriptions.append(description | ({"refused": instead[name]} if name in instead else {}))
+            refused = {"refused": instead[name]} if name in instead else {}
+            fallen = {"store_fell_back": fell_back[name]} if name in fell_back else {}
+            descriptions.append({**description, **refused, **fallen})
         return descriptions
 
     def _beginning(self, name: str) -> View | None:

@@ -55,3 +55,12 @@ def served_instead(refused: Mapping[str, Refusal], views: Mapping[str, View]) ->
         }
         for model, refusal in refused.items()
     }
+
+
+def fallen_behind(fell_back: Mapping[str, int | None], views: Mapping[str, View]) -> dict[str, dict[str, int | None]]:
+    """The version that the store has of each model that it is behind with (None: none), and the one that answers."""
+    return {
+        model: {"store": version, "serving": views[model].snapshot.version}
+        for model, version in fell_back.items()
+        if model in views
+    }

@@ -54,6 +54,15 @@ class LeftOut(NamedTuple):
         end = math.inf if self.until is None else self.until
         return time is not None and begin <= time < end
 
+    def check_users(self, count: int, name: str) -> None:
+        """Raise StoreError if only users are to be left out, and ``count``, the events that were left out, is 0."""
+        if count == 0 and self == LeftOut(self.users) != NOTHING:
+            raise StoreError(
+                f"model {name!r}: no event of {', '.join(sorted(map(repr, self.users)))} is in the log. Nothing was "
+                "changed: check how the events write the user. To learn again what the log holds all the same, pass "
+                "--accept-gap"
+            )
+
     def check(self, reached: int, name: str) -> None:
         """Raise StoreError if the log did not lead to the version."""
         if self.version is None or reached == self.version:

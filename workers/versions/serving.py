@@ -11,7 +11,7 @@ from omdml.streams.catalogues.opening import glance
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.streams.stores.journal import PINNED, PUBLICATIONS, Entry, destination
 from omdml.workers.configuration.config import Configuration
-from omdml.workers.configuration.wording import span, when
+from omdml.workers.configuration.wording import learn_again, span, when
 from omdml.workers.versions.targets import Kind, Line, misfit, publications_of, since_reset
 
 
@@ -118,6 +118,9 @@ def unservable(store: SnapshotStore, model: str, version: int | None, kind_of: K
     if kind is None:
         return Problem("no configured model covers this name", f"add it to [models], or omdml models delete {model}")
     if text := misfit(loaded[1], kind):
+        if dict(loaded[1].metric.dims) != dict(kind.dims):
+            # Workers refuse the model: they cannot take it over to another shape.
+            return Problem(f"{text}, with other dimensions", learn_again(model))
         return Problem(text, "restart the workers: they publish the model again on the catalogue of now")
     return None
 

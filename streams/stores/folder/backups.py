@@ -13,8 +13,9 @@ import os
 import secrets
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -81,6 +82,17 @@ def put_back(store: DirectoryStore, file: Path) -> None:
             exchange(store.path, file)
         finally:
             os.close(lock)
+
+
+@contextmanager
+def opened_backup(file: Path, store: DirectoryStore) -> Iterator[DirectoryStore]:
+    """A backup as a store to read, until the block ends. It is unpacked in the folder of ``store``, which has the room.
+
+    Raises StoreError, CorruptError as :func:`put_back` does.
+    """
+    with reaching(store), tempfile.TemporaryDirectory(prefix=UNPACKED, dir=store.path) as folder:
+        unpack(file, Path(folder) / "backup")
+        yield DirectoryStore(Path(folder) / "backup")
 
 
 def exchange(folder: Path, file: Path) -> None:

@@ -82,12 +82,12 @@ def test_what_came_since_a_backup_is_learned_again_with_the_same_bytes(place: Pa
     send(100)
     wait_for(taken, "more events to be saved", 90, worker)
     # If it is restored while the worker lives, I expect to be told to stop it; once it is stopped, it is as it was.
-    refused = omdml("restore", "copy.omdml")
+    refused = omdml("restore", "copy.omdml", "--yes")
     assert refused.exit_code == 1
     assert "a worker is using it: stop the workers" in refused.output
     assert worker.stop() == 0
     before = DirectoryStore("state").peek("shop").version
-    restored = omdml("restore", "copy.omdml")
+    restored = omdml("restore", "copy.omdml", "--yes")
     assert restored.exit_code == 0, restored.output
     assert DirectoryStore("state").peek("shop").version < before
     assert (DirectoryStore("state").secret(), DirectoryStore("state").placement(topic(place))) == (secret, placement)
@@ -115,13 +115,35 @@ def test_a_store_whose_folder_is_gone_comes_back_with_its_secret(place: Path) ->
     assert omdml("backup", "copy.omdml").exit_code == 0
     del store
     shutil.rmtree("state")
-    assert omdml("restore", "copy.omdml").exit_code == 0
+    assert omdml("restore", "copy.omdml", "--yes").exit_code == 0
     store = DirectoryStore("state")
     assert (store.secret(), store.history("shop"), store.marks([Partition("t", 0)])) == (
         secret, history, {Partition("t", 0): 7},
     )  # fmt: skip
     assert store.claim("shop").checkpoint == checkpoint(2)
     assert stat.S_IMODE(os.stat("state/secret").st_mode) == 0o600
+
+
+def test_a_store_that_holds_something_is_replaced_only_if_the_answer_is_yes(place: Path) -> None:
+    # Given a backup, and in its place a store that learned from another log
+    store = DirectoryStore("state")
+    store.save(checkpoint(2), published(store, 1, 2))
+    assert omdml("backup", "copy.omdml").exit_code == 0
+    shutil.rmtree("state")
+    store = DirectoryStore("state")
+    store.save(checkpoint(5, home=("another-log", 0)), published(store, 1, 5))
+    # While it is open here, a worker is using it.
+    del store
+    # If nobody answers, I expect to read what is there and what comes, and nothing to change.
+    asked = omdml("restore", "copy.omdml")
+    assert asked.exit_code == 1
+    assert "there now: 1 model, newest shop version 5" in asked.output
+    assert "the backup: 1 model, newest shop version 2" in asked.output
+    assert "warning: the backup was learned from another log (topic-id) than the store that it replaces" in asked.output
+    assert "generation" not in asked.output
+    assert DirectoryStore("state").peek("shop").version == 5
+    assert omdml("restore", "copy.omdml", "--yes").exit_code == 0
+    assert DirectoryStore("state").peek("shop").version == 2
 
 
 def test_a_node_sees_what_was_restored_and_nothing_that_came_after_the_backup(place: Path) -> None:
@@ -134,7 +156,7 @@ def test_a_node_sees_what_was_restored_and_nothing_that_came_after_the_backup(pl
     watch = reader.watch(["shop"])
     assert live(reader).version == 2
     run = reader.marks([]).run
-    assert omdml("restore", "copy.omdml").exit_code == 0
+    assert omdml("restore", "copy.omdml", "--yes").exit_code == 0
     assert watch.wait(10) == {"shop"}
     assert live(reader).version == 1
     assert reader.marks([]).run != run
@@ -214,7 +236,7 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(place: Path, what: str
     else:
         copy.write_bytes(data.replace(b'{"format":2,', b'{"format":3,'))
     assert not copy.exists() or copy.read_bytes() != data
-    refused = omdml("restore", "copy.omdml")
+    refused = omdml("restore", "copy.omdml", "--yes")
     assert refused.exit_code == (1 if what in ("missing", "newer") else 3), refused.output
     assert "copy.omdml" in refused.output
     assert {path: path.read_bytes() for path in Path("state").rglob("*") if path.is_file()} == before
@@ -288,3 +310,17 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_backup(place: Path, linked: boo
     assert stat.S_ISFIFO(os.stat(target).st_mode)
     assert target.is_symlink() == linked
     assert "no regular file" in omdml("backup", str(target)).output
+
+
+def test_a_damaged_store_is_replaced_all_the_same(place: Path) -> None:
+    store = DirectoryStore("state")
+    published(store, 1)
+    assert omdml("backup", "copy.omdml").exit_code == 0
+    del store
+    for path in Path("state/models").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"damaged")
+    restored = omdml("restore", "copy.omdml", "--yes")
+    assert restored.exit_code == 0, restored.output
+    assert "there now: " in restored.output
+    assert live(DirectoryStore("state")).version == 1

@@ -110,3 +110,18 @@ def test_a_node_that_is_away_is_reported():
     ran = CliRunner().invoke(main, ["search", "i5", "--node", f"http://127.0.0.1:{free_port()}"])
     assert ran.exit_code == 1
     assert "is it up?" in ran.output
+
+
+@pytest.mark.parametrize("words", [("search", "i1"), ("compare", "i1", "20"), ("compare-live",)], ids=" ".join)
+def test_the_node_of_the_configuration_is_asked_unless_another_is_named(server, tmp_path, words):
+    def run(bind, *more):
+        file = tmp_path / "omdml.toml"
+        file.write_text(f'[node]\nbind = "{bind}"\n')
+        options = ["-c", str(file), "--token", TOKEN, *more]
+        return CliRunner().invoke(main, [*words, *options], env={"COLUMNS": "160"}).exit_code
+
+    here, nowhere = server.url.removeprefix("http://"), f"127.0.0.1:{free_port()}"
+    assert run(here) == 0
+    assert run(here.replace("127.0.0.1", "0.0.0.0")) == 0
+    assert run(nowhere) != 0
+    assert run(nowhere, "--node", server.url) == 0

@@ -18,7 +18,7 @@ from omdml.workers.demo.people.held_out import HeldOut
 from omdml.workers.demo.people.labels import Labels
 from omdml.workers.demo.services.node_client import NodeClient
 from tests.integration.waiting import until
-from tests.support.shops import Shop, listening
+from tests.support.shops import Shop, client_of, listening
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, items
 
@@ -173,6 +173,15 @@ def test_a_simulation_tells_load_and_what_came_of_it(shop, labels_file, capsys, 
 
 
 def test_a_simulation_must_know_which_of_several_models(shop, labels_file):
-    refused = pytest.raises(ConfigurationError, match="has models shop, other: choose one with --model")
+    refused = pytest.raises(ConfigurationError, match=r"which model.* has models shop, other: choose one with --model")
     with shop.node(models=("shop", "other")) as node, listening(node) as server, refused:
         run_simulation(server.url, labels_file)
+
+
+def test_a_simulation_does_not_choose_a_name_that_only_a_pattern_covers(shop, labels_file):
+    with shop.node(models=("shop-*",)) as node, listening(node) as server, client_of(server) as client:
+        # Somebody asks for a wrong name, and the node answers with what such a model would begin with.
+        client.get("/search", params={"id": "i1", "model": "shop-wrong"})
+        with pytest.raises(ConfigurationError, match=r"which model\? .*shop-\*: choose one with --model"):
+            run_simulation(server.url, labels_file)
+    assert taken(shop) == []

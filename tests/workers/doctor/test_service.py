@@ -306,6 +306,26 @@ def test_a_live_version_of_another_catalogue_generation_is_an_error(shop):
     assert "can nodes load it: no: learned on catalogue generation" in result
 
 
+def test_a_catalogue_of_other_dimensions_is_one_way_out_for_all_who_tell(shop):
+    # Given a model, and then a catalogue with one modality less
+    shop.learn()
+    name, features = next(iter(items()[0].items()))
+    ids = [f"i{row}" for row in range(ITEMS)]
+    build_catalogue(shop.folder / "items", {name: features}, ids=ids, replace=True)
+    # I expect the doctor's findings and the refusal of a worker to name the command that works.
+    command = "omdml replay --model shop --publish --replace"
+    for check in ("serving", "checkpoints"):
+        text = problem(shop, check, Level.ERROR)
+        assert command in text
+        assert "models reset" not in text
+    refusal = CliRunner().invoke(main, ["worker", "-c", str(shop.file)])
+    assert command in refusal.output
+    assert "models reset" not in refusal.output
+    shop.omdml(*command.split()[1:])
+    problem(shop, "serving", Level.OK)
+    problem(shop, "checkpoints", Level.OK)
+
+
 def test_a_rollback_goes_only_where_the_doctor_finds_that_nodes_can_load_it(shop):
     # Given versions of a catalogue that was then built anew, while workers go on with what they have
     shop.learn()

@@ -6,23 +6,26 @@ import json
 import re
 import shutil
 
+import httpx
 import msgspec
 import pytest
 from click.testing import CliRunner
 
 from deploy.local.ports import free_port
+from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.cli import main
+from omdml.workers.doctor.checks.node import NodeStatus
 from omdml.workers.doctor.screen import screen
 from omdml.workers.doctor.status import (
     CatalogueStatus,
     LettersStatus,
     LogStatus,
     ModelsStatus,
-    NodeStatus,
     PartitionStatus,
     Status,
     StoreStatus,
 )
+from tests.integration.waiting import until
 from tests.support.shops import Shop, listening
 from tests.support.worlds import events
 from tests.workers.doctor.test_service import UNKNOWN, Installation
@@ -152,6 +155,26 @@ def test_the_node_of_this_machine_says_how_it_is(shop, tmp_path):
         assert value(told(shop, environment=variables)[1], "node").endswith("is ready")
     _, lines = told(shop, environment=variables)
     assert value(lines, "node").startswith("none runs at 127.0.0.1:")
+
+
+def test_a_node_that_has_more_than_its_store_is_named_with_what_to_do(shop, tmp_path):
+    # Given a node that goes on with what it has, because its store was emptied while it ran
+    shop.learn(20)
+    other = Shop(tmp_path / "other")
+    other.learn()
+    with other.serving() as node, listening(node) as server:
+        node._refresher._store = MemoryStore()
+        until(lambda: node.fell_back())
+        bind = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
+        ready = httpx.get(f"{server.url}/readyz", verify=False).json()
+        _, lines = told(shop, environment=bind)
+        doctor = CliRunner(env=bind).invoke(main, ["doctor", "--json", "-c", str(shop.file)]).output
+    # I expect the node, the status and the doctor to say so.
+    assert ready["store_fell_back"] == {"shop": {"store": None, "serving": 20}}
+    assert value(lines, "node").endswith("fell back behind it (restart it to follow the store): 1 (shop)")
+    (finding,) = (finding for finding in json.loads(doctor)["findings"] if finding["check"] == "node")
+    assert finding["level"] == "warning"
+    assert "restart the node to follow it" in finding["text"]
 
 
 def test_a_node_that_does_not_answer_keeps_nobody_waiting(shop):

@@ -70,6 +70,18 @@ def test_what_is_learned_without_a_user_is_what_a_log_without_them_says(tmp_path
     assert after.next == before.next
 
 
+def test_a_user_without_events_is_an_error_and_changes_nothing(tmp_path):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(30))
+    before = shop.worked()
+    epoch = shop.store.owner("shop")
+    for command in (("forget", "shop", "--user", "nobody"), ("learn-on", "shop", "--without-user", "nobody")):
+        ran = omdml(shop, *command)
+        assert ran.exit_code == 1
+        assert "no event of 'nobody' is in the log. Nothing was changed" in " ".join(ran.output.split())
+    assert (shop.store.peek("shop").state, shop.store.owner("shop")) == (before.state, epoch)
+
+
 def test_a_worker_goes_on_behind_what_was_left_out_and_an_audit_finds_nothing_wrong(tmp_path):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(90))

@@ -7,23 +7,28 @@ from typing import TYPE_CHECKING
 import click
 
 from omdml.workers.commands.nodes.searches import connected, encoded
-from omdml.workers.commands.options import print_table, say
+from omdml.workers.commands.options import NEAR, from_file, near_url, print_table, say
 from omdml.workers.configuration.wording import when
 
 if TYPE_CHECKING:
-    from omdml.client.answers import Counts, Experiment
+    from collections.abc import Callable
 
-NODE = "http://127.0.0.1:8080"
+    from omdml.client.answers import Counts, Experiment
+    from omdml.workers.configuration.config import Configuration
 
 
 @click.command("compare-live")
 @click.argument("name", required=False)
-@click.option("--node", "urls", default=[NODE], show_default=True, multiple=True, metavar="URL",
-              help="URL of a node. May be repeated: counts of several nodes are added up.")  # fmt: skip
+@click.option("--node", "urls", multiple=True, metavar="URL",
+              help=f"URL of a node. May be repeated: counts of several nodes are added up. {NEAR}")  # fmt: skip
 @click.option("--token", default="", envvar="OMDML_NODE__TOKEN", show_envvar=True, help="Token, if they ask for one.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each experiment.")
-def compare_live(name: str | None, urls: tuple[str, ...], token: str, as_json: bool) -> None:
+@from_file
+def compare_live(
+    load: Callable[..., Configuration], name: str | None, urls: tuple[str, ...], token: str, as_json: bool
+) -> None:
     """Show the result of the experiment NAME, or of all: which ranking wins more searches, and how sure that is."""
+    urls = urls or (near_url(load),)
     experiments: dict[str, Experiment] = {}
     for url in urls:
         with connected(url, token, None) as client:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omdml.workers.commands.options import print_table, say
+from omdml.workers.commands.options import asking_node, print_table, say
 
 if TYPE_CHECKING:
     from omdml.client import Client, Item, Moved
@@ -48,9 +48,7 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Token of the node, if it asks for one.",
         ),
         click.option("--model", help="Name of the model; may be left out if the node has only one."),
-        click.option(
-            "--node", default="http://127.0.0.1:8080", show_default=True, metavar="URL", help="URL of the node."
-        ),
+        asking_node,
     ):
         command = option(command)
     return command

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
 import redis
+from rich.console import Console
 
 from omdml.client import ClientError
 from omdml.errors import ConfigurationError
@@ -199,7 +200,7 @@ class Stage:
         while not condition():
             self.check()
             if time.monotonic() > deadline:
-                raise ProcessError(f"waited {READY_S:.0f} s for {what}: see the logs in {self._folder} (--keep DIR)")
+                raise ProcessError(f"waited {READY_S:.0f} s for {what}: see the logs in {self._folder}")
             time.sleep(LOOK_EVERY_S)
 
     def _serves(self) -> bool:
@@ -215,17 +216,26 @@ class Stage:
 
 @contextmanager
 def own_folder(keep: str | Path | None) -> Iterator[Path]:
-    """The folder ``keep``, or a temporary one that is removed at the end.
+    """The folder ``keep``, or a temporary one that is removed at the end, unless the demo fails: its logs may say why.
 
     Raises ConfigurationError if ``keep`` cannot be written or is not empty.
     """
     if keep is None:
         folder = tempfile.mkdtemp(prefix="omdml-demo-")
+        failed = False
         try:
             yield Path(folder)
+        except ConfigurationError:
+            raise
+        except Exception:
+            failed = True
+            stay = f"omdml: the demo failed; its logs and all else that it wrote stay in {folder}"
+            Console(stderr=True).print(stay, highlight=False, soft_wrap=True)
+            raise
         finally:
-            with shielded():
-                shutil.rmtree(folder, ignore_errors=True)
+            if not failed:
+                with shielded():
+                    shutil.rmtree(folder, ignore_errors=True)
         return
     path = Path(keep).resolve()
     try:

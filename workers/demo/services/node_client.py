@@ -54,6 +54,10 @@ class NodeClient:
         """Post feedback; returns when the node has stored it on disk or in Kafka."""
         self._client.feedback(*events)
 
+    def patterns(self) -> list[str]:
+        """The patterns of names for which the node answers, beside the models that it names."""
+        return self._client.patterns()
+
     def models(self, since: float = 0.0) -> dict[str, Live]:
         """The models of the node by name. Their freshness covers only versions that went live after ``since``."""
         return {live.model: live for live in self._client.models(since)}

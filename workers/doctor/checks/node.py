@@ -9,14 +9,22 @@ from typing import Any
 
 import msgspec
 
-from omdml.workers.configuration.access import check_reach, is_loopback
+from omdml.workers.configuration.access import check_reach
 from omdml.workers.configuration.config import NodeConfig
-from omdml.workers.configuration.process import address
+from omdml.workers.configuration.process import address, near_address
 from omdml.workers.doctor.findings import Remark, error, warning
+from omdml.workers.doctor.remarks import gathered
 
 # A node that answers nothing for so long hangs, or its machine is far too busy.
 PATIENCE_S = 5.0
 MOST_BYTES = 1 << 20
+
+
+class FellBack(msgspec.Struct, frozen=True, kw_only=True):
+    """The version that a node answers with, and the older one that the store has; None if it has none."""
+
+    serving: int
+    store: int | None
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,17 +32,18 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     ``state`` is what it says of itself: ``ready``, ``not ready``, ``silent`` if it accepts a connection and does not
     answer, ``no node`` if another program answers; empty if nothing listens. ``text`` says more about it.
+    ``store_fell_back`` are the models for which the store has less than the node answers with.
     """
 
     address: str
     state: str
     text: str = ""
+    store_fell_back: dict[str, FellBack] = {}
 
 
 def node_status(bind: str, patience_s: float) -> NodeStatus:
-    """Ask the node of this machine, by the port in its configuration, whether it is ready."""
-    host, port = address(bind, "node.bind")
-    host = host if is_loopback(host) else "127.0.0.1"
+    """Ask the node of this machine, by the address in its configuration, whether it is ready."""
+    host, port = near_address(bind)
     place = f"{host}:{port}"
     with closing(HTTPConnection(host.strip("[]"), port, timeout=patience_s)) as connection:
         try:
@@ -51,7 +60,9 @@ def node_status(bind: str, patience_s: float) -> NodeStatus:
         except (OSError, HTTPException, msgspec.DecodeError):
             return NodeStatus(address=place, state="no node")
     if answer.status == HTTPStatus.OK and body.get("status") == "ready":
-        return NodeStatus(address=place, state="ready", text=older(body.get("refused") or {}))
+        fell_back = msgspec.convert(body.get("store_fell_back") or {}, dict[str, FellBack])
+        text = older(body.get("refused") or {})
+        return NodeStatus(address=place, state="ready", text=text, store_fell_back=fell_back)
     if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
         return NodeStatus(address=place, state="not ready", text=str(body.get("message", "")))
     return NodeStatus(address=place, state="no node")
@@ -67,6 +78,17 @@ def older(refused: dict[str, dict[str, Any]]) -> str:
     )
 
 
+def ahead_of_store(node: NodeStatus) -> dict[str, str]:
+    """A sentence about each model for which the store has less than the node answers with."""
+    return {
+        model: f"model {model}: the node at {node.address} answers with version {fell_back.serving:,}, but the store "
+        f"has {'nothing of it' if fell_back.store is None else f'version {fell_back.store:,}'}: the store was emptied, "
+        "replaced or restored. The node follows it again when a worker has learned as much there. If the store is to "
+        "stay as it is, restart the node to follow it"
+        for model, fell_back in node.store_fell_back.items()
+    }
+
+
 def access(node: NodeConfig) -> str:
     """Where a node listens, and who may send it feedback; raises ConfigurationError if too many may."""
     host, port = address(node.bind, "node.bind")
@@ -80,7 +102,8 @@ def node_here(node: NodeConfig) -> str | list[Remark]:
     status = node_status(node.bind, PATIENCE_S)
     if status.state == "ready":
         ready = f"the node at {status.address} is ready ({config})"
-        return [warning(f"{ready}, but {status.text}")] if status.text else ready
+        refused = [warning(f"{ready}, but {status.text}")] if status.text else []
+        return [*refused, *gathered(ahead_of_store(status), warning)] or ready
     if status.state == "not ready":
         return [error(f"the node at {status.address} is not ready: {status.text}. See serving and checkpoints above, "
                       "and whether a worker runs")]  # fmt: skip

@@ -39,7 +39,7 @@ class Seen:
         pinned = f", pinned there since {since}," if pointer.pinned else ""
         if standing.problem:
             unpin = f"Unpin it (omdml unpin {name}), and if newer versions do not fit either, " if pinned else ""
-            remedy = unpin + standing.problem.remedy if pinned else standing.problem.remedy.capitalize()
+            remedy = unpin + standing.problem.remedy if pinned else sentence(standing.problem.remedy)
             self.unservable[name] = (
                 f"model {name}: {version} is live{pinned} but no node can load it: {standing.problem.text}. Nodes that "
                 "run go on with the version that they have. A node that starts now cannot answer for the model. "
@@ -79,6 +79,17 @@ class Seen:
             *(remark for problems in errors for remark in gathered(problems, error)),
             *(remark for problems in warnings for remark in gathered(problems, warning)),
         ]
+
+
+def sentence(text: str) -> str:
+    """The text with a capital letter at its beginning; names in it stay as they are.
+
+    Examples
+    --------
+    >>> sentence("omdml models reset Shop")
+    'Omdml models reset Shop'
+    """
+    return text[:1].upper() + text[1:]
 
 
 def look_at_serving(

@@ -35,7 +35,8 @@ export async function healthPage(place) {
     models.replaceChildren(table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["99 of 100 within", "number"], ["live since", ""], ["note", "wide"]],
       told.models.map((one) => (one.ready
         ? [one.model, tag("good", "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
-          one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}` : one.pinned ? "pinned" : ""]
+          one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}`
+            : one.store_fell_back ? "the store has less than this version: restart this node to follow the store" : one.pinned ? "pinned" : ""]
         : [one.model, tag("bad", "does not answer"), "", "", "", "", "", "", one.refused?.reason ?? "nothing was published yet"])), "Models"));
   }
 

@@ -29,6 +29,11 @@ OLDER_TRIED = 10
 ROWS_AT_ONCE = 10_000
 # Seconds between two lines of the log about new versions, whichever models they are of.
 TELL_EVERY_S = 60.0
+# Why a node stays with a newer version than the store has, and what ends it.
+FELL_BACK_HINT = (
+    "the store was emptied, replaced or restored: the node follows it again when a worker has learned as much there. "
+    "If the store is to stay as it is, restart the node to follow it"
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -111,6 +116,11 @@ class Refresher:
         """Note that it is unknown which version of these models is live."""
         self._behind.update(self.views.keys() & set(models))
 
+    def fell_back(self) -> dict[str, int | None]:
+        """Models for which the store is behind what answers, and the version it has; None if it has none."""
+        fallen, gone = dict(self._fallen), set(self._gone)
+        return {model: fallen[model].version if model in fallen else None for model in sorted(gone | fallen.keys())}
+
     def forget(self, model: str) -> None:
         """Drop a model's view, and free its memory."""
         with self._loading:
@@ -169,14 +179,16 @@ class Refresher:
         """Handle a store that lacks the version that answers: the last good view stays."""
         if model not in self.views:
             return
-        gone = pointer is None
+        # An outage before this, which leaves the model behind too, must not keep it from being logged.
+        known = model in self._fallen or (pointer is None and model in self._gone)
         if pointer:
             self._fallen[model] = pointer
-        if model not in self._behind:
-            _log.warning("store_fell_back", model=model, gone=gone, serving=self.views[model].snapshot.version)
-        self._behind.add(model)
-        if gone:
+        else:
             self._gone.add(model)
+        self._behind.add(model)
+        if not known:
+            serving, has = self.views[model].snapshot.version, pointer.version if pointer else None
+            _log.warning("store_fell_back", model=model, serving=serving, store=has, hint=FELL_BACK_HINT)
 
     def _confirm(self, model: str) -> None:
         self._confirmed[model] = time.monotonic()

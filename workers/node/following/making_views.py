@@ -13,6 +13,7 @@ from omdml.metrics import Metric, ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
+from omdml.workers.configuration.wording import learn_again
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.galleries.gallery import (
@@ -178,5 +179,5 @@ def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
     if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:
         raise CatalogueError(
             f"{where}: learned on dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: give worker and node "
-            f"the same catalogue, or begin the model again: omdml models reset {snapshot.model}"
+            f"the same catalogue; if it was built again with other dimensions, {learn_again(snapshot.model)}"
         )

@@ -239,6 +239,30 @@ def test_an_emptied_store_goes_live_again_only_when_it_has_caught_up(tmp_path):
         assert node.stale_seconds == 0
 
 
+def test_a_store_that_comes_back_empty_after_an_outage_is_logged_and_told(shop):
+    for _ in range(3):
+        shop.learn(10)
+    shop.publish()
+    node = refresher(shop)
+    version = node.refresh("shop").snapshot.version
+    node.fall_behind(["shop"])
+    node._store = emptied = MemoryStore()
+    with structlog.testing.capture_logs() as logs:
+        node.refresh("shop")
+        assert node.fell_back() == {"shop": None}
+        shop.store, shop.epoch = emptied, emptied.claim("shop").epoch
+        shop.publish(version=10)
+        for _ in range(2):
+            node.refresh("shop")
+    assert node.fell_back() == {"shop": 10}
+    fallen = [entry for entry in logs if entry["event"] == "store_fell_back"]
+    assert [(entry["serving"], entry["store"]) for entry in fallen] == [(version, None), (version, 10)]
+    assert "restart the node" in fallen[0]["hint"]
+    shop.publish(version=version)
+    node.refresh("shop")
+    assert node.fell_back() == {}
+
+
 @pytest.mark.parametrize(
     ("new", "old", "gone", "follow"),
     [

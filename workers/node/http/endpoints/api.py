@@ -167,7 +167,10 @@ class Api:
     async def models(self, request: Request) -> Response:
         """``GET /models``: what answers for each model, and how fresh it is."""
         since = parameters_as(Look, request.query_params).since
-        return reply({"models": self._node.describe(since), "stale_seconds": self._node.stale_seconds})
+        node = self._node
+        return reply(
+            {"models": node.describe(since), "patterns": node.models.patterns, "stale_seconds": node.stale_seconds}
+        )
 
     async def rollback(self, request: Request) -> Response:
         """Answer with an older version from now on, whatever is learned."""
@@ -211,8 +214,9 @@ class Api:
 
     async def readyz(self, _: Request) -> Response:
         """200 once the models that ``node.ready`` asks for can answer, with the live version or an older one."""
-        missing, instead = self._node.awaited(), self._node.instead()
-        more = {"refused": instead} if instead else {}
+        missing = self._node.awaited()
+        seen = {"refused": self._node.instead(), "store_fell_back": self._node.fell_back()}
+        more = {what: models for what, models in seen.items() if models}
         if not missing:
             return reply({"status": "ready", **more})
         message = f"no snapshot that can be served yet: {', '.join(missing)}"
