@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from omdml.errors import ParameterError
+
 # Numbers by modality: lists, or numpy arrays.
 Vectors = Mapping[str, Iterable[float]]
 # The most changes and bytes of one request. The node accepts more, but would take long to answer.
@@ -20,9 +22,11 @@ def query_body(
     text: Mapping[str, str] | None = None,
     picture: bytes | None = None,
 ) -> dict[str, Any]:
-    """The fields of a query in the body of a request."""
+    """The fields of a query in the body of a request; raises ParameterError for an id that is no text."""
     body: dict[str, Any] = {}
     if query is not None:
+        if not isinstance(query, Sequence) or not all(isinstance(item, str) for item in query):
+            raise ParameterError(f"query is {query!r:.80}, expected the id of an item as text, or a list of ids")
         body |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
     if features is not None:
         body["features"] = numbers(features)
@@ -34,7 +38,15 @@ def query_body(
 
 
 def numbers(features: Vectors) -> dict[str, list[float]]:
-    """Vectors as lists of floats, which JSON can hold."""
+    """Vectors as lists of floats, which JSON can hold; raises ParameterError if they are no lists of numbers."""
+    if not isinstance(features, Mapping):
+        raise ParameterError(f"features are {features!r:.80}, expected a list of numbers for each modality")
+    for name, vector in features.items():
+        if isinstance(vector, str) or not isinstance(vector, Iterable):
+            raise ParameterError(
+                f"features[{name!r}] is {vector!r:.80}, expected a list of numbers, the vector of a modality: what is "
+                f"no vector, such as a price, is an attribute: attributes={{{name!r}: ...}}"
+            )
     return {name: [float(x) for x in vector] for name, vector in features.items()}
 
 

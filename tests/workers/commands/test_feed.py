@@ -82,3 +82,21 @@ def test_options_that_would_have_no_effect_are_refused(shop, options, says):
     done = shop("a,b\n", *options)
     assert done.exit_code != 0
     assert says in " ".join(done.output.split())
+
+
+def test_a_file_of_csv_that_is_read_as_json_is_refused_once(shop):
+    done = shop("page,query,item,clicked\n1,i0,i1,0\n1,i0,i2,1\n", names=("log.csv",))
+    assert done.exit_code == 2
+    assert "log.csv is CSV, and its first line is no event in JSON: pass --format csv" in done.output
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ('{"type":"triplet","model":"shpo","query":"i0","relevant":"i1","irrelevant":"i2"}', "did you mean 'shop'?"),
+        ('{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"no"}', "put the item first, or"),
+        ('{"type":"page","model":"shop","query":"i0","shown":["i1","i2"],"clicked":[]}', "do not send it"),
+    ],
+)
+def test_a_refused_event_says_what_to_do(shop, event, expected):
+    assert expected in shop(event).output
