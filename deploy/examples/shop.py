@@ -2,6 +2,7 @@
 
 import csv
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -44,6 +45,10 @@ def cheap_ones(shop: Client, min_version: int = 0) -> Answer:
         "p7", k=8, filter={"price": {"lt": 50}}, fields=["colour", "kind", "price"], min_version=min_version
     )
 
+
+with socket.socket() as probe:
+    if probe.connect_ex(("localhost", int(PORT))) == 0:
+        sys.exit(f"another program, perhaps another node, answers at port {PORT}: end it, or name a port: shop.py 8090")
 
 # In production systemd or Kubernetes runs these two (omdml deploy export).
 with open("omdml.log", "w") as log:

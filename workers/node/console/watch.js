@@ -31,7 +31,7 @@ export async function watchPage(place, { model, onStep }) {
     new Chart("Click to live", "From the click until this node answers with it, and where the time went", seconds, () => [
       ["whole", (step) => step.freshness_s], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => step.stages?.[stage]]),
     ]),
-    new Chart("Events a second", "Comparisons learned between versions that went live here", (value) => (value === null || value === undefined ? "–" : whole(value)), () => [
+    new Chart("Events a second", "Comparisons learned between versions that went live here", (value) => (value === null || value === undefined ? "–" : value < 10 ? String(Number(value.toPrecision(2))) : whole(value)), () => [
       ["a second", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
     ]),
   ];
