@@ -25,7 +25,7 @@ def query_body(
     """The fields of a query in the body of a request; raises ParameterError for an id that is no text."""
     body: dict[str, Any] = {}
     if query is not None:
-        if not isinstance(query, Sequence) or not all(isinstance(item, str) for item in query):
+        if not _are_ids(query):
             raise ParameterError(f"query is {query!r:.80}, expected the id of an item as text, or a list of ids")
         body |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
     if features is not None:
@@ -39,15 +39,22 @@ def query_body(
 
 def numbers(features: Vectors) -> dict[str, list[float]]:
     """Vectors as lists of floats, which JSON can hold; raises ParameterError if they are no lists of numbers."""
-    if not isinstance(features, Mapping):
-        raise ParameterError(f"features are {features!r:.80}, expected a list of numbers for each modality")
     for name, vector in features.items():
-        if isinstance(vector, str) or not isinstance(vector, Iterable):
+        if not _is_vector(vector):
             raise ParameterError(
                 f"features[{name!r}] is {vector!r:.80}, expected a list of numbers, the vector of a modality: what is "
                 f"no vector, such as a price, is an attribute: attributes={{{name!r}: ...}}"
             )
     return {name: [float(x) for x in vector] for name, vector in features.items()}
+
+
+# These two take whatever a caller without a type checker may pass.
+def _are_ids(query: object) -> bool:
+    return isinstance(query, Sequence) and all(isinstance(item, str) for item in query)
+
+
+def _is_vector(vector: object) -> bool:
+    return isinstance(vector, Iterable) and not isinstance(vector, str)
 
 
 def line(change: Mapping[str, Any]) -> bytes:

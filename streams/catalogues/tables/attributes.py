@@ -199,7 +199,11 @@ def list_in(cell: str) -> list[str] | None:
         return None
 
 
-KIND_NAMES = {number_in: "numbers", flag_in: "true or false", list_in: "lists of texts"}
+KIND_NAMES: dict[Callable[[str], Value], str] = {
+    number_in: "numbers",
+    flag_in: "true or false",
+    list_in: "lists of texts",
+}
 
 
 def plain(value: Any) -> Value:

@@ -66,6 +66,12 @@ def test_the_last_mark_is_taken_back_before_it_is_sent(visit):
     expect(page.get_by_role("button", name="Undo")).to_be_disabled()
 
 
+def test_an_unknown_id_is_told_as_unknown(visit):
+    page = visit().page
+    page.get_by_label("Find an item by its id").fill("nobody")
+    expect(page.get_by_role("status")).to_have_text('No item has "nobody" in its id.')
+
+
 def test_the_keyboard_alone_picks_marks_and_sends(demo, visit):
     page = visit().page
     page.get_by_label("Find an item by its id").fill("digit-1")
