@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -100,3 +104,15 @@ def test_a_file_of_csv_that_is_read_as_json_is_refused_once(shop):
 )
 def test_a_refused_event_says_what_to_do(shop, event, expected):
     assert expected in shop(event).output
+
+
+def test_a_terminal_is_told_that_events_are_read_from_it(shop, tmp_path):
+    ours, theirs = os.openpty()
+    os.write(ours, b"\x04")
+    done = subprocess.run(
+        [sys.executable, "-m", "omdml.workers.cli", "feed", "--dry-run"], stdin=theirs, capture_output=True, text=True,
+        cwd=tmp_path, timeout=120, check=False,
+    )  # fmt: skip
+    os.close(ours)
+    os.close(theirs)
+    assert (done.returncode, "reads from the terminal, one event on each line" in done.stderr) == (0, True), done.stderr
