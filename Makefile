@@ -5,7 +5,10 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image image-test docs demo test test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
+.PHONY: image image-test docs demo help test test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
+
+help: ## lists the targets
+	@sed -n 's/^\([a-z][a-z -]*\):.* ## \(.*\)/\1\t\2/p' Makefile | expand -t 40
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo

@@ -173,7 +173,10 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
         raise FeedbackError(message, reason="not_json") from error
     for field in LISTS.get(type(event), ()):
         if not getattr(event, field):
-            raise FeedbackError(f"event: list `{field}` is empty, name at least one item", reason="empty_list")
+            advice = "name at least one item"
+            if field == "clicked":
+                advice = "and a page without a click teaches nothing: do not send it"
+            raise FeedbackError(f"event: list `{field}` is empty, {advice}", reason="empty_list")
     if isinstance(event, Page):
         _check_page(event)
     # MessagePack can encode NaN and infinity; JSON cannot.

@@ -2,6 +2,7 @@
 
 import csv
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -36,6 +37,10 @@ Path("omdml.toml").write_text(CONFIGURATION)
 omdml = [sys.executable, "-m", "omdml.workers.cli"]
 subprocess.run([*omdml, "catalogue", "build", "items/", "products.csv"], check=True)
 colour_of = {str(product[0]): product[1] for product in products}
+
+with socket.socket() as probe:
+    if probe.connect_ex(("localhost", int(PORT))) == 0:
+        sys.exit(f"another program, perhaps another node, answers at port {PORT}: end it, or name a port: shop.py 8090")
 
 # In production systemd or Kubernetes runs these two (omdml deploy export).
 with open("omdml.log", "w") as log:

@@ -75,8 +75,11 @@ def _up(options: argparse.Namespace) -> None:
         signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         for name in dict.fromkeys(chosen):
-            server = stack.enter_context(KINDS[name](getattr(options, f"{name}_port") or _usual_port(name)))
+            port = getattr(options, f"{name}_port") or _usual_port(name)
+            server = stack.enter_context(KINDS[name](port))
             print(f"{name:<9}{getattr(server, 'url', server.address)}", flush=True)
+            if port is None:
+                print(f"{'':<9}(port {USUAL_PORTS[name]} was taken: write this address into omdml.toml)", flush=True)
             if options.topic and isinstance(server, KafkaServer):
                 server.create_topic(options.topic, partitions=options.partitions)
                 print(f"{'topic':<9}{options.topic}, {options.partitions} partitions", flush=True)

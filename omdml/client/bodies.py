@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from omdml.errors import ParameterError
+
 # Numbers by modality: lists, or numpy arrays.
 Vectors = Mapping[str, Iterable[float]]
 # The most changes and bytes of one request. The node accepts more, but would take long to answer.
@@ -20,9 +22,11 @@ def query_body(
     text: Mapping[str, str] | None = None,
     picture: bytes | None = None,
 ) -> dict[str, Any]:
-    """The fields of a query in the body of a request."""
+    """The fields of a query in the body of a request; raises ParameterError for an id that is no text."""
     body: dict[str, Any] = {}
     if query is not None:
+        if not _are_ids(query):
+            raise ParameterError(f"query is {query!r:.80}, expected the id of an item as text, or a list of ids")
         body |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
     if features is not None:
         body["features"] = numbers(features)
@@ -34,8 +38,23 @@ def query_body(
 
 
 def numbers(features: Vectors) -> dict[str, list[float]]:
-    """Vectors as lists of floats, which JSON can hold."""
+    """Vectors as lists of floats, which JSON can hold; raises ParameterError if they are no lists of numbers."""
+    for name, vector in features.items():
+        if not _is_vector(vector):
+            raise ParameterError(
+                f"features[{name!r}] is {vector!r:.80}, expected a list of numbers, the vector of a modality: what is "
+                f"no vector, such as a price, is an attribute: attributes={{{name!r}: ...}}"
+            )
     return {name: [float(x) for x in vector] for name, vector in features.items()}
+
+
+# These two take whatever a caller without a type checker may pass.
+def _are_ids(query: object) -> bool:
+    return isinstance(query, Sequence) and all(isinstance(item, str) for item in query)
+
+
+def _is_vector(vector: object) -> bool:
+    return isinstance(vector, Iterable) and not isinstance(vector, str)
 
 
 def line(change: Mapping[str, Any]) -> bytes:

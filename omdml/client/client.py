@@ -29,7 +29,7 @@ from omdml.client.answers import (
 from omdml.client.bodies import Vectors, batches, line, numbers, query_body
 from omdml.client.requests import JSON_LINES, Requests
 from omdml.errors import ParameterError
-from omdml.feedback import ONLY_TASK, AnyFeedback, Page, Pair, Ranking, Triplet, encode
+from omdml.feedback import ONLY_TASK, AnyFeedback, Feedback, Page, Pair, Ranking, Triplet, encode
 
 T = TypeVar("T")
 
@@ -216,6 +216,12 @@ class Client:
         An event without an ``id`` gets one. If you catch an error and send the same events again, give them ids
         yourself, so that a model learns each event once.
         """
+        for event in events:
+            if not isinstance(event, Feedback):
+                raise ParameterError(
+                    f"an event is {event!r:.80}, expected an object of omdml.client, such as Triplet(model=..., "
+                    "query=..., relevant=..., irrelevant=...), or call triplet(), ranking(), page() or pair()"
+                )
         lines = [encode(event if event.id else msgspec.structs.replace(event, id=_new_id())) for event in events]
         if not lines:
             return 0

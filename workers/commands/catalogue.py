@@ -10,10 +10,11 @@ import click
 from omdml.workers.commands.options import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from omdml.streams.catalogues.changes.change import Change
     from omdml.streams.catalogues.manifest import Manifest
+    from omdml.streams.catalogues.tables.attributes import CellKind
     from omdml.streams.describers.sources import LeftOut
 
 # The most files without a usable picture that are listed on the terminal.
@@ -111,7 +112,7 @@ def build(
         raise click.UsageError("--onnx-size and --onnx-normalize are about --onnx: name a model too")
     preparation = Preparation(onnx_size or 0, onnx_normalize or "imagenet")
     options["sources"] = Sources(Path(pictures) if pictures else None, texts, Path(onnx) if onnx else None, preparation)
-    options["told"] = _say_left_out
+    options["told"], options["kinds_told"] = _say_left_out, _say_kinds
     if add and (replace or scaling or mapped is not None):
         raise click.UsageError(
             "--add keeps the catalogue's generation, scaling and map: leave out --replace, --scaling and --[no-]map"
@@ -164,6 +165,14 @@ def _say_what_to_do_next(target: str, before: Manifest) -> None:
 def _dimensions(manifest: Manifest) -> str:
     modalities = ", ".join(f"{name} {size}" for name, size in manifest.dims.items())
     return f"{modalities}, {manifest.map.dim} mapped" if manifest.map else modalities
+
+
+def _say_kinds(kinds: Mapping[str, CellKind]) -> None:
+    if kinds:
+        say(f"attributes: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())}")
+    for name, kind in kinds.items():
+        if kind.doubt:
+            say(f"attribute {name}: {kind.doubt}")
 
 
 def _say_left_out(left_out: list[LeftOut]) -> None:

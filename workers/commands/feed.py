@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from io import BufferedReader
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
@@ -60,6 +61,11 @@ def feed(
         raise click.UsageError(f"{option} is about click logs: name their --format too")
     if kind == "csv" and options["actions"]:
         raise click.UsageError("--action is about ubi and metarank; in CSV the column `clicked` says what was clicked")
+    if kind == "json":
+        for file in files:
+            refuse_csv(file)
+    if not files and sys.stdin.isatty():
+        say("reads from the terminal, one event on each line; Ctrl-D ends it, or name a file", err=True)
     specs = open_specs(configuration)
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
     pages = None if kind == "json" else joined(configuration, kind, sources, **options)
@@ -84,6 +90,15 @@ def feed(
     if sink is not None:
         sink.close()
     sys.exit(1 if refused else 0)
+
+
+def refuse_csv(file: BinaryIO) -> None:
+    """Refuse a file of CSV that is read as JSON: otherwise each of its lines would be refused by itself."""
+    if not file.name.lower().endswith(".csv"):
+        return
+    begin = cast(BufferedReader, file).peek(1).lstrip()
+    if begin and not begin.startswith(b"{"):
+        raise click.UsageError(f"{file.name} is CSV, and its first line is no event in JSON: pass --format csv")
 
 
 def joined(

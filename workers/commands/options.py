@@ -68,6 +68,8 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
 
             configuration = loading.load(path, os.environ, overrides)
             process.configure_log(configuration.logging.format, configuration.logging.level)
+            if not configuration.models and (path or not loading.of_environment(os.environ)):
+                say(f"omdml: {without_models(path)}", err=True)
             return configuration
 
         return command(load=load, **options)
@@ -93,6 +95,16 @@ def near_url(load: Callable[..., Any]) -> str:
 
     host, port = near_address(load({}).node.bind)
     return f"http://{host}:{port}"
+
+
+def without_models(path: str | None) -> str:
+    """Say why no model is configured: which file was read, or that there is none."""
+    if path is None:
+        return (
+            f"there is no {DEFAULT_FILE} in {os.getcwd()}, so no model is configured: change to the folder with your "
+            f"{DEFAULT_FILE}, or name the file with --config FILE"
+        )
+    return f"{os.path.abspath(path)} was read, and has no section [models.NAME]"
 
 
 def stored(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,7 +30,8 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
     store = open_stores(configuration)
     if store.current(model) is None:
         known = [name for name in store.models() if store.current(name)]
-        raise StoreError(f"model {model!r}: nothing is published in {store}{suggestion(model, known)}")
+        near = suggestion(model, known) if known else ": it has no published model at all"
+        raise StoreError(f"model {model!r}: nothing is published in {store}{near}")
     return store
 
 

@@ -28,8 +28,9 @@ def topics() -> None:
     type=click.IntRange(min=1),
     help="Number of partitions. More can be added with omdml topics grow. [default: 4]",
 )
+@click.option("--topic", help="Name of another topic to create, such as the one that omdml route reads.")
 @configured
-def create(configuration: config.Configuration, partitions: int | None) -> None:
+def create(configuration: config.Configuration, partitions: int | None, topic: str | None) -> None:
     """Create the configured topic, so that its events are kept for ever. An existing topic is not changed.
 
     The exit code is 1 if it exists and has fewer partitions than asked for.
@@ -37,13 +38,14 @@ def create(configuration: config.Configuration, partitions: int | None) -> None:
     from omdml.workers.configuration.wording import amount
     from omdml.workers.wiring.kafka_topic import create_log
 
-    name, made, count = create_log(configuration.log, partitions or PARTITIONS)
+    name, made, count = create_log(configuration.log, partitions or PARTITIONS, topic)
     if made:
         say(f"topic {name} created, {amount(count, 'partition')}")
         return
     say(f"topic {name} exists already with {amount(count, 'partition')}, nothing was changed")
     if partitions and count < partitions:
-        say(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
+        if not topic:
+            say(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
         sys.exit(1)
 
 

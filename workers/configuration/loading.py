@@ -70,12 +70,13 @@ def load(
         except NOT_TOML as error:
             raise ConfigurationError(f"configuration {path}: not TOML: {error}") from error
     read_secrets(table)
-    _merge(table, _of_environment(environment))
+    _merge(table, of_environment(environment))
     _merge(table, overrides or {})
     return _checked(table)
 
 
-def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+def of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The options that variables of the environment set; raises ConfigurationError if one has a wrong name."""
     table: dict[str, Any] = {}
     for name, value in sorted(environment.items()):
         if near := _single_underscore(name):
@@ -136,6 +137,10 @@ def _checked(table: dict[str, Any]) -> Configuration:
     log = {"kind": "file", **as_table(table.get("log", {}), "log")}
     if not isinstance(log["kind"], str) or log["kind"] not in logs:
         raise ConfigurationError(f"log.kind is {shown(log['kind'])}, expected 'file' or 'kafka'")
+    if "kind" not in as_table(table.get("log", {}), "log") and "servers" in log:
+        raise ConfigurationError(
+            'log.servers is an option of Kafka, and log.kind is "file" unless set: add kind = "kafka"'
+        )
     refuse_unknown(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
     sections: dict[str, type[msgspec.Struct]] = {
         "store": StoreConfig,

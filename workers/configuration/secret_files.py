@@ -18,6 +18,8 @@ IN_FILES = {"log": SECRETS[:2], "store": ("url",), "node": SECRETS[2:], "webhook
 # A path may be the address of a server, password included, and so may that of an index.
 OF_NAMED = {"catalogues": ("path",), "models": ("candidates",)}
 ENDING = "_file"
+# No token is shorter (workers/configuration/access.py), so what is shorter can be shown: it is the name of a file.
+SHORTEST_TOKEN = 16
 
 
 def read_secrets(table: dict[str, Any]) -> None:
@@ -50,7 +52,7 @@ def _text(path: object, where: str) -> str:
     """What the file says, without white space around it."""
     if not isinstance(path, str):
         raise ConfigurationError(f"{where} is no text, expected the name of a file")
-    if not _is_path(path):
+    if not _is_path(path) and not (where.endswith(".token_file") and len(path) < SHORTEST_TOKEN):
         raise ConfigurationError(f"{where}: cannot be read, for there is no such file; what it says is not shown, for "
                                  "it may be the secret itself: expected the name of a file that holds it")  # fmt: skip
     try:
@@ -58,7 +60,10 @@ def _text(path: object, where: str) -> str:
     except (OSError, ValueError) as error:
         # The file holds no text, or its name holds a NUL.
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise ConfigurationError(f"{where} {path!r}: cannot be read ({reason})") from None
+        make = ""
+        if isinstance(error, FileNotFoundError) and where.endswith(".token_file"):
+            make = f": make it with `openssl rand -hex 32 > {path}`"
+        raise ConfigurationError(f"{where} {path!r}: cannot be read ({reason}){make}") from None
     if not text:
         raise ConfigurationError(f"{where} {path!r}: the file is empty")
     return text

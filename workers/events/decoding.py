@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
@@ -226,10 +227,13 @@ def wrong_partition(model: str, partition: Partition, placement: Placement) -> F
     )
 
 
-def unknown_model(model: str) -> FeedbackError:
-    """The error for a model that nothing in the configuration covers."""
+def unknown_model(model: str, configured: Iterable[str] = ()) -> FeedbackError:
+    """The error for a model that nothing in the configuration covers; suggests the nearest of those ``configured``."""
+    near = difflib.get_close_matches(model, list(configured), n=1)
+    meant = f"did you mean {near[0]!r}? Otherwise " if near else ""
     return FeedbackError(
-        f"no model {model!r} is configured: add [models.{model!r}] or a pattern that matches it", reason="unknown_model"
+        f"no model {model!r} is configured: {meant}add [models.{model!r}] or a pattern that matches it",
+        reason="unknown_model",
     )
 
 

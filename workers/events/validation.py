@@ -14,7 +14,7 @@ from omdml.learners.shared.pairs import task_numbers
 from omdml.streams.catalogues.inline import InlineTable
 from omdml.streams.protocols.log import Sink
 from omdml.workers.configuration.model_names import check_name
-from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.events.decoding import unknown_model
 from omdml.workers.events.lookup import compared, learned_of_page
@@ -51,15 +51,16 @@ class Fed(NamedTuple):
 def validate(payload: bytes, specs: Specs) -> AnyFeedback:
     """The event in a payload, as a worker with these models would take it; raises FeedbackError."""
     event = decode(payload)
-    check(event, specs.find(event.model))
+    check(event, specs)
     return event
 
 
-def check(event: AnyFeedback, spec: Spec | None) -> None:
-    """Raise FeedbackError if a worker would not learn the event; ``spec`` is that of its model."""
+def check(event: AnyFeedback, specs: Specs) -> None:
+    """Raise FeedbackError if a worker with these models would not learn the event."""
     check_name(event.model)
+    spec = specs.find(event.model)
     if spec is None:
-        raise unknown_model(event.model)
+        raise unknown_model(event.model, specs.configuration.models)
     kinds, width, table = spec.learner.accepts, spec.learner.width, InlineTable(spec.catalogue)
     ids = conversion(kinds)(event, kinds)
     if isinstance(event, Page):

@@ -59,13 +59,13 @@ class Current:
 
     def check(self, event: AnyFeedback) -> None:
         """Raise FeedbackError if a worker would make a dead letter of this event."""
-        spec = self._specs.find(event.model)
         try:
-            check(event, spec)
+            check(event, self._specs)
         except FeedbackError as error:
+            spec = self._specs.find(event.model)
             if spec is None or error.reason != "unknown_item" or not self._refresh(spec):
                 raise
-            check(event, spec)
+            check(event, self._specs)
 
     def _refresh(self, spec: Spec) -> int:
         """How many items were added; what keeps a catalogue from telling is logged once."""

@@ -67,7 +67,7 @@ def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Verd
         return Verdict(None, why)
     try:
         event = decode(letter.payload, content_type(letter.headers))
-        check(event, specs.find(event.model))
+        check(event, specs)
     except FeedbackError as error:
         return Verdict(None, str(error))
     return Verdict(event)

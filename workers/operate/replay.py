@@ -24,6 +24,7 @@ from omdml.streams.protocols.log import Partition, Record, Source
 from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.config import ModelConfig
 from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
 from omdml.workers.events.lookup import Located
 from omdml.workers.model.beginning import beginning
@@ -113,7 +114,8 @@ def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
     """
     spec = specs.find(model)
     if spec is None:
-        raise ConfigurationError(f"no model {model!r} is configured: add [models.{model!r}], or pass --model")
+        near = suggestion(model, specs.configuration.models)
+        raise ConfigurationError(f"no model {model!r} is configured{near}")
     if learner is None or LEARNERS[learner] is spec.learner:
         return spec
     return spec._replace(
@@ -350,4 +352,5 @@ def refusals(model: ReplayedModel) -> str:
     """One line about the events that were refused, counted by reason; empty if none was."""
     reasons = Counter(error.reason for _, error, *_ in model.refused)
     counted = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
-    return f"{model.learner.name}: refused {counted}" if counted else ""
+    gone = ": were these items deleted since?" if set(reasons) == {"unknown_item"} else ""
+    return f"{model.learner.name}: refused {counted}{gone}" if counted else ""

@@ -28,16 +28,19 @@ def connection(log: KafkaLog) -> KafkaOptions:
     return msgspec.structs.replace(options, client_id=f"{options.client_id}-{socket.gethostname()}-{os.getpid()}")
 
 
-def create_log(log: FileLog | KafkaLog, partitions: int) -> tuple[str, bool, int]:
+def create_log(log: FileLog | KafkaLog, partitions: int, topic_name: str | None = None) -> tuple[str, bool, int]:
     """Create the topic of a Kafka log, fit for feedback: its name, whether it was created, how many partitions it has.
+
+    ``topic_name`` is that of another topic beside it.
 
     Raises SourceError.
     """
     if isinstance(log, FileLog):
         raise ConfigurationError("log.kind is 'file': a log in files needs no topic, so there is nothing to create")
-    made = create_topic(connection(log), log.topic, partitions=partitions)
-    topic = None if made else look_up(connection(log), log.topic)
-    return log.topic, made, topic.partitions if topic else partitions
+    name = topic_name or log.topic
+    made = create_topic(connection(log), name, partitions=partitions)
+    topic = None if made else look_up(connection(log), name)
+    return name, made, topic.partitions if topic else partitions
 
 
 def grow_log(configuration: Configuration, partitions: int) -> tuple[int, int]:

@@ -44,7 +44,7 @@ from omdml.streams.catalogues.redis.current import (
 from omdml.streams.catalogues.redis.place import is_redis_url
 from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
-from omdml.streams.catalogues.tables.attributes import InputAttributes, attributes_in
+from omdml.streams.catalogues.tables.attributes import CellKind, InputAttributes, attributes_in
 from omdml.streams.catalogues.tables.inputs import Inputs, open_tables, tables_with_attributes
 from omdml.streams.catalogues.verified import checked_describer
 from omdml.streams.describers.describer import Describer
@@ -73,6 +73,7 @@ def build_at(
     sources: Sources = NOTHING,
     told: Callable[[list[LeftOut]], None] = lambda _: None,
     attributes: Sequence[str] | None = None,
+    kinds_told: Callable[[Mapping[str, CellKind]], None] = lambda _: None,
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
@@ -80,12 +81,12 @@ def build_at(
     generation that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is
     called with the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None
     takes all that are neither vectors nor described. They are written after the items: if that is interrupted, build
-    again.
+    again. ``kinds_told`` is called with the kinds of those that come from CSV.
     """
     attribute_inputs = _attributes_in(inputs, id_column, attributes, sources)
     options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets, "sources": sources}
     built = _build_at(target, inputs, replace, mapped, told, options)
-    return _with_attributes(target, built, attribute_inputs)
+    return _with_attributes(target, built, attribute_inputs, kinds_told)
 
 
 def _build_at(
@@ -129,14 +130,16 @@ def add_at(
     sources: Sources = NOTHING,
     told: Callable[[list[LeftOut]], None] = lambda _: None,
     attributes: Sequence[str] | None = None,
+    kinds_told: Callable[[Mapping[str, CellKind]], None] = lambda _: None,
 ) -> Items:
     """Add items to the catalogue in a folder or in Redis, within its generation.
 
-    Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.add_items`; ``attributes`` as for
-    :func:`build_at`.
+    Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.add_items`; ``attributes`` and
+    ``kinds_told`` as for :func:`build_at`.
     """
     attribute_inputs = _attributes_in(inputs, id_column, attributes, sources)
-    return _with_attributes(target, _add_at(target, inputs, ids, id_column, sets, sources, told), attribute_inputs)
+    added = _add_at(target, inputs, ids, id_column, sets, sources, told)
+    return _with_attributes(target, added, attribute_inputs, kinds_told)
 
 
 def _add_at(
@@ -167,11 +170,18 @@ def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None,
     return attributes_in(tables_with_attributes(inputs, id_column), wanted, sources.texts)
 
 
-def _with_attributes(target: str, built: Items, attribute_inputs: InputAttributes) -> Items:
+def _with_attributes(
+    target: str,
+    built: Items,
+    attribute_inputs: InputAttributes,
+    kinds_told: Callable[[Mapping[str, CellKind]], None],
+) -> Items:
     """The catalogue, whose items have these attributes now. An item that was deleted since it was built has none."""
     if not attribute_inputs.names:
         return built
-    return change_at(target, (change for change in attribute_inputs.changes() if change.id in built))[0]
+    changed = change_at(target, (change for change in attribute_inputs.changes() if change.id in built))[0]
+    kinds_told(attribute_inputs.kinds)
+    return changed
 
 
 def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:

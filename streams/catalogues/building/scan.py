@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
@@ -103,7 +104,7 @@ class Scan:
     def _add_ids(self, table: Table, ids: Sequence[str], first: bool, seen: set[str]) -> None:
         for item in ids:
             if item in seen:
-                raise CatalogueError(f"{table.name}: id {item!r} is there twice")
+                raise CatalogueError(f"{table.name}: id {item!r} is there twice{_places(table, item)}: leave one out")
             if item in self.taken:
                 raise CatalogueError(
                     f"{table.name}: item {item!r} is in the catalogue already: leave it out, or change it with "
@@ -134,6 +135,13 @@ class Scan:
             raise CatalogueError(f"modality {name!r}: expected letters, digits and _ . - in its name, 100 at most")
         kind = self.kinds if isinstance(self.kinds, str) else self.kinds.get(name, "minmax")
         return Modality(dim, unfitted(kind, dim))
+
+
+def _places(table: Table, item: str) -> str:
+    """Say which two rows have this id."""
+    ids = chain.from_iterable(chunk.ids for chunk in chunks_of(table))
+    first, second = islice((row for row, name in enumerate(ids, start=1) if name == item), 2)
+    return f", in rows {first:,} and {second:,} (a header is not counted)"
 
 
 def raw_vectors(table: Table, chunk: Chunk, name: str) -> Floats:

@@ -55,6 +55,11 @@ class InputAttributes(NamedTuple):
         """The attributes, in the order of the columns."""
         return [name for _, names in self.columns for name in names]
 
+    @property
+    def kinds(self) -> dict[str, CellKind]:
+        """What the cells of each column of CSV are, after :meth:`changes` was read."""
+        return {name: kind for table, _ in self.columns for name, kind in getattr(table, "kinds", {}).items()}
+
     def changes(self) -> Iterator[Change]:
         """A change of each item: it has these attributes and no others. Raises CatalogueError."""
         for item, attributes in self._rows():
@@ -118,15 +123,48 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 class CellKind:
-    """Finds out what all cells of a CSV column are: numbers, true or false, or lists of texts; otherwise texts."""
+    """Finds out what all cells of a CSV column are: numbers, true or false, or lists of texts; otherwise texts.
+
+    Attributes
+    ----------
+    cells, numbers
+        How many cells are not empty, and how many of these are numbers.
+    first_text
+        The item and the cell of the first one that is no number.
+    """
 
     def __init__(self) -> None:
         self._possible: list[Callable[[str], Value]] = [number_in, flag_in, list_in]
+        self.cells = self.numbers = 0
+        self.first_text: tuple[str, str] | None = None
 
-    def see(self, cell: str) -> None:
-        """Take one more cell into account; an empty one says nothing."""
-        if cell and self._possible:
+    def see(self, cell: str, item: str) -> None:
+        """Take one more cell into account, that of this item; an empty one says nothing."""
+        if not cell:
+            return
+        self.cells += 1
+        if number_in(cell) is not None:
+            self.numbers += 1
+        elif self.first_text is None:
+            self.first_text = item, cell
+        if self._possible:
             self._possible = [read for read in self._possible if read(cell) is not None]
+
+    def __str__(self) -> str:
+        if not self.cells:
+            return "empty"
+        return KIND_NAMES[self._possible[0]] if self._possible else "text"
+
+    @property
+    def doubt(self) -> str:
+        """Why a column that is mostly numbers is text, or nothing."""
+        if self._possible or self.first_text is None or 2 * self.numbers <= self.cells:
+            return ""
+        item, cell = self.first_text
+        return (
+            f"{self.numbers:,} of {self.cells:,} cells are numbers, but item {item!r} has {cell!r:.80}, so all of them "
+            f"are text: correct such cells (9.50, not 9,50) and build again, if searches should compare numbers"
+        )
 
     def read(self, cell: str) -> Value:
         """The value of a cell; None if it is empty."""
@@ -159,6 +197,13 @@ def list_in(cell: str) -> list[str] | None:
         return _list.decode(cell)
     except msgspec.DecodeError:
         return None
+
+
+KIND_NAMES: dict[Callable[[str], Value], str] = {
+    number_in: "numbers",
+    flag_in: "true or false",
+    list_in: "lists of texts",
+}
 
 
 def plain(value: Any) -> Value:

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from omdml.errors import CatalogueError
 from omdml.streams.bounded_files import LINE_CHARACTERS, text_lines
 from omdml.streams.catalogues.tables.attributes import CellKind, Row
-from omdml.streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
+from omdml.streams.catalogues.tables.table import (
+    Chunk,
+    Columns,
+    numbered_columns,
+    require_columns,
+    require_ids,
+    require_modality,
+)
 
 # The most cells in memory at a time. Each takes about 60 bytes.
 CHUNK_CELLS = 500_000
@@ -34,7 +41,8 @@ class CsvTable:
         The column of the ids.
     columns
         The columns of each modality. By default columns are grouped by prefix (``color.0, color.1`` or ``color_0,
-        color_1``). The attribute ``others`` lists the columns of no modality.
+        color_1``). The attribute ``others`` lists the columns of no modality. ``kinds`` says what the cells of each
+        column are that :meth:`attributes` has read.
     with_vectors
         Whether to raise NoVectors if the file has no modality.
     """
@@ -47,15 +55,26 @@ class CsvTable:
         self.count: int | None = None
         self.numbered = False
         header = next(self._lines(), [])
-        require_columns(self.name, [id_column], header)
+        if not header:
+            raise CatalogueError(
+                f"{path}: the file is empty, expected a line with the names of the columns, then items"
+            )
+        if len(header) == 1 and (other := next((sign for sign in ";\t|" if sign in header[0]), "")):
+            raise CatalogueError(
+                f"{path}: the first line {header[0]!r:.80} has no comma, but {other!r}: expected columns that are "
+                f"separated by commas, and numbers with a decimal point: save the file again in this way"
+            )
+        require_ids(self.name, id_column, header)
         chosen = columns or numbered_columns(self.name, (name for name in header if name != id_column))
         if with_vectors:
-            require_modality(self.name, chosen, "columns color.0, color.1, ... or color_0, color_1, ...", header)
+            expected = "columns color.0, color.1, ... or color_0, color_1, ..."
+            require_modality(self.name, chosen, expected, header, [name for name in header if name != id_column])
         for names in chosen.values():
             require_columns(self.name, names, header)
         taken = {id_column, *(name for names in chosen.values() for name in names)}
         self.others = [name for name in header if name not in taken]
         self.header = header
+        self.kinds: dict[str, CellKind] = {}
         self.id_at = header.index(id_column)
         self.places = {modality: [header.index(name) for name in names] for modality, names in chosen.items()}
 
@@ -72,10 +91,10 @@ class CsvTable:
     def attributes(self, names: Sequence[str]) -> Iterator[Row]:
         """See :class:`omdml.streams.catalogues.tables.attributes.TableWithAttributes`. Reads the file twice."""
         places = {name: self.header.index(name) for name in names}
-        kinds = {name: CellKind() for name in names}
+        kinds = self.kinds = {name: CellKind() for name in names}
         for line in islice(self._lines(), 1, None):
             for name, place in places.items():
-                kinds[name].see(line[place])
+                kinds[name].see(line[place], line[self.id_at])
         for line in islice(self._lines(), 1, None):
             values = {name: kinds[name].read(line[place]) for name, place in places.items()}
             yield line[self.id_at], {name: value for name, value in values.items() if value is not None}

@@ -20,6 +20,7 @@ from omdml.streams.catalogues.tables.table import (
     Columns,
     numbered_columns,
     require_columns,
+    require_ids,
     require_modality,
     rows_at_once,
 )
@@ -57,11 +58,12 @@ class ParquetTable:
         with opened(path) as data, parquet.ParquetFile(data) as file:
             self.count: int | None = file.metadata.num_rows
             schema = file.schema_arrow
-        require_columns(self.name, [id_column], schema.names)
+        require_ids(self.name, id_column, schema.names)
         self.columns = columns or self._grouped(schema)
         expected = "a column of lists, or columns color.0, color.1, ... or color_0, color_1, ..."
         if with_vectors:
-            require_modality(self.name, self.columns, expected, schema.names)
+            texts = [field.name for field in schema if field.name != id_column and str(field.type).endswith("string")]
+            require_modality(self.name, self.columns, expected, schema.names, texts)
         for names in self.columns.values():
             require_columns(self.name, names, schema.names)
         taken = {id_column, *(name for names in self.columns.values() for name in names)}

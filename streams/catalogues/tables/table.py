@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tokenize
 import zipfile
@@ -102,18 +103,35 @@ def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
     return {modality: [group[number] for number in sorted(group)] for modality, group in groups.items()}
 
 
-def require_modality(table: str, modalities: Iterable[str], expected: str, columns: Iterable[str]) -> None:
-    """Raise NoVectors if a table with these columns has no modality; ``expected`` says what one looks like."""
+def require_modality(
+    table: str, modalities: Iterable[str], expected: str, columns: Iterable[str], others: Sequence[str] = ()
+) -> None:
+    """Raise NoVectors if a table with these columns has no modality; ``expected`` says what one looks like.
+
+    ``others`` are columns that may hold text, which omdml could describe.
+    """
     if not list(modalities):
-        raise NoVectors(f"{table}: no modality: expected {expected}; it has {_shown(list(columns)) or 'nothing'}")
+        advice = f": to have omdml describe the words of a column, name it: --text {others[0]}" if others else ""
+        raise NoVectors(
+            f"{table}: no modality: expected {expected}; it has {_shown(list(columns)) or 'nothing'}{advice}"
+        )
 
 
-def require_columns(table: str, wanted: Iterable[str], columns: Sequence[str]) -> None:
-    """Raise CatalogueError if a wanted column is missing, or occurs twice."""
+def require_columns(table: str, wanted: Iterable[str], columns: Sequence[str], advice: str = "") -> None:
+    """Raise CatalogueError if a wanted column is missing, or occurs twice; ``advice`` is added if it is missing."""
     for name in wanted:
         if columns.count(name) != 1:
             problem = f"{columns.count(name)} columns named {name!r}, expected one; it has {_shown(columns)}"
+            if name not in columns:
+                near = difflib.get_close_matches(name, columns, n=1)
+                problem += f": did you mean {near[0]!r}?" if near else advice
             raise CatalogueError(f"{table}: {problem}")
+
+
+def require_ids(table: str, id_column: str, columns: Sequence[str]) -> None:
+    """Raise CatalogueError if a table lacks its column of ids, or has it twice."""
+    advice = f": name the column that holds the ids, such as --id-column {columns[0]}" if columns else ""
+    require_columns(table, [id_column], columns, advice)
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -47,6 +47,8 @@ def test_unknown_words_are_refused_in_a_sentence(opened):
     opened.page.get_by_label("Search by words").fill("qwertz")
     opened.page.get_by_role("button", name="Search", exact=True).click()
     expect(opened.page.get_by_role("status")).to_contain_text("occurs in the catalogue: use other words")
+    # Results of the query before would look like an answer.
+    expect(opened.page.locator(".results > li")).to_have_count(0)
     # The browser logs the refusal too.
     assert all("status of 400" in message for message in opened.wrong)
     opened.wrong.clear()

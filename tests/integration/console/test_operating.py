@@ -159,3 +159,14 @@ def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
         expect(page.get_by_role("region", name="Searches with clicks").locator("tbody tr")).to_have_count(3)
         assert opened.wrong == []
         context.close()
+
+
+def test_nobody_is_offered_a_rollback_from_the_oldest_version(tmp_path, browser):
+    shop = Shop(tmp_path)
+    shop.publish()
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/").page
+        go_to(page, "Versions")
+        expect(page.get_by_role("button", name="Roll back by one")).to_be_disabled()
+        context.close()

@@ -105,6 +105,12 @@ def test_a_result_of_the_query_before_is_not_marked_for_the_next_one(tmp_path, b
         context.close()
 
 
+def test_an_unknown_id_is_told_as_unknown(visit):
+    page = visit().page
+    page.get_by_label("Find an item by its id").fill("nobody")
+    expect(page.get_by_role("status")).to_have_text('No item has "nobody" in its id.')
+
+
 def test_the_keyboard_alone_picks_marks_and_sends(demo, visit):
     page = visit().page
     page.get_by_label("Find an item by its id").fill("digit-1")

@@ -36,6 +36,14 @@ def test_a_topic_is_created_fit_for_feedback_and_left_as_it_is_the_second_time(k
         kafka.delete_topic(name)
 
 
+def test_the_topic_of_a_router_is_created_beside_the_configured_one(kafka: KafkaServer) -> None:
+    name = f"clicks-{uuid.uuid4().hex}"
+    log = {"OMDML_LOG__KIND": "kafka", "OMDML_LOG__SERVERS": kafka.servers}
+    created = run("--topic", name, "--partitions", "2", **log)
+    kafka.delete_topic(name)
+    assert created.output == f"topic {name} created, 2 partitions\n"
+
+
 def test_a_topic_grows_to_multiples_of_what_it_was_and_to_nothing_else(kafka: KafkaServer, new_topic, tmp_path) -> None:
     name = new_topic(4)
     log = {"OMDML_LOG__KIND": "kafka", "OMDML_LOG__SERVERS": kafka.servers, "OMDML_LOG__TOPIC": name}

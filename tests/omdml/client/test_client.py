@@ -222,3 +222,12 @@ def test_importing_the_client_brings_nothing_heavy():
     script = f"import sys, omdml.client; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_no_id_no_vector_and_no_event_is_refused_before_it_is_sent(client):
+    with pytest.raises(ParameterError, match="query is 17, expected the id of an item as text, or a list of ids"):
+        client.search(17)
+    with pytest.raises(ParameterError, match=r"features\['price'\] is 3, expected a list of numbers"):
+        client.put_item("n1", {"price": 3})
+    with pytest.raises(ParameterError, match=r"an event is \{'type': 'triplet'\}, expected an object of omdml.client"):
+        client.feedback({"type": "triplet"})

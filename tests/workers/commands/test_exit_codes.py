@@ -15,9 +15,11 @@ import structlog
 from omdml import errors
 from omdml.streams.files.source import FileSink
 from omdml.streams.placement import PlacementChanged
-from omdml.workers.cli import Omdml
+from omdml.workers.cli import Omdml, main
+from omdml.workers.configuration.config import Configuration, ModelConfig
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.process import configure_log
+from omdml.workers.doctor.checks.installation import mistyped_models
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events
 
@@ -124,6 +126,7 @@ CLOSED, FULL = (">&-", "it is closed"), (">/dev/full", "No space left on device"
     ],
 )
 def test_a_command_whose_output_takes_nothing_ends_with_a_sentence(tmp_path, command, output, why):
+    (tmp_path / "omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\n')
     ended = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m omdml.workers.cli {command} {output}"],
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
@@ -136,3 +139,39 @@ def test_a_reader_that_has_read_enough_is_no_failure(tmp_path):
     line = f"set -e; {sys.executable} -m omdml.workers.cli config schema | head -1"
     ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "{\n", "")
+
+
+@pytest.mark.parametrize("command", ["models list", "history shop", "doctor", "letters list"])
+def test_a_folder_without_a_configuration_is_told_as_one(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    told = click.testing.CliRunner().invoke(main, command.split()).stderr
+    assert told.startswith(f"omdml: there is no omdml.toml in {tmp_path}, so no model is configured: change to the")
+
+
+def test_a_configuration_without_a_model_is_named_and_its_lack_is_one_finding(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "omdml.toml").write_text("")
+    done = click.testing.CliRunner().invoke(main, ["doctor"])
+    assert done.stderr == f"omdml: {tmp_path}/omdml.toml was read, and has no section [models.NAME]\n"
+    assert done.stdout.count("no model is configured") == 1
+
+
+def test_servers_without_a_kind_say_which_kind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "omdml.toml").write_text('[log]\nservers = "localhost:9092"\n')
+    done = click.testing.CliRunner().invoke(main, ["models", "list"])
+    assert 'add kind = "kafka"' in done.stderr
+
+
+def test_a_missing_token_file_is_named_with_the_command_that_makes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "omdml.toml").write_text('[node]\ntoken_file = "token"\n')
+    done = click.testing.CliRunner().invoke(main, ["models", "list"])
+    assert "node.token_file 'token': cannot be read (No such file" in done.stderr
+    assert "`openssl rand -hex 32 > token`" in done.stderr
+
+
+def test_the_doctor_says_which_name_was_probably_meant():
+    configuration = Configuration(models={"shopp": ModelConfig(learner="dca", catalogue="items")})
+    (remark,) = mistyped_models(configuration, ["shop", "shopp", "other"])
+    assert "model shop is in the store, and no configured model covers it: did you mean 'shopp'?" in str(remark)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
@@ -82,3 +86,33 @@ def test_options_that_would_have_no_effect_are_refused(shop, options, says):
     done = shop("a,b\n", *options)
     assert done.exit_code != 0
     assert says in " ".join(done.output.split())
+
+
+def test_a_file_of_csv_that_is_read_as_json_is_refused_once(shop):
+    done = shop("page,query,item,clicked\n1,i0,i1,0\n1,i0,i2,1\n", names=("log.csv",))
+    assert done.exit_code == 2
+    assert "log.csv is CSV, and its first line is no event in JSON: pass --format csv" in done.output
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ('{"type":"triplet","model":"shpo","query":"i0","relevant":"i1","irrelevant":"i2"}', "did you mean 'shop'?"),
+        ('{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"no"}', "put the item first, or"),
+        ('{"type":"page","model":"shop","query":"i0","shown":["i1","i2"],"clicked":[]}', "do not send it"),
+    ],
+)
+def test_a_refused_event_says_what_to_do(shop, event, expected):
+    assert expected in shop(event).output
+
+
+def test_a_terminal_is_told_that_events_are_read_from_it(shop, tmp_path):
+    ours, theirs = os.openpty()
+    os.write(ours, b"\x04")
+    done = subprocess.run(
+        [sys.executable, "-m", "omdml.workers.cli", "feed", "--dry-run"], stdin=theirs, capture_output=True, text=True,
+        cwd=tmp_path, timeout=120, check=False,
+    )  # fmt: skip
+    os.close(ours)
+    os.close(theirs)
+    assert (done.returncode, "reads from the terminal, one event on each line" in done.stderr) == (0, True), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 
@@ -247,3 +248,10 @@ def test_a_model_that_is_not_configured_is_named(shop):
 def test_nothing_learned_is_an_empty_row(shop):
     table = prequential_table([replayed(shop)])
     assert table.row_count == 1
+
+
+def test_events_of_items_that_are_gone_are_told_in_words(shop):
+    event = {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "gone"}
+    shop.tell(*events(20), json.dumps(event).encode())
+    printed = shop.omdml("--learner", "lomdml")
+    assert "lomdml: refused 1 unknown_item: were these items deleted since?" in " ".join(printed.output.split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -13,6 +13,7 @@ from omdml.errors import ConfigurationError, StoreRefused
 from omdml.streams.addresses import masked
 from omdml.streams.catalogues.redis.place import is_redis_url
 from omdml.streams.files.reader import has_begun
+from omdml.streams.part_names import part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.store import Store
 from omdml.streams.stores.folder.store import DirectoryStore
@@ -20,6 +21,7 @@ from omdml.streams.stores.opening import open_store
 from omdml.streams.stores.redis.client import check_eviction
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
 from omdml.workers.configuration.specs import Specs
+from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.checks import durability
 from omdml.workers.doctor.checks.checkpoints import checkpoints
@@ -63,7 +65,8 @@ def judge(facts: Facts, stored: bool) -> Iterator[Finding]:
         yield from look("letters", lambda: _letters(facts))
     if stored:
         yield from look("store's safety", lambda: durability.of_store(url, facts.safety))
-        yield from look("checkpoints", lambda: _checkpoints(facts))
+        if facts.configuration.models:
+            yield from look("checkpoints", lambda: _checkpoints(facts))
         yield from look("serving", lambda: _serving(facts))
     if stored and facts.readable and isinstance(log, KafkaLog):
         yield from look("partitions", lambda: _partitions(facts, log))
@@ -181,7 +184,18 @@ def _checkpoints(facts: Facts) -> str | list[Remark]:
 
 
 def _serving(facts: Facts) -> str | list[Remark]:
-    return serving(facts.served, len(facts.names))
+    seen, mistyped = serving(facts.served, len(facts.names)), mistyped_models(facts.configuration, facts.names)
+    return [*seen, *mistyped] if isinstance(seen, list) else mistyped or seen
+
+
+def mistyped_models(configuration: Configuration, stored: Iterable[str]) -> list[Remark]:
+    """Warnings about models in the store that nothing covers, while the configuration has one of nearly this name."""
+    uncovered = [name for name in stored if not configuration.match(name) and part_of(name) is None]
+    return [
+        warning(f"model {name} is in the store, and no configured model covers it{near}")
+        for name in uncovered
+        if (near := suggestion(name, configuration.models)).startswith(": did you mean")
+    ]
 
 
 def _letters(facts: Facts) -> str | list[Remark]:

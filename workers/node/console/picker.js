@@ -1,6 +1,6 @@
 // A grid to pick an item from, of any number of items: only what is in sight is in the page, and was asked for.
 import { get } from "./api.js";
-import { el, trying } from "./dom.js";
+import { el, say, trying } from "./dom.js";
 import { listed } from "./picture.js";
 
 // Pixels a side, at least: items fill the width.
@@ -34,6 +34,7 @@ export class Picker {
     const first = await trying(() => this.part(0));
     if (!first || this.find !== find) return;
     this.total = first.total;
+    if (find && !first.total) say(`No item has "${find}" in its id.`);
     this.draw(true);
   }
 

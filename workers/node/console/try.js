@@ -74,7 +74,15 @@ export async function tryPage(place, { model, onStep }) {
     begin(query);
     shown.replaceChildren(looks, el("p", { className: "soft" }, query.text ? "Similar to these words" : "Similar to this picture"));
     picker.choose("");
-    await again();
+    await again().catch((error) => {
+      // Results of the query before would look like an answer to this one.
+      if (state.query === query) {
+        results.replaceChildren();
+        key.replaceChildren();
+        about.textContent = "";
+      }
+      throw error;
+    });
   }
 
   function begin(query) {

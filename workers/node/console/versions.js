@@ -33,7 +33,7 @@ export async function versionsPage(place, { model, onStep }) {
   async function refresh() {
     const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
     described = models.find((one) => one.model === model) ?? null;
-    drawNow();
+    drawNow(lines.some((line) => line.what === "published" && line.version < described?.version));
     // Of what was published, lines stay as long as the version is kept; lines about moves stay longer.
     const kept = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
     // A node makes the start again. A model that began with a parent has no other than what is kept.
@@ -47,12 +47,14 @@ export async function versionsPage(place, { model, onStep }) {
     ]), "History"));
   }
 
-  function drawNow() {
+  function drawNow(older) {
+    const back = action("Roll back by one", "rollback", null);
+    back.disabled = !older;
     const pinned = Boolean(described?.pinned);
     now.replaceChildren(el("div", { className: "row" },
       el("h2", { className: "grow" }, described?.ready ? `Version ${whole(described.version)} of ${model} answers` : `${model} has no version yet`),
       pinned ? el("span", { className: "tag bad" }, "pinned: newer versions do not go live") : el("span", { className: "tag good" }, "follows what is learned"),
-      pinned ? action("Unpin", "unpin", null) : action("Pin this", "pin", null), action("Roll back by one", "rollback", null)),
+      pinned ? action("Unpin", "unpin", null) : action("Pin this", "pin", null), back),
     el("div", { className: "row" }, el("span", { className: "soft" }, described?.ready ? `learner ${described.learner}, ${whole(described.items)} items, live since ${day(described.live_since)}` : ""),
       el("button", { className: "quiet", type: "button", on: { click: () => trying(inspect) } }, "What it holds")));
   }

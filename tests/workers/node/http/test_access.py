@@ -70,7 +70,9 @@ def test_who_knows_the_token_may_teach(shop, client):
 def test_without_a_token_this_machine_may_teach_and_nobody_may_move_versions(shop, open_client):
     assert open_client.post("/feedback", content=next(events(1))).status_code == 202
     for verb in VERBS:
-        assert "node.token" in refused(open_client.post(f"/models/shop/{verb}"), 403, "forbidden")
+        told = refused(open_client.post(f"/models/shop/{verb}"), 403, "forbidden")
+        assert "node.token" in told
+        assert told.endswith(f"set node.token_file, or move the version with the command omdml {verb}")
 
 
 @pytest.mark.parametrize(

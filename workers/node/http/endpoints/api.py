@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from omdml.errors import SourceError
 from omdml.streams.protocols.store import Pointer, Why
-from omdml.workers.configuration.access import Access, AccessError
+from omdml.workers.configuration.access import MAKE_ONE, Access, AccessError
 from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.http.body_limits import MAX_FEEDBACK_BYTES, MAX_MOVE_BYTES, MAX_PICTURE_QUERY_BYTES
 from omdml.workers.node.http.endpoints.items.describing import described
@@ -188,7 +188,8 @@ class Api:
         """Move the pointer that all nodes follow; only if there is a token to know who may."""
         if not self._access.moves:
             reason = "this node has no node.token, nor one in node.tokens with the role operator"
-            raise AccessError(f"{reason}: nobody can move versions here", "forbidden")
+            advice = f"{MAKE_ONE}, or move the version with the command omdml {move.__name__}"
+            raise AccessError(f"{reason}, so nobody can move versions here: {advice}", "forbidden")
         actor = self._access.check(request.headers, "operator")
         asked = move_of_body(await body_of(request, MAX_MOVE_BYTES))
         if asked.version is not None and move is moves.unpin:
