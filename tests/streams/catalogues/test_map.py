@@ -249,7 +249,7 @@ def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_
     (target / "map.safetensors").unlink()
     assert "map_not_kept" in build(target, tmp_path / "0.npz", "--replace")
     assert seen(MappedCatalogue(target)).dims == seen(first).dims
-    assert "mapped" not in build(target, tmp_path / "0.npz", "--replace", "--no-map")
+    assert "coordinates_mapped" not in build(target, tmp_path / "0.npz", "--replace", "--no-map")
 
 
 def test_an_item_keeps_its_coordinates_in_a_new_catalogue_with_far_items(tmp_path: Path) -> None:

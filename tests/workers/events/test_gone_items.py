@@ -127,9 +127,9 @@ def test_any_pages_are_learned_alike_one_by_one_and_together(items, drawn):
 
 def test_the_door_takes_the_pages_that_a_worker_would_learn(items, tmp_path):
     specs = Specs(worlds.World(tmp_path).configuration, {"items": items})
-    check(page(), specs.find("shop"))
+    check(page(), specs)
     with pytest.raises(FeedbackError, match="item 'i2' is not in the catalogue"):
-        check(page(query="i2"), specs.find("shop"))
+        check(page(query="i2"), specs)
     sink = MemorySink(worlds.World(tmp_path / "other").log)
     sent = send_events([encode(page()), encode(page(clicked=("i2",)))], specs, sink)
     assert (sent.accepted.total(), [refused.error.reason for refused in sent.refused]) == (1, ["unknown_item"])
