@@ -99,7 +99,7 @@ class MemoryLog:
         return self.partitions[by_crc32(key.encode(), len(self.partitions))]
 
     def add_partitions(self, count: int) -> None:
-        """Have so many more, from now on."""
+        """Have this many more, from now on."""
         with self.changed:
             for number in range(len(self.partitions), len(self.partitions) + count):
                 added = Partition(self.topic_id, number)

@@ -20,7 +20,7 @@ from omdml.streams.describers.pictures import MAX_FILE_BYTES, PictureError, open
 
 # Pictures in one part of the work, and parts that are handed out for each process at a time.
 TOGETHER, AHEAD = 16, 4
-# Up to so many pictures are described in this process: others would take longer to start.
+# Up to this many pictures are described in this process: others would take longer to start.
 FEW = 64
 
 # Each picture's vectors and thumbnail, or why there are none.

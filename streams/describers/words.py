@@ -24,7 +24,7 @@ DIMENSIONS = 64
 VOCABULARY = 30_000
 # The most texts that terms and directions are learned from. They are spread evenly over all texts.
 SAMPLE = 20_000
-# Only so many characters of a text are read.
+# Only this many characters of a text are read.
 MAX_CHARACTERS = 20_000
 # Up to this size a dense decomposition is quick, and it is exact.
 DENSE = 300

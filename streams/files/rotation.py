@@ -59,7 +59,7 @@ class RotatedLog:
     path
         The growing file.
     quiet_s
-        A rotated file counts as finished when it was unchanged for so many seconds.
+        A rotated file counts as finished when it was unchanged for this many seconds.
     """
 
     def __init__(self, path: Path, quiet_s: float = QUIET_S) -> None:

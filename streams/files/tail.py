@@ -9,7 +9,7 @@ from typing import NamedTuple
 from omdml.feedback import MAX_EVENT_BYTES
 
 CHUNK_BYTES = 1 << 20
-# Segments are told apart by at most so many bytes of their first line.
+# Segments are told apart by at most this many bytes of their first line.
 FIRST_LINE_BYTES = 4096
 # Longer lines are cut. JSON may need six bytes for one byte of an event.
 MAX_LINE_BYTES = 8 * MAX_EVENT_BYTES

@@ -61,7 +61,7 @@ def create_topic(
 
 
 def grow_topic(options: KafkaOptions, name: str, partitions: int) -> None:
-    """Have a topic of fewer partitions get so many, all its events kept; raises SourceError."""
+    """Have a topic of fewer partitions get this many, all its events kept; raises SourceError."""
     admin = open_admin(options)
     try:
         with translated(options, f"adding partitions to topic {name!r}"):

@@ -144,7 +144,7 @@ class VectorIndex(Protocol):
     def prepare(self, changes: int, total: int) -> None:
         """Hear how many of the draft's ``total`` rows will be written, before the first of them is.
 
-        A backend may drop its search structure if building it again costs less than so many changes.
+        A backend may drop its search structure if building it again costs less than this many changes.
         """
 
     @abstractmethod

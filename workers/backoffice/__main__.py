@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 def main(number: int, idle_s: float) -> None:
-    """Do one job after the other, until the node closes the pipe or asks for nothing for so many seconds."""
+    """Do one job after the other, until the node closes the pipe or asks for nothing for this many seconds."""
     os.nice(NICE)
     # Ctrl-C at a terminal is for the node, which then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from omdml.streams.stores.folder.store import DirectoryStore
     from omdml.workers.configuration import config
 
-# At most so many models are read for the generation that they were learned on.
+# At most this many models are read for the generation that they were learned on.
 LOOKED = 100
 NOTHING = "nothing"
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))

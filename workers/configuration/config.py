@@ -91,7 +91,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a model, or every model that a pattern matches, learns with.
 
     ``coordinates`` is what describes an item: the catalogue's modalities, or what its map makes of them. Without it
-    the learner chooses. Nodes ``expand`` queries by so many nearest items, unless a search says otherwise.
+    the learner chooses. Nodes ``expand`` queries by this many nearest items, unless a search says otherwise.
     Their ``index`` is exact, or approximate: most of the nearest items, found by looking at fewer.
     If ``candidates`` is the address of an index that ``omdml sync`` keeps, they hold no embedded items: the index
     proposes candidates, and the live metric ranks these.
@@ -161,7 +161,7 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def every(self) -> int:
-        """About one event of so many is held out; 0 is none."""
+        """About one event of this many is held out; 0 is none."""
         return self.hold_out if self.on else 0
 
 

@@ -21,7 +21,7 @@ from omdml.workers.demo.services.node_client import NodeClient
 LOOK_EVERY_S = 0.25
 # Seconds from the end of one measurement to the beginning of the next. Each costs the node time.
 MEASURE_EVERY_S = 3.0
-# If the version has not changed for so many seconds, it is the last one.
+# If the version has not changed for this many seconds, it is the last one.
 STILL_S = 2.0
 # The same while everybody waits for a measurement. By then the worker has learned what was sent.
 SETTLED_S = 0.5

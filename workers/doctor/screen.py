@@ -13,7 +13,7 @@ from omdml.workers.doctor.status import LogStatus, ModelsStatus, PartitionStatus
 LABEL = 11  # characters before each text
 # Lines of owners and their partitions.
 OWNERS = 5
-# At most so many names are handed to a line. The line is then cut to the screen's width.
+# At most this many names are handed to a line. The line is then cut to the screen's width.
 NAMED = 20
 MEGABYTE = 1e6
 # Sections with several texts, a line each. The others have one, which may take two lines; what went wrong takes three.
@@ -159,5 +159,5 @@ def findings(status: Status) -> str:
 
 
 def folded(text: str, width: int, lines: int) -> list[str]:
-    """The text in so many lines at most; what does not fit is cut."""
+    """The text in this many lines at most; what does not fit is cut."""
     return wrap(text, width, max_lines=lines, placeholder=" ...", break_on_hyphens=False) or [""]

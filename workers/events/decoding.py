@@ -21,7 +21,7 @@ UNKNOWN = "unknown"
 
 # The most comparisons of a piece: about a second of the widest models.
 PIECE = 32_000
-# At least so many bytes of an event are no ids. Two ids, one on either side of its comparisons, take at least 12.
+# At least this many bytes of an event are no ids. Two ids, one on either side of its comparisons, take at least 12.
 ENVELOPE_BYTES, NAME_BYTES = 64, 12
 # The most by which machines differ whose clocks are right.
 CLOCKS_DIFFER_S = 1.0

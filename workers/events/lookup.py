@@ -56,7 +56,7 @@ class Located(NamedTuple):
         return int(np.searchsorted(self.ends, self._begin(first) + row, side="right"))
 
     def reaches(self, first: int, comparisons: int) -> int:
-        """The event after the one in which so many comparisons are reached, counted from the event ``first``."""
+        """The event after the one in which this many comparisons are reached, counted from the event ``first``."""
         return min(len(self.ends), int(np.searchsorted(self.ends, self._begin(first) + comparisons)) + 1)
 
     def count(self, event: int) -> int:

@@ -21,9 +21,9 @@ from omdml.streams.letters import position_of_copy
 from omdml.streams.protocols.log import Partition
 from omdml.workers.events.decoding import Batch
 
-# A model remembers so many offsets of refused events.
+# A model remembers this many offsets of refused events.
 WINDOW = 4096
-# A model remembers so many stretches before the present one.
+# A model remembers this many stretches before the present one.
 EARLIER = 8
 OFFSET_BYTES = 8
 

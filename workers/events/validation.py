@@ -19,7 +19,7 @@ from omdml.workers.configuration.wording import amount
 from omdml.workers.events.decoding import unknown_model
 from omdml.workers.events.lookup import compared, learned_of_page
 
-# At most so many refused lines are told of.
+# At most this many refused lines are told of.
 SHOWN = 20
 # White space around the event is included.
 MAX_LINE_BYTES = 2 * MAX_EVENT_BYTES

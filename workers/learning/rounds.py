@@ -17,7 +17,7 @@ from omdml.workers.learning.services import Services
 
 # What saving may take when the worker is told to stop. What is not saved is read again.
 FINISH_S = 5.0
-# At most so many seconds pass inside poll, so that a signal is heard.
+# At most this many seconds pass inside poll, so that a signal is heard.
 STOP_S = 0.1
 # Shares of its time that a worker publishes for at most: while it keeps up, and while polls bring all that they may.
 PUBLISHING, CATCHING_UP = 0.75, 0.25

@@ -15,7 +15,7 @@ from omdml.workers.model.allowance import Allowance
 
 # A look at the store's list is at most so old when it decides.
 LOOK_S = 1.0
-# Looks take one part in so many of the time.
+# Looks take one part in this many of the time.
 SHARE = 20
 # After this many new models the worker looks at its clock and its signals again.
 MAX_NEW_A_TURN = 100

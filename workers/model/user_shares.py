@@ -110,7 +110,7 @@ class UserShares:
         return refused
 
     def _has_room(self, user: int, count: int) -> bool:
-        """Whether a user may have so many more comparisons, once the oldest events have made room for them."""
+        """Whether a user may have this many more comparisons, once the oldest events have made room for them."""
         taken = self._comparisons.get(user, 0) + count
         if taken <= self.limit:
             return True

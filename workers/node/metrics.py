@@ -28,9 +28,9 @@ from omdml.workers.telemetry.single_models import SingleModels
 
 # Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
 OLD_NEWS_S = 86_400.0
-# The freshness of so many swaps a model is kept.
+# The freshness of this many swaps a model is kept.
 REMEMBERED = 1000
-# One publication counts in histograms for at most so many events.
+# One publication counts in histograms for at most this many events.
 WEIGHT = 1000
 REFUSED = ("corrupt", "format", "catalogue", "store", "other")
 STAGES = ("log", "learn", "publish", "fetch", "swap")

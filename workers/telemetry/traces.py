@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HEADER = "traceparent"
 # An unknown, newer version may have more fields; those of version 00 are read all the same.
 _CONTEXT = re.compile(r"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?")
-# At most so many characters are looked at.
+# At most this many characters are looked at.
 _LONGEST = 256
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _tracer: Tracer | None = None

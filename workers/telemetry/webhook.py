@@ -25,7 +25,7 @@ KINDS = {
     "snapshot_taken_back": "rollback",
     "model_waits": "waiting",
 }
-# At most so many messages wait to be sent.
+# At most this many messages wait to be sent.
 MOST = 1000
 # Seconds between two lines of the log about failures.
 FAILURE_EVERY_S = 60.0

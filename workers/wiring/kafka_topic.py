@@ -44,7 +44,7 @@ def create_log(log: FileLog | KafkaLog, partitions: int, topic_name: str | None 
 
 
 def grow_log(configuration: Configuration, partitions: int) -> tuple[int, int]:
-    """Add partitions to the topic of a Kafka log, up to so many; on how many models live, and how many there were.
+    """Add partitions to the topic of a Kafka log, up to this many; on how many models live, and how many there were.
 
     Raises ConfigurationError, SourceError, StoreError.
     """

@@ -194,7 +194,7 @@ class RedisCatalogue(Items):
         )
 
     def _make_room(self, rows: int) -> None:
-        """Matrices of at least so many rows; views of the smaller ones stay as they are."""
+        """Matrices of at least this many rows; views of the smaller ones stay as they are."""
         have = len(next(iter(self._room.values()), ()))
         if rows <= have:
             return

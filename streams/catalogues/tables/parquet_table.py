@@ -26,7 +26,7 @@ from omdml.streams.catalogues.tables.table import (
 )
 
 NUMBER_BYTES = 8
-# A row group may become so many bytes in memory, or EXPANSION times the size of the file if that is more.
+# A row group may become this many bytes in memory, or EXPANSION times the size of the file if that is more.
 EXPANDED_BYTES = 256 << 20
 EXPANSION = 20
 

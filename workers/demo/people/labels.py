@@ -11,7 +11,7 @@ from pathlib import Path
 from omdml.errors import ConfigurationError
 from omdml.streams.bounded_files import LINE_CHARACTERS, text_lines
 
-# At most so many queries are kept back.
+# At most this many queries are kept back.
 HELD_OUT = 200
 # At most this share of a label's items is kept back.
 HELD_OUT_SHARE = 1 / 8

@@ -152,7 +152,7 @@ def look_at_checkpoints(
 
 
 def checkpoints(seen: Seen, count: int) -> str | list[Remark]:
-    """What is wrong with what is saved of so many models."""
+    """What is wrong with what is saved of this many models."""
     among = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
     if not seen.sound and not seen.remarks():
         return f"nothing is saved yet{among}"

@@ -110,7 +110,7 @@ def look_at_serving(
 
 
 def serving(seen: Seen, count: int) -> str | list[Remark]:
-    """What is wrong with what nodes can serve of so many models."""
+    """What is wrong with what nodes can serve of this many models."""
     among = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
     fixed = f", {seen.pins} pinned" if seen.pins else ""
     if not seen.live:

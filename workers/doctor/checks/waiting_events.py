@@ -19,7 +19,7 @@ from omdml.workers.configuration.config import FileLog
 from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.findings import Remark, error, warning
 
-# At most so many waiting events are counted.
+# At most this many waiting events are counted.
 MOST = 10_000
 # A worker saves once a second, so what waits for longer than this is worth a look.
 BEHIND_S = 60.0

@@ -19,9 +19,9 @@ from omdml.workers.model.claim import Change, Claimed, claim, claim_all
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.merged_model import begin
 
-# At most so many models are claimed together.
+# At most this many models are claimed together.
 CLAIMED = 50
-# Models that are claimed together take one part in so many of the memory that models may take.
+# Models that are claimed together take one part in this many of the memory that models may take.
 CLAIMED_SHARE = 16
 
 log = structlog.get_logger(__name__)

@@ -362,7 +362,7 @@ def votes(gain: Array, asked: Array) -> Array:
 
 
 def newest(asked: Array, queries: int) -> int:
-    """Index of the first of the newest events that together ask so many different queries; 0 if all ask fewer."""
+    """Index of the first of the newest events that together ask this many different queries; 0 if all ask fewer."""
     seen: set[int] = set()
     for index in range(len(asked) - 1, -1, -1):
         seen.add(int(asked[index]))

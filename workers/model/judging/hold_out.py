@@ -54,7 +54,7 @@ class HoldOut(msgspec.Struct):
     Parameters
     ----------
     every
-        About one event of so many is held out; 0: none.
+        About one event of this many is held out; 0: none.
     count
         Events held out so far, kept below or not.
     secret

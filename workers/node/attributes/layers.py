@@ -17,9 +17,9 @@ from omdml.workers.node.attributes.columns import Mask, Texts
 from omdml.workers.node.attributes.table import Attributes, Columns
 
 NO_FILE = Attributes((), "")
-# A layer is merged with the one below it if it holds more than one part in so many of that one's items.
+# A layer is merged with the one below it if it holds more than one part in this many of that one's items.
 GROWTH = 8
-# The items of a layer are looked up one by one if they are fewer than one part in so many of the catalogue's.
+# The items of a layer are looked up one by one if they are fewer than one part in this many of the catalogue's.
 FEW = 8
 
 

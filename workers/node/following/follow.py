@@ -13,7 +13,7 @@ from omdml.errors import StoreError
 from omdml.streams.protocols.store import SnapshotStore, Watch
 from omdml.workers.node.following.hot_swap import Refresher
 
-# After so many seconds without a turn nobody knows whether models are up to date.
+# After this many seconds without a turn nobody knows whether models are up to date.
 OVERDUE_S = 5.0
 # How long a stop may have to wait for the thread, seconds.
 HINT_WAIT_S = 0.2

@@ -29,7 +29,7 @@ from omdml.streams.protocols.index import (
 LOOK_S = 1.0
 # Times that a search, or a look, begins again because the index was switched in the middle.
 TRIES = 3
-# Items whose place in the index is known here: at least so many, and so many for each coordinate.
+# Items whose place in the index is known here: at least this many, and this many for each coordinate.
 SAMPLE, SAMPLE_PER_COORDINATE = 1_000, 2
 
 _log = structlog.get_logger(__name__)

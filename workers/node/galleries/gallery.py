@@ -303,7 +303,7 @@ class ScoredGallery:
 
 
 def by_columns(columns: Mapping[str, int], differences: Array) -> dict[str, NDArray[np.float64]]:
-    """Squared lengths of the parts of these rows: so many columns each."""
+    """Squared lengths of the parts of these rows: this many columns each."""
     blocks = np.split(np.asarray(differences, np.float64), np.cumsum(list(columns.values()))[:-1], axis=1)
     return {name: np.einsum("ij,ij->i", block, block) for name, block in zip(columns, blocks, strict=True)}
 

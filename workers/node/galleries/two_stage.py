@@ -31,9 +31,9 @@ from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query,
 Result = TypeVar("Result")
 # Candidates that are compared at least, and that an index is asked for at most.
 DEPTH, MOST = 200, 2_000
-# If a filter leaves at most so many rows, all of them are compared, and the index is not asked.
+# If a filter leaves at most this many rows, all of them are compared, and the index is not asked.
 FEW_ROWS = 2_000
-# If less than half of the candidates may be answered, all rows that may be are compared, up to so many.
+# If less than half of the candidates may be answered, all rows that may be are compared, up to this many.
 MOST_COMPARED = 100_000
 
 
@@ -86,7 +86,7 @@ class TwoStageGallery:
         return fitted.turn.nbytes + fitted.held.places.nbytes + (fitted.later.nbytes if fitted.later else 0)
 
     def grown(self, count: int) -> TwoStageGallery:
-        """The gallery of so many rows, of which the first ones are its own; raises CorruptError."""
+        """The gallery of this many rows, of which the first ones are its own; raises CorruptError."""
         grown = copy.copy(self)
         grown._count, grown._fitting = count, threading.Lock()
         grown._features = self._rows_of(self._catalogue, count)

@@ -183,7 +183,7 @@ class ItemAtlas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET /models/{model}/history``: so many lines, the newest."""
+    """``GET /models/{model}/history``: this many lines, the newest."""
 
     last: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
 

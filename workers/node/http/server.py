@@ -138,7 +138,7 @@ def serve(
 
 
 def allow_open_files(count: int) -> None:
-    """Let this process open so many files, or as many as its hard limit has; the soft one is often 1,024."""
+    """Let this process open this many files, or as many as its hard limit has; the soft one is often 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

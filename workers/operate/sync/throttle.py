@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 # The most rows in one transaction. A kill can undo no more than these.
 MOST_ROWS = 1_000
-# A throttled batch has the rows of at most so many seconds, so that the database can do other work in between.
+# A throttled batch has the rows of at most this many seconds, so that the database can do other work in between.
 BATCH_S = 0.5
 
 
 class Throttle:
-    """Makes a writer wait before each batch, so that it writes at most so many rows per second.
+    """Makes a writer wait before each batch, so that it writes at most this many rows per second.
 
     Parameters
     ----------
