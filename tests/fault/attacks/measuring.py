@@ -41,7 +41,9 @@ def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = 
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
     asked = killed = False
+    most_kb = 0
     while True:
+        most_kb = max(most_kb, peak_kb(child.pid))
         ended, status, used = os.wait4(child.pid, os.WNOHANG)
         if ended:
             break
@@ -55,4 +57,13 @@ def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = 
         time.sleep(PAUSE_S)
     child.returncode = os.waitstatus_to_exitcode(status)
     code = None if killed else child.returncode
-    return Run(code, log.read_text(errors="replace"), used.ru_utime + used.ru_stime, used.ru_maxrss / 1000)
+    return Run(code, log.read_text(errors="replace"), used.ru_utime + used.ru_stime, most_kb / 1000)
+
+
+def peak_kb(pid: int) -> int:
+    """The most memory that a process has taken so far, 0 if it has ended.
+
+    What wait4 says is no less than the memory of the process that started it.
+    """
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)

@@ -31,7 +31,8 @@ def test_the_service_runs_on_kafka_and_redis_as_the_page_shows(kafka, redis_serv
     configuration = configuration.replace("redis://localhost:6379", redis_server.url)
     (tmp_path / "omdml.toml").write_text(configuration.replace('topic = "feedback"', f'topic = "{topic}"'))
     commands = [step.command for step in plain_steps(block_that_begins(KAFKA, "omdml topics create"))]
-    create, doctor, worker, node, feed, simulate = (command.split("#")[0] for command in commands)
+    create, doctor, worker, node, feed = (command.split("#")[0] for command in commands)
+    (simulate,) = re.findall("`(omdml simulate [^`]+)`", KAFKA)
     programs = [match[2] for match in FENCE.finditer(KAFKA) if "KafkaProducer" in match[2]]
     code = "".join(programs).replace("localhost:9092", kafka.servers)
     code = code.replace('"feedback"', f'"{topic}"').replace('"clicks"', f'"{clicks}"')
