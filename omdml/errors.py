@@ -105,8 +105,6 @@ class StoreError(OmdmlError):
 class SnapshotGone(StoreError):
     """The live version names a snapshot whose bytes are gone. Asking again does not bring them back."""
 
-    reason = "snapshot_gone"
-
 
 class NotKept(StoreError):
     """The store keeps no snapshot of this version."""

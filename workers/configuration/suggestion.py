@@ -9,5 +9,10 @@ from collections.abc import Iterable
 def suggestion(name: str, valid: Iterable[str]) -> str:
     """``: did you mean 'x'?``, or what there is."""
     names = list(valid)
-    near = difflib.get_close_matches(name, names, n=1)
-    return f": did you mean {near[0]!r}?" if near else f": there are {', '.join(names) or 'none'}"
+    near = nearest(name, names)
+    return f": did you mean {near!r}?" if near else f": there are {', '.join(names) or 'none'}"
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name that is closest to this one; None if none is close."""
+    return next(iter(difflib.get_close_matches(name, list(valid), n=1)), None)

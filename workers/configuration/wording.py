@@ -53,6 +53,13 @@ def amount(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
+# Why a node stays with a newer version than its store has, and what ends it.
+STORE_FELL_BACK = (
+    "the store was emptied, replaced or restored. The node follows it again when a worker has learned as much there. "
+    "If the store is to stay as it is, restart the node to follow it"
+)
+
+
 def learn_again(model: str) -> str:
     """What to do if nothing that a model has learned fits its catalogue or its settings."""
     return (

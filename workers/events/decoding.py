@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
@@ -14,6 +13,7 @@ from omdml.feedback import KINDS, MAX_COMPARISONS, AnyFeedback, decode
 from omdml.streams.letters import RESENT
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.configuration.suggestion import nearest
 
 JSON = "application/json"
 # The kind of an event that does not decode.
@@ -229,8 +229,8 @@ def wrong_partition(model: str, partition: Partition, placement: Placement) -> F
 
 def unknown_model(model: str, configured: Iterable[str] = ()) -> FeedbackError:
     """The error for a model that nothing in the configuration covers; suggests the nearest of those ``configured``."""
-    near = difflib.get_close_matches(model, list(configured), n=1)
-    meant = f"did you mean {near[0]!r}? Otherwise " if near else ""
+    near = nearest(model, configured)
+    meant = f"did you mean {near!r}? Otherwise " if near else ""
     return FeedbackError(
         f"no model {model!r} is configured: {meant}add [models.{model!r}] or a pattern that matches it",
         reason="unknown_model",

@@ -12,6 +12,7 @@ import msgspec
 from omdml.workers.configuration.access import check_reach
 from omdml.workers.configuration.config import NodeConfig
 from omdml.workers.configuration.process import address, near_address
+from omdml.workers.configuration.wording import STORE_FELL_BACK
 from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.doctor.remarks import gathered
 
@@ -82,9 +83,7 @@ def ahead_of_store(node: NodeStatus) -> dict[str, str]:
     """A sentence about each model for which the store has less than the node answers with."""
     return {
         model: f"model {model}: the node at {node.address} answers with version {fell_back.serving:,}, but the store "
-        f"has {'nothing of it' if fell_back.store is None else f'version {fell_back.store:,}'}: the store was emptied, "
-        "replaced or restored. The node follows it again when a worker has learned as much there. If the store is to "
-        "stay as it is, restart the node to follow it"
+        f"has {'nothing of it' if fell_back.store is None else f'version {fell_back.store:,}'}: {STORE_FELL_BACK}"
         for model, fell_back in node.store_fell_back.items()
     }
 

@@ -14,6 +14,7 @@ import structlog
 from omdml.errors import CorruptError, OmdmlError, SnapshotGone, StoreError
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
+from omdml.workers.configuration.wording import STORE_FELL_BACK
 from omdml.workers.node.following.course import Course
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import PATIENCE_S, bridged_view, embedded_view, grown_view
@@ -29,11 +30,6 @@ OLDER_TRIED = 10
 ROWS_AT_ONCE = 10_000
 # Seconds between two lines of the log about new versions, whichever models they are of.
 TELL_EVERY_S = 60.0
-# Why a node stays with a newer version than the store has, and what ends it.
-FELL_BACK_HINT = (
-    "the store was emptied, replaced or restored: the node follows it again when a worker has learned as much there. "
-    "If the store is to stay as it is, restart the node to follow it"
-)
 
 _log = structlog.get_logger(__name__)
 
@@ -188,7 +184,7 @@ class Refresher:
         self._behind.add(model)
         if not known:
             serving, has = self.views[model].snapshot.version, pointer.version if pointer else None
-            _log.warning("store_fell_back", model=model, serving=serving, store=has, hint=FELL_BACK_HINT)
+            _log.warning("store_fell_back", model=model, serving=serving, store=has, hint=STORE_FELL_BACK)
 
     def _confirm(self, model: str) -> None:
         self._confirmed[model] = time.monotonic()

@@ -9,7 +9,7 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from omdml.errors import CatalogueError, StoreError
+from omdml.errors import CatalogueError, SnapshotGone, StoreError
 from omdml.metrics import ProjectionMetric
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
@@ -142,6 +142,22 @@ def test_an_outage_between_pointer_and_snapshot_refuses_no_snapshot(shop, monkey
             node.refresh("shop")
     assert node.refused == {}
     assert node.refresh("shop").snapshot.version == version
+
+
+def test_a_snapshot_whose_bytes_are_gone_is_refused_and_the_last_good_one_stays(shop, monkeypatch):
+    registry = CollectorRegistry()
+    node = Refresher(shop.store, lambda model: shop.catalogue, NodeMetrics(registry), str)
+    node.refresh("shop")
+    shop.learn(1)
+    shop.publish()
+
+    def gone(*_):
+        raise SnapshotGone("its bytes are gone")
+
+    monkeypatch.setattr(shop.store, "load", gone)
+    assert node.refresh("shop").snapshot.version == 40
+    assert "bytes are gone" in node.refused["shop"].reason
+    assert registry.get_sample_value("omdml_node_snapshots_refused_total", {"reason": "store"}) == 1
 
 
 def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path):

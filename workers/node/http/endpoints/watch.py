@@ -21,6 +21,7 @@ from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.following.course import Step
 from omdml.workers.node.http.endpoints.items.describing import describes
 from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
+from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import (
     Compare,
     Events,
@@ -257,8 +258,3 @@ def inspected(pointer: Pointer, snapshot: Snapshot) -> dict[str, Any]:
         "weights": weights(snapshot.metric),
         "tensors": [part._asdict() for part in parts(snapshot.metric)],
     }
-
-
-def reply(content: object) -> Response:
-    """A JSON response."""
-    return Response(msgspec.json.encode(content), media_type="application/json")
