@@ -34,7 +34,6 @@ MEMORY_MB = 100  # of each worker, for its half of the models, which would take 
 EVENTS = 10_000
 EVERY_S, PATIENCE_S = 5, 45  # between two rows, and until the last
 TOPIC = "many"
-NAMES = [f"worker {number}" for number in range(WORKERS)]
 MAPPED, COUNTS = 512, (0, 10, 1_000)  # coordinates of a catalogue's map, and triplets learned on them
 
 

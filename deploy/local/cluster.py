@@ -14,7 +14,6 @@ from deploy.local.started import Started
 
 BROKERS = (1, 2, 3)
 CONTROLLER = 100
-HEAP_MB = 256
 WAIT_LIMIT_S = 120.0
 LOOK_EVERY_S = 0.1
 # The kind of election, as Kafka numbers them.
@@ -24,8 +23,10 @@ UNCLEAN = 1
 class _Node(KafkaServer):
     """One node of a cluster: a broker, or the controller. The controller is alone, so any broker can be killed."""
 
-    def __init__(self, number: int, cluster: str, controller_port: int, properties: Mapping[str, str]) -> None:
-        super().__init__(properties=properties, heap_mb=HEAP_MB)
+    heap_mb = 256
+
+    def __init__(self, number: int, cluster: str, controller_port: int) -> None:
+        super().__init__()
         self.number = number
         self.cluster = cluster
         self.controller_port = controller_port
@@ -60,17 +61,12 @@ class KafkaCluster(Started):
     """Three brokers with three copies of everything, and a controller: four processes, each with a small heap.
 
     As a context manager it is started on entry and closed on exit.
-
-    Parameters
-    ----------
-    properties
-        Settings for ``server.properties`` of every node. They replace the defaults of this class.
     """
 
-    def __init__(self, *, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         cluster, port = uuid.uuid4().hex[:22], ports.free_port()
-        self._controller = _Node(CONTROLLER, cluster, port, properties or {})
-        self.brokers = {number: _Node(number, cluster, port, properties or {}) for number in BROKERS}
+        self._controller = _Node(CONTROLLER, cluster, port)
+        self.brokers = {number: _Node(number, cluster, port) for number in BROKERS}
 
     @property
     def servers(self) -> str:
@@ -144,10 +140,6 @@ class KafkaCluster(Started):
         """The number of the broker that leads a partition; -1 if there is none."""
         return int(self._described(topic, partition)["leader_id"])
 
-    def in_sync(self, topic: str, partition: int = 0) -> set[int]:
-        """The brokers whose copies of a partition are complete."""
-        return set(self._described(topic, partition)["isr_nodes"])
-
     def wait_in_sync(self, topic: str, partition: int, brokers: set[int]) -> None:
         """Wait until exactly these brokers have complete copies, and one of them leads."""
 
@@ -177,12 +169,11 @@ class KafkaCluster(Started):
             self._wait(leads, f"broker {order[0]} to lead {topic}")
         return order[0]
 
-    def elect_unclean(self, topic: str, partition: int = 0) -> int:
-        """Let a broker lead whose copy may lack acknowledged records, because no other is left; returns its number."""
+    def elect_unclean(self, topic: str) -> None:
+        """Let a broker lead partition 0 whose copy may lack acknowledged records, because no other is left."""
         with self.admin() as admin:
-            admin.elect_leaders(UNCLEAN, {topic: [partition]}, raise_errors=False)
-        self._wait(lambda: self.leader(topic, partition) in BROKERS, f"{topic} to have a leader")
-        return self.leader(topic, partition)
+            admin.elect_leaders(UNCLEAN, {topic: [0]}, raise_errors=False)
+        self._wait(lambda: self.leader(topic) in BROKERS, f"{topic} to have a leader")
 
     @contextmanager
     def admin(self) -> Iterator[Any]:

@@ -26,7 +26,7 @@ class KafkaServer(Server):
 
     Parameters
     ----------
-    port, start_limit_s, stop_limit_s
+    port
         As for :class:`Server`.
     protocol
         The protocol of clients: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``.
@@ -37,13 +37,12 @@ class KafkaServer(Server):
         Options that kafka-python's clients need to log in, such as ``sasl_plain_password``.
     format_options
         Arguments for formatting its storage, such as ``("--add-scram", "SCRAM-SHA-256=[...]")``.
-    java_options
-        Arguments for Java, such as ``("-Djava.security.auth.login.config=...",)``.
-    heap_mb
-        Size of Java's heap in MB.
     """
 
     name = "kafka"
+    start_limit_s = 240.0
+    # The size of Java's heap in MB.
+    heap_mb = 512
 
     def __init__(
         self,
@@ -53,18 +52,13 @@ class KafkaServer(Server):
         properties: Mapping[str, str] | None = None,
         client_options: Mapping[str, Any] | None = None,
         format_options: Sequence[str] = (),
-        java_options: Sequence[str] = (),
-        heap_mb: int = 512,
-        start_limit_s: float = 240.0,
-        stop_limit_s: float = 20.0,
     ) -> None:
-        super().__init__(port=port, start_limit_s=start_limit_s, stop_limit_s=stop_limit_s)
+        super().__init__(port=port)
         self.controller_port = ports.free_port()
         self.protocol = protocol
         self.properties = dict(properties or {})
         self.client_options = {"security_protocol": protocol, **(client_options or {})}
         self.format_options = tuple(format_options)
-        self.java_options = (f"-Xmx{heap_mb}m", *FAST_START, *java_options)
 
     @property
     def servers(self) -> str:
@@ -124,8 +118,8 @@ class KafkaServer(Server):
     def _java(self, *options: str) -> list[str | Path]:
         """The beginning of a command: Java with Kafka's jars, up to the name of the class to run."""
         java, jars = fetch.kafka()
-        temporary = f"-Djava.io.tmpdir={self.folder}"
-        return [java, self._class_archive(), *self.java_options, *options, temporary, "-cp", f"{jars}/*"]
+        heap, temporary = f"-Xmx{self.heap_mb}m", f"-Djava.io.tmpdir={self.folder}"
+        return [java, self._class_archive(), heap, *FAST_START, *options, temporary, "-cp", f"{jars}/*"]
 
     def _class_archive(self) -> str:
         """An option that has Java map Kafka's classes from a file. If the file does not fit, Java reads the jars."""

@@ -34,7 +34,7 @@ class PostgresServer(Server):
 
     Parameters
     ----------
-    port, start_limit_s, stop_limit_s
+    port
         As for :class:`Server`.
 
     Attributes
@@ -44,12 +44,14 @@ class PostgresServer(Server):
     """
 
     name = "postgres"
+    start_limit_s = 30.0
+    stop_limit_s = 10.0
     # SIGTERM waits until all clients have gone.
     stop_signal = signal.SIGINT
     user, database = "omdml", "postgres"
 
-    def __init__(self, *, port: int | None = None, start_limit_s: float = 30.0, stop_limit_s: float = 10.0) -> None:
-        super().__init__(port=port, start_limit_s=start_limit_s, stop_limit_s=stop_limit_s)
+    def __init__(self, *, port: int | None = None) -> None:
+        super().__init__(port=port)
         self.password = secrets.token_hex(8)
 
     @property

@@ -19,7 +19,7 @@ class RedisServer(Server):
 
     Parameters
     ----------
-    port, start_limit_s, stop_limit_s
+    port
         As for :class:`Server`.
     durable
         Whether it writes an append-only file. Then neither a restart nor a kill loses what it acknowledged. Otherwise
@@ -31,6 +31,8 @@ class RedisServer(Server):
     """
 
     name = "redis"
+    start_limit_s = 20.0
+    stop_limit_s = 10.0
 
     def __init__(
         self,
@@ -39,10 +41,8 @@ class RedisServer(Server):
         durable: bool = True,
         arguments: Sequence[str] = (),
         settings: Path | None = None,
-        start_limit_s: float = 20.0,
-        stop_limit_s: float = 10.0,
     ) -> None:
-        super().__init__(port=port, start_limit_s=start_limit_s, stop_limit_s=stop_limit_s)
+        super().__init__(port=port)
         self.durable = durable
         self.arguments = tuple(arguments)
         self.settings = settings

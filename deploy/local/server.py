@@ -31,8 +31,6 @@ class Server(Started):
     ----------
     port
         Port to listen on. None picks a free one, which stays the same over restarts.
-    start_limit_s, stop_limit_s
-        Seconds within which it must be ready, and within which it must end before it is killed with SIGKILL.
 
     Attributes
     ----------
@@ -43,11 +41,12 @@ class Server(Started):
     name = "server"
     # The signal that asks the server to end in an orderly way.
     stop_signal = signal.SIGTERM
+    # Seconds within which it must be ready, and within which it must end before it is killed with SIGKILL.
+    start_limit_s = 60.0
+    stop_limit_s = 20.0
 
-    def __init__(self, *, port: int | None = None, start_limit_s: float = 60.0, stop_limit_s: float = 20.0) -> None:
+    def __init__(self, *, port: int | None = None) -> None:
         self.port = port or ports.free_port()
-        self.start_limit_s = start_limit_s
-        self.stop_limit_s = stop_limit_s
         self.folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
@@ -94,9 +93,9 @@ class Server(Started):
             raise self._error("it is not running", "call start() or restart() first")
         return self._process.pid
 
-    def last_lines(self, count: int = LAST_LINES) -> str:
+    def last_lines(self) -> str:
         """The last lines of its log."""
-        return "\n".join(self._written(0).splitlines()[-count:])
+        return "\n".join(self._written(0).splitlines()[-LAST_LINES:])
 
     def start(self) -> Self:
         """Start it on its port with its data, and wait until it is ready.
@@ -195,9 +194,7 @@ class Server(Started):
             if self._process.poll() is not None:
                 raise self._error(f"it ended with status {self._process.returncode} before it was ready", "see its log")
             if time.monotonic() > deadline:
-                raise self._error(
-                    f"it was not ready within {self.start_limit_s:.0f} s", "see its log, or pass a larger start_limit_s"
-                )
+                raise self._error(f"it was not ready within {self.start_limit_s:.0f} s", "see its log")
             time.sleep(LOOK_EVERY_S)
 
     def _written(self, start: int) -> str:

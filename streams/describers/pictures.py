@@ -88,11 +88,11 @@ def within(image: Any, side: int) -> Pixels:
     return np.asarray(square)
 
 
-def encoded(pixels: Pixels, quality: int = 80) -> bytes:
+def encoded(pixels: Pixels) -> bytes:
     """An array (height, width, 3) as WebP, the same bytes each time."""
     Image, _ = _pillow()
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "WEBP", quality=quality, method=4)
+    Image.fromarray(pixels).save(file, "WEBP", quality=80, method=4)
     return file.getvalue()
 
 

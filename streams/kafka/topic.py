@@ -22,17 +22,13 @@ class Topic(NamedTuple):
     partitions: int
 
 
-def create_topic(
-    options: KafkaOptions, name: str, *, partitions: int = 1, retention_s: float | None = None, replicas: int = -1
-) -> bool:
+def create_topic(options: KafkaOptions, name: str, *, partitions: int = 1, retention_s: float | None = None) -> bool:
     """Create a topic fit for feedback, and return when it has its leaders. Brokers say when an event came, not clients.
 
     Parameters
     ----------
     retention_s
         Seconds that events are kept; None keeps them for ever, so that models can be rebuilt from the log.
-    replicas
-        Copies of each partition; -1 leaves it to the cluster.
 
     Returns
     -------
@@ -46,7 +42,8 @@ def create_topic(
         # What an event says of its own time is held against this.
         "message.timestamp.type": "LogAppendTime",
     }
-    wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": configs}
+    # The cluster decides how many copies a partition has.
+    wanted = {"num_partitions": partitions, "replication_factor": -1, "configs": configs}
     admin = open_admin(options)
     try:
         with translated(options, f"creating topic {name!r}"):

@@ -54,12 +54,10 @@ class BackOffice:
     ----------
     configuration
         That of the node. It may hold secrets, so it is handed over through a pipe.
-    timeout_s
-        Of a job.
     """
 
-    def __init__(self, configuration: Configuration, timeout_s: float = TIMEOUT_S) -> None:
-        self._configuration, self._timeout_s = configuration, timeout_s
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
         self._working = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
@@ -89,10 +87,10 @@ class BackOffice:
             # The process may have ended since the last job, because nobody asked: then it did not take this one.
             with suppress(EOFError, BrokenPipeError, ConnectionResetError):
                 pipe.send_bytes(task)
-                if not pipe.poll(self._timeout_s):
+                if not pipe.poll(TIMEOUT_S):
                     self._kill()
                     advice = "use the command line (omdml doctor, omdml letters)"
-                    raise JobError(f"this took longer than {self._timeout_s:g} s: {advice}", "timeout")
+                    raise JobError(f"this took longer than {TIMEOUT_S:g} s: {advice}", "timeout")
                 return msgspec.json.decode(pipe.recv_bytes(), type=Outcome)
             if exit_code := self._end():
                 _log.error("job_failed", exit_code=exit_code)

@@ -334,8 +334,8 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
     return lines
 
 
-def _listed(names: Iterable[str], most: int = 3) -> str:
-    """Some of these names, and how many more there are."""
+def _listed(names: Iterable[str]) -> str:
+    """Three of these names, and how many more there are."""
     every = sorted(names)
-    more = f" and {len(every) - most:,} more models" if every[most:] else ""
-    return ", ".join(map(repr, every[:most])) + more
+    more = f" and {len(every) - 3:,} more models" if every[3:] else ""
+    return ", ".join(map(repr, every[:3])) + more

@@ -64,7 +64,7 @@ def test_a_process_that_ended_because_nobody_asked_is_started_again(desk, monkey
 
 def test_a_job_that_takes_too_long_is_ended(desk, monkeypatch):
     letters(desk)
-    monkeypatch.setattr(desk, "_timeout_s", 0.0)
+    monkeypatch.setattr(office, "TIMEOUT_S", 0.0)
     process = desk._process
     with pytest.raises(JobError, match="took longer than 0 s: use the command line") as caught:
         desk("health")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 # The most rows in one transaction. A kill can undo no more than these.
 MOST_ROWS = 1_000
@@ -21,15 +20,11 @@ class Throttle:
         The most rows per second; None means no limit.
     stop
         Ends every wait when it is set.
-    clock
-        Returns monotonic time in seconds.
     """
 
-    def __init__(
-        self, rows_per_second: float | None, stop: threading.Event, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._rate, self._stop, self._clock = rows_per_second, stop, clock
-        self._free_at = clock()
+    def __init__(self, rows_per_second: float | None, stop: threading.Event) -> None:
+        self._rate, self._stop = rows_per_second, stop
+        self._free_at = time.monotonic()
 
     @property
     def batch(self) -> int:
@@ -39,7 +34,7 @@ class Throttle:
     def wait(self, rows: int) -> bool:
         """Wait until this many rows may be written; False if the process was asked to stop."""
         if self._rate is not None:
-            now = self._clock()
+            now = time.monotonic()
             self._stop.wait(max(0.0, self._free_at - now))
             self._free_at = max(self._free_at, now) + rows / self._rate
         return not self._stop.is_set()
