@@ -17,7 +17,7 @@ from omdml.streams.protocols.store import Written
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.events.decoding import UNKNOWN
 from omdml.workers.model.allowance import Allowance
-from omdml.workers.model.judging.guard import WHY
+from omdml.workers.model.judging.reasons import WORDS
 from omdml.workers.model.memory_budget import Residents
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero
@@ -108,7 +108,7 @@ class WorkerMetrics:
             "guard_decisions_total", "Decisions about whether a version may go live", "model", "decision", "reason"
         )
         at_zero(self.decisions, models.all(), ["live"], ["ok"])
-        at_zero(self.decisions, models.all(), [HELD], WHY)
+        at_zero(self.decisions, models.all(), [HELD], WORDS)
         self.margin = gauge(
             "guard_margin", "Mean gain in margins of the newest version over the reference, when last judged", "model"
         )

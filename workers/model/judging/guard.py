@@ -13,7 +13,7 @@ import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import metric_to_bytes
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.model.judging.held_out_window import HeldEvent, Window, in_pairs, judging, margins_on
+from omdml.workers.model.judging.leaps import Shape, leap, not_finite, shape_of
+from omdml.workers.model.judging.reasons import WORDS, code_of
 
 Array = NDArray[Any]
 # With fewer held-out events, or fewer different queries among them, nothing is concluded from them.
@@ -45,15 +47,6 @@ SMALL = 40_000
 STEPS = 4
 # A further factor if each decision must compute a metric from sums, which takes about 35 ms at 512 coordinates.
 MADE = 4
-
-# Reasons that keep a version from going live: a code that never changes, and words that each message about it contains.
-WHY = {
-    "worse": "not as good on",
-    "leap_norm": "the norm of",
-    "leap_spread": "the spread of",
-    "weight_moved": "of the weight moved",
-    "not_finite": "holds values that are not finite",
-}
 
 
 def grid(metric: Metric) -> int:
@@ -113,14 +106,6 @@ class Comparison(NamedTuple):
     queries: int
 
 
-class Shape(NamedTuple):
-    """Sizes and weights of one metric. They are kept, because a metric is judged several times before it goes live."""
-
-    metric: weakref.ref[Metric]
-    sizes: dict[str, float]
-    weights: list[float]
-
-
 class Guard:
     """Decides which versions of one model may go live, one after another.
 
@@ -143,7 +128,8 @@ class Guard:
         self.config = config
         self.reference = reference
         self.reference_bytes = metric_to_bytes(reference)
-        self._shape: Shape | None = None
+        # The shape of the metric that was asked about last: it is judged several times before it goes live.
+        self._shape: tuple[weakref.ref[Metric], Shape] | None = None
         self.take_back = False
         # Decisions by reason, until whoever counts them takes them.
         self.decisions: Counter[str] = Counter()
@@ -193,7 +179,7 @@ class Guard:
         """
         self.margins = np.empty(0)
         wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
-        self.decisions[why(wrong)] += 1
+        self.decisions[code_of(wrong)] += 1
         self.yardstick.decided, self.yardstick.withheld = version, wrong
         self._checked_version, self._withheld_until_decision = version, ""
         if not wrong:
@@ -236,13 +222,12 @@ class Guard:
         return self._withheld_until_decision
 
     def _allow(self, candidate: Metric) -> None:
-        _, self.yardstick.sizes, self.yardstick.weights = self._shape_of(candidate)
+        self.yardstick.sizes, self.yardstick.weights = self._shape_of(candidate)
 
     def _shape_of(self, candidate: Metric) -> Shape:
-        """Sizes and weights of a metric, computed once."""
-        if self._shape is None or self._shape.metric() is not candidate:
-            self._shape = Shape(weakref.ref(candidate), dict(sizes(candidate)), weights(candidate))
-        return self._shape
+        if self._shape is None or self._shape[0]() is not candidate:
+            self._shape = weakref.ref(candidate), shape_of(candidate)
+        return self._shape[1]
 
     def _weigh(
         self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
@@ -296,7 +281,7 @@ class Guard:
         # The comparison is written with >= because the mean may be NaN, which must count as worse.
         if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""
-        return f"{WHY['worse']} {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+        return f"{WORDS['worse']} {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
 
     def _surely(self, each: Array) -> tuple[float, float]:
         """The mean of the votes, and its margin of error at the configured confidence."""
@@ -340,18 +325,8 @@ class Guard:
 
     def _leap(self, candidate: Metric) -> str:
         """What changed too much since the last version that was allowed to go live; empty if nothing did."""
-        before, now = self.yardstick.sizes, self._shape_of(candidate)
-        for name, size in now.sizes.items():
-            usual = before.get(name, 0.0)
-            if usual and not usual / self.config.growth <= size <= usual * self.config.growth:
-                return f"{name} went from {usual:.3g} to {size:.3g} at once"
-        moved = weight_moved(self.yardstick.weights, now.weights)
-        return f"{moved:.0%} {WHY['weight_moved']} between modalities at once" if moved > self.config.moved else ""
-
-
-def why(withheld: str) -> str:
-    """The code in :data:`WHY` of what keeps a version from going live; ``ok`` if nothing does."""
-    return next((code for code, words in WHY.items() if words in withheld), "other") if withheld else "ok"
+        before = Shape(self.yardstick.sizes, self.yardstick.weights)
+        return leap(before, self._shape_of(candidate), self.config.growth, self.config.moved)
 
 
 def votes(gain: Array, asked: Array) -> Array:
@@ -369,35 +344,3 @@ def newest(asked: Array, queries: int) -> int:
         if len(seen) == queries:
             return index
     return 0
-
-
-def not_finite(metric: Metric) -> str:
-    """Which tensor holds values that are not finite; empty if none does."""
-    for name, tensor in metric.to_tensors()[0].items():
-        if not np.isfinite(tensor).all():
-            return f"{name} {WHY['not_finite']}"
-    return ""
-
-
-def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
-    """Norm of every tensor, and of a matrix W how many directions it stretches: ``(tr G / |G|_F)^2``, G = W W'."""
-    for name, tensor in metric.to_tensors()[0].items():
-        if name != "weights" and tensor.ndim:
-            yield f"{WHY['leap_norm']} {name}", float(np.linalg.norm(tensor))
-        if tensor.ndim == 2:
-            gram = tensor @ tensor.T if len(tensor) <= tensor.shape[1] else tensor.T @ tensor
-            yield (
-                f"{WHY['leap_spread']} {name} over directions",
-                float(np.trace(gram) / (np.linalg.norm(gram) or 1.0)) ** 2,
-            )
-
-
-def weights(metric: Metric) -> list[float]:
-    """The weight of each modality; empty if the metric has none."""
-    tensor = metric.to_tensors()[0].get("weights")
-    return [] if tensor is None else np.asarray(tensor, np.float64).tolist()
-
-
-def weight_moved(before: list[float], after: list[float]) -> float:
-    """Share of the weight that went from some modalities to others."""
-    return float(np.abs(np.subtract(after, before)).sum() / 2) if before and after else 0.0

@@ -17,19 +17,15 @@ from omdml.workers.model.judging.guard import (
     FEWEST,
     NEAR,
     NEWEST,
-    WHY,
     Guard,
     grid,
     newest,
     next_decision,
-    not_finite,
-    sizes,
     votes,
-    weight_moved,
-    weights,
-    why,
 )
 from omdml.workers.model.judging.held_out_window import HeldEvent, Window, margins_on
+from omdml.workers.model.judging.leaps import not_finite, sizes, weight_moved, weights
+from omdml.workers.model.judging.reasons import WORDS, code_of
 from tests.support.deep import examples
 from tests.support.worlds import DIMS, items, triplets
 
@@ -347,7 +343,7 @@ def test_decisions_are_counted_by_the_code_of_their_reason():
         if code == "leap_spread":
             guard = Guard(GuardConfig(growth=5.0), turned(0.3))
         before = guard.decisions[code]
-        assert why(decide(guard, candidate, window)) == code
+        assert code_of(decide(guard, candidate, window)) == code
         assert guard.decisions[code] == before + 1
     assert (guard.compared, guard.figures) == (None, {})
     assert decide(guard, turned(1.2), window_of()) != ""
@@ -356,5 +352,5 @@ def test_decisions_are_counted_by_the_code_of_their_reason():
 
 
 def test_every_reason_has_a_code_of_its_own():
-    assert all(why(f"something {words} else") == code for code, words in WHY.items())
-    assert why("") == "ok"
+    assert all(code_of(f"something {words} else") == code for code, words in WORDS.items())
+    assert code_of("") == "ok"
