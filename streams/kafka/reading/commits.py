@@ -1,9 +1,9 @@
-"""Committing offsets to a consumer group, and what an answer means."""
+"""The offsets that a consumer group has committed: how they are written and read, and what an answer means."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import kafka.errors
 import structlog
@@ -11,6 +11,7 @@ from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, milliseconds
+from omdml.streams.kafka.reading.epochs import Epochs
 
 # With these errors the member is out of its group and must not write any more.
 EXPELLED = (
@@ -23,8 +24,15 @@ EXPELLED = (
 log = structlog.get_logger(__name__)
 
 
+class Committed(NamedTuple):
+    """What a group has committed: offsets of this topic, and of an earlier topic of the same name."""
+
+    here: dict[TopicPartition, OffsetAndMetadata]
+    elsewhere: dict[TopicPartition, OffsetAndMetadata]
+
+
 class Commits:
-    """Commits of one topic's reader to its group.
+    """Commits of one topic's reader to its group. Each one says to which topic id its offset belongs.
 
     Attributes
     ----------
@@ -32,14 +40,17 @@ class Commits:
         Whether an answer said that another process has this member's ``group_instance_id``.
     """
 
-    def __init__(self, topic: str, group: str) -> None:
-        self._topic, self._group = topic, group
+    def __init__(self, topic: str, topic_id: str, group: str) -> None:
+        self._topic, self._topic_id, self._group = topic, topic_id, group
         self.replaced = False
 
-    def commit(self, consumer: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool | None:
+    def commit(self, consumer: Any, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> bool | None:
         """True if the group has the offsets, False if this member is out of it, None if the cluster cannot say now."""
+        wanted = {
+            tp: OffsetAndMetadata(offset, self._topic_id, epochs.of(tp, offset)) for tp, offset in offsets.items()
+        }
         try:
-            consumer.commit(dict(offsets), timeout_ms=milliseconds(ANSWER_LIMIT_S))
+            consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
         except EXPELLED as error:
             # The client's next polls would not report it.
             self.replaced = isinstance(error, kafka.errors.FencedInstanceIdError)
@@ -48,6 +59,17 @@ class Commits:
         except (kafka.errors.RetriableError, kafka.errors.RebalanceInProgressError) as error:
             return self.refused(type(error).__name__, None)
         return True
+
+    def read(self, consumer: Any, wanted: Iterable[TopicPartition]) -> Committed:
+        """What the group has committed of these partitions."""
+        limit = milliseconds(ANSWER_LIMIT_S)
+        committed = Committed({}, {})
+        for tp in wanted:
+            if answer := consumer.committed(tp, metadata=True, timeout_ms=limit):
+                # Other clients commit without metadata.
+                is_here = answer.metadata in ("", self._topic_id)
+                (committed.here if is_here else committed.elsewhere)[tp] = answer
+        return committed
 
     def refused(self, reason: str, answer: bool | None) -> bool | None:
         """Log why a commit did not succeed; returns ``answer``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 import kafka.errors
@@ -90,6 +91,15 @@ def offset_range(consumer: Any, tp: TopicPartition) -> tuple[int, int]:
     """First offset that the log still holds, and the offset after its last record."""
     begins = consumer.beginning_offsets([tp], timeout_ms=milliseconds(ANSWER_LIMIT_S))
     return begins[tp], consumer.end_offsets([tp], timeout_ms=milliseconds(ANSWER_LIMIT_S))[tp]
+
+
+def position_of(consumer: Any, tp: TopicPartition, limit_s: float) -> int | None:
+    """The offset that is read next; None if it cannot be found in time."""
+    # After a change of leader the client asks the broker, which may be away.
+    with suppress(kafka.errors.KafkaError):
+        position: int | None = consumer.position(tp, timeout_ms=milliseconds(limit_s))
+        return position
+    return None
 
 
 def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:

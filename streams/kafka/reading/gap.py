@@ -25,6 +25,8 @@ class Gaps:
     def __init__(self) -> None:
         self.stopped: set[TopicPartition] = set()
         self._untold: dict[TopicPartition, Callable[[], GapError]] = {}
+        # The offset at which a batch could not be read.
+        self._unread: dict[TopicPartition, int | None] = {}
 
     def add(self, tp: TopicPartition, describe: Callable[[], GapError]) -> None:
         """Note that a partition stopped.
@@ -33,6 +35,14 @@ class Gaps:
         """
         self.stopped.add(tp)
         self._untold[tp] = describe
+
+    def is_damaged(self, tp: TopicPartition, position: int | None) -> bool:
+        """Whether the batch at this position, which could not be read, counts as damaged: it failed twice.
+
+        The network may have damaged it the first time.
+        """
+        before, self._unread[tp] = self._unread.get(tp), position
+        return position is not None and position == before
 
     def tell(self) -> None:
         """Raise the next error that was not reported yet, if there is one."""

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import kafka.errors
 import structlog
 from kafka import TopicPartition
-from kafka.structs import OffsetAndMetadata
 
 from omdml.errors import GapError, OmdmlError, SourceError
 from omdml.streams.kafka import internals
@@ -34,6 +32,7 @@ from omdml.streams.kafka.reading.consumer import (
     milliseconds,
     offset_range,
     open_consumer,
+    position_of,
     remove_static_member,
     replaced,
 )
@@ -101,11 +100,8 @@ class KafkaSource:
         self._assignments = Assignments()
         self._gaps = gap.Gaps()
         self._epochs = Epochs()
-        # The offset at which a batch could not be read.
-        self._unread: dict[TopicPartition, int | None] = {}
         self._flow = Flow()
         self._failures = Failures()
-        self._commits = Commits(topic, group)
         self._closed = False
         self._admin = topics.open_admin(options)
         self._watch = TopicWatch(self._admin, options, topic)
@@ -116,6 +112,7 @@ class KafkaSource:
             self._admin.close()
             raise
         self.topic_id, self.partitions = description
+        self._commits = Commits(topic, self.topic_id, group)
 
     def subscribe(self, listener: Listener, read: int | None = None) -> None:
         """Join the group; the listener hears of partitions inside a later :meth:`poll`."""
@@ -151,7 +148,7 @@ class KafkaSource:
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Continue at ``offset``. If the partition stopped at a gap that was reported, this accepts the gap."""
-        tp = self._where(partition)
+        tp = self._assignments.place(self.topic, partition)
         if tp is None:
             raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
         if self._gaps.accept(tp):
@@ -164,19 +161,16 @@ class KafkaSource:
 
         Returns False if this member does not own a partition, and None if the cluster cannot say now.
         """
-        places = {partition: self._where(partition) for partition in offsets}
+        places = {partition: self._assignments.place(self.topic, partition) for partition in offsets}
         if None in places.values():
             return self._commits.refused("partition not owned", False)
         if not offsets:
             return True
         if self._watch.away:
             return None
-        epoch, topic_id = self._epochs.of, self.topic_id
-        wanted = {
-            tp: OffsetAndMetadata(offsets[owned], topic_id, epoch(tp, offsets[owned])) for owned, tp in places.items()
-        }
+        wanted = {tp: offsets[partition] for partition, tp in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
-            return self._commits.commit(self._consumer, wanted)
+            return self._commits.commit(self._consumer, wanted, self._epochs)
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
@@ -282,11 +276,11 @@ class KafkaSource:
                 self._stop({tp: position}, partial(gap.cut, cut_at=cut))
 
     def _stop_if_damaged(self, error: Unreadable) -> None:
-        """Have a batch fetched once more before it counts as damaged, because the network may have damaged it."""
+        # The batch is dropped, so that it is fetched once more.
         tp = internals.drop_batch(self._consumer)
-        before, self._unread[tp] = self._unread.get(tp), self._position(tp)
-        if before is not None and before == self._unread[tp]:
-            self._stop({tp: before}, partial(gap.unreadable, error=error))
+        position = self._position(tp)
+        if self._gaps.is_damaged(tp, position):
+            self._stop({tp: position}, partial(gap.unreadable, error=error))
 
     def _take_over(self) -> None:
         """Ask the listener where to start the partitions that the last rebalance assigned, and start there."""
@@ -295,22 +289,21 @@ class KafkaSource:
         limit = milliseconds(ANSWER_LIMIT_S)
         begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
         ends = self._consumer.end_offsets(list(given), timeout_ms=limit)
-        committed = {tp: self._consumer.committed(tp, metadata=True, timeout_ms=limit) for tp in given}
-        elsewhere = {tp for tp, kept in committed.items() if kept and kept.metadata not in ("", self.topic_id)}
-        known = {tp: kept.offset for tp, kept in committed.items() if kept and tp not in elsewhere}
-        starts = self._listener.assigned({partition: known.get(tp) for tp, partition in given.items()})
+        committed, elsewhere = self._commits.read(self._consumer, given)
+        known = {partition: committed[tp].offset if tp in committed else None for tp, partition in given.items()}
+        starts = self._listener.assigned(known)
         self._assignments.given.clear()
         given = {tp: partition for tp, partition in given.items() if partition in starts}
         self._owned.update(given)
         self._watch.ends |= ends
         for tp, partition in given.items():
             start = starts[partition]
-            self._epochs.know(tp, committed[tp] if tp in known else None)
+            self._epochs.know(tp, committed.get(tp))
             self._epochs.seek(self._consumer, tp, begins[tp] if start is None else start)
-        self._consumer.resume(*(given.keys() - elsewhere))
-        for tp in elsewhere & given.keys():
-            available, ids = (begins[tp], ends[tp]), {"before": committed[tp].metadata, "now": self.topic_id}
-            where = self.topic, given[tp], committed[tp].offset, available
+        self._consumer.resume(*(given.keys() - elsewhere.keys()))
+        for tp in elsewhere.keys() & given.keys():
+            available, ids = (begins[tp], ends[tp]), {"before": elsewhere[tp].metadata, "now": self.topic_id}
+            where = self.topic, given[tp], elsewhere[tp].offset, available
             self._gaps.add(tp, partial(gap.created_anew, *where, **ids, command=self.command))
         self._gaps.tell()
 
@@ -381,11 +374,9 @@ class KafkaSource:
         if self._owned:
             self._consumer.pause(*self._owned)
         tp = min(self._owned, default=TopicPartition(self.topic, 0))
-        partition = Partition(self.topic_id, tp.partition)
-        return gap.created_anew(
-            self.topic, partition, self._position(tp), offset_range(self._consumer, tp),
-            before=self.topic_id, now=now, command=self.command,
-        )  # fmt: skip
+        partition, available = Partition(self.topic_id, tp.partition), offset_range(self._consumer, tp)
+        ids = {"before": self.topic_id, "now": now}
+        return gap.created_anew(self.topic, partition, self._position(tp), available, **ids, command=self.command)
 
     # The client's thread
 
@@ -404,14 +395,5 @@ class KafkaSource:
     def _owned(self) -> dict[TopicPartition, Partition]:
         return self._assignments.owned
 
-    def _where(self, partition: Partition) -> TopicPartition | None:
-        return self._assignments.place(self.topic, partition)
-
     def _position(self, tp: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
-        if tp not in self._owned:
-            return None
-        position: int | None = None
-        # After a change of leader the client asks the broker, which may be away.
-        with suppress(kafka.errors.KafkaError):
-            position = self._consumer.position(tp, timeout_ms=milliseconds(limit_s))
-        return position
+        return position_of(self._consumer, tp, limit_s) if tp in self._owned else None
