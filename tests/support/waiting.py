@@ -34,6 +34,6 @@ def processor_time() -> float:
 
 def wait_until_ready(node: RetrievalNode, timeout_s: float = 30.0) -> None:
     """Wait until the node can answer for every model; fails if one is still missing at the end."""
-    assert comes_true(lambda: not node.missing(), timeout_s), (
-        f"after {timeout_s} s there is no version of {node.missing()}"
+    assert comes_true(lambda: not node.readiness.missing(), timeout_s), (
+        f"after {timeout_s} s there is no version of {node.readiness.missing()}"
     )

@@ -157,10 +157,16 @@ class View:
                 # One version answers all queries, even if this one could answer some of them.
                 return self.complete.search_each(queries, k, task, page, options)
             answers = found
-        took_s = time.perf_counter() - began
-        head = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers
-        parent, parent_version = (self.parent.model, self.parent.version) if self.parent else (None, None)
-        return Answers(*head, parent, parent_version, candidates_version)
+        return Answers(
+            model=self.snapshot.model,
+            version=self.snapshot.version,
+            serial=self.pointer.serial,
+            took_s=time.perf_counter() - began,
+            answers=answers,
+            parent=self.parent.model if self.parent else None,
+            parent_version=self.parent.version if self.parent else None,
+            candidates_version=candidates_version,
+        )
 
     def _answers_of_candidates(
         self, index: TwoStageGallery, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
@@ -211,6 +217,22 @@ class View:
         ids, shares = self.names, parts or repeat(None, len(rows))
         columns = zip(rows.tolist(), distances.tolist(), shares, strict=True)
         return [Found(ids[row], distance, part) for row, distance, part in columns]
+
+    def query(
+        self,
+        ids: Sequence[str] | None,
+        features: Mapping[str, Sequence[float]] | None = None,
+        by: str | None = None,
+        rerank: int | None = None,
+    ) -> Query:
+        """The query for item ids, for features, or for the mean of both; raises SearchError."""
+        if ids is None and features is None:
+            raise SearchError("a query needs item ids, features, or both", "invalid")
+        if ids is not None and features is not None:
+            query = self.mixed(ids, features)
+        else:
+            query = self.items(ids) if ids is not None else self.vectors(features or {})
+        return self.searched(query, by, rerank)
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for the mean of these items; raises SearchError for an unknown one."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from omdml.errors import OmdmlError, StoreError
+from omdml.errors import StoreError
 from omdml.feedback import AnyFeedback
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Sink
 from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.configuration.process import one_thread
-from omdml.workers.node.attributes.conditions import told
-from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
+from omdml.workers.node.attributes.searched import SearchAttributes
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.configured_models import ConfiguredModels
 from omdml.workers.node.following.first_views import FirstViews
@@ -30,9 +29,9 @@ from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.pattern_memory import PatternMemory
+from omdml.workers.node.readiness import Readiness
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single
 from omdml.workers.node.searching.options import PLAIN, Options, SearchError
-from omdml.workers.node.status import fallen_behind, served_instead, status_of
 from omdml.workers.node.writing.inbox import Inbox
 from omdml.workers.node.writing.items import ItemWriter
 from omdml.workers.telemetry.registry import MODELS, ModelLabels
@@ -111,8 +110,7 @@ class RetrievalNode:
         named, label = self.models.named, self.models.label
         self.metrics = NodeMetrics(registry or CollectorRegistry(), ModelLabels(self.models.all, models_in_metrics))
         self.inbox = Inbox(sink, check or decoded, self.metrics, in_parts) if sink else None
-        self._ready = ready
-        self._attributes, self._changed = attributes, ChangedAttributes()
+        self.attributes = SearchAttributes(attributes)
         self.expand = expand
         self.store = store
         self.catalogues = catalogues
@@ -124,6 +122,9 @@ class RetrievalNode:
         )
         self.course = self._refresher.course
         self._pattern_memory = PatternMemory(self._refresher, named, budget_bytes)
+        self.readiness = Readiness(
+            self.models, ready, self._refresher, self._first, parent, candidates, self.metrics.freshness
+        )
         self._past = PastViews(store, catalogues, patience_s, self._start_view, candidates)
         self.items = ItemWriter(self._refresher.take_in, self.metrics)
         self._follower = Follower(store, self._refresher, named, poll_interval_s)
@@ -169,36 +170,6 @@ class RetrievalNode:
         """Seconds since the most outdated model was up to date; 0 if all are. If the follower hangs, all are stale."""
         return max(self._refresher.stale_seconds(), self._follower.overdue_s)
 
-    def missing(self) -> list[str]:
-        """Models configured by name that cannot answer yet."""
-        views = self._refresher.views
-        return [
-            name
-            for name in self.models.named
-            if (name not in views and not self._begins(name)) or not self._has_candidates(name)
-        ]
-
-    def _has_candidates(self, name: str) -> bool:
-        """Whether a model needs no index, or its index could be read once."""
-        return name not in self._candidates or self._candidates[name].read
-
-    def _begins(self, name: str) -> bool:
-        """Whether a named model answers with its start, because none of its versions was published."""
-        return self._first is not None and name in self._first.ready
-
-    def awaited(self) -> list[str]:
-        """Models that cannot answer yet and without which this node is not ready."""
-        missing = self.missing()
-        return [] if self._ready == "any" and len(missing) < len(self.models.named) else missing
-
-    def instead(self) -> dict[str, dict[str, Any]]:
-        """Models whose live version cannot be served: what answers instead, None if nothing does, and why."""
-        return served_instead(dict(self._refresher.refused), dict(self._refresher.views))
-
-    def fell_back(self) -> dict[str, dict[str, int | None]]:
-        """Models for which the store is behind: the version it has, None if it has none, and the one that answers."""
-        return fallen_behind(self._refresher.fell_back(), dict(self._refresher.views))
-
     def loaded(self, model: str | None) -> View | None:
         """The view of a model if it can answer at once; ``model`` None is the only one there is."""
         return self._refresher.views.get(self.models.asked_for(model))
@@ -242,52 +213,7 @@ class RetrievalNode:
         Raises SearchError.
         """
         view = self.view(model)
-        return self.answer(view, self.query(view, ids, features, by, rerank), k, task, page)
-
-    @staticmethod
-    def query(
-        view: View,
-        ids: Sequence[str] | None,
-        features: Mapping[str, Sequence[float]] | None,
-        by: str | None = None,
-        rerank: int | None = None,
-    ) -> Query:
-        """The query for item ids, for features, or for the mean of both; raises SearchError."""
-        if ids is None and features is None:
-            raise SearchError("a query needs item ids, features, or both", "invalid")
-        if ids is not None and features is not None:
-            query = view.mixed(ids, features)
-        else:
-            query = view.items(ids) if ids is not None else view.vectors(features or {})
-        return view.searched(query, by, rerank)
-
-    def filtered(self, view: View, query: Query, asked: Mapping[str, Any]) -> Query:
-        """The query among the items that match a filter; raises SearchError."""
-        if view.names is not view.catalogue.ids:
-            raise SearchError("filter: this model answers sets, and attributes are those of items", "bad_filter")
-        layers = self._attributes_of(view)
-        among = layers.mask(asked, view.catalogue, view.count)
-        return query._replace(among=among, told=told(asked, layers.columns) if view.two_stage else None)
-
-    def with_fields(self, view: View, answers: Answers, fields: Sequence[str]) -> Answers:
-        """The answers with these attributes of each item; raises SearchError."""
-        known, lists = self._attributes_of(view), []
-        for items in answers.answers:
-            attributes_of = known.of([item.id for item in items], fields)
-            pairs = zip(items, attributes_of, strict=True)
-            lists.append([msgspec.structs.replace(item, attributes=attributes) for item, attributes in pairs])
-        return msgspec.structs.replace(answers, answers=lists)
-
-    def _attributes_of(self, view: View) -> Layers:
-        model = view.snapshot.model
-        layers = self._changed.over(self._attributes(model), view.catalogue)
-        if layers is None:
-            message = (
-                f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
-                "items with attributes"
-            )
-            raise SearchError(message, "no_attributes")
-        return layers
+        return self.answer(view, view.query(ids, features, by, rerank), k, task, page)
 
     def answer(
         self,
@@ -330,23 +256,6 @@ class RetrievalNode:
             self.metrics.searched(self.models.label(answer.model), view, answer.version, answer.took_s)
             yield msgspec.structs.replace(answer, answers=list(islice(answers, len(queries))))
 
-    def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
-        """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
-        views, instead, fell_back = dict(self._refresher.views), self.instead(), self.fell_back()
-        descriptions = []
-        for name in dict.fromkeys([*self.models.named, *sorted(views)]):
-            view = views.get(name) or self._beginning(name)
-            freshness = self.metrics.freshness(self.models.label(name), since) if view else None
-            description = status_of(name, view, freshness, self._parent(name), self._candidates.get(name))
-            refused = {"refused": instead[name]} if name in instead else {}
-            fallen = {"store_fell_back": fell_back[name]} if name in fell_back else {}
-            descriptions.append({**description, **refused, **fallen})
-        return descriptions
-
-    def _beginning(self, name: str) -> View | None:
-        """The view that answers for a named model before any of its versions is published."""
-        return self._first.view(name) if self._first and self._begins(name) else None
-
     def _parent_view(self, model: str) -> View | None:
         """The view that answers for a model's parent."""
         return self._refresher.views.get(self._parent(model))
@@ -360,31 +269,23 @@ class RetrievalNode:
             view = self._refresher.refresh(model)
         except StoreError as error:
             raise SearchError(f"model {model!r} is not loaded, and its store fails: {error}", "not_ready") from error
+        if view is not None:
+            self._pattern_memory.make_room(model)
+            return view
         refusal = self._refresher.refused.get(model)
-        if view is None and refusal is None and self._first:
-            return self._first_view(self._first, model)
-        if view is None:
+        if refusal is None and self._first:
+            return self._first.answering(model)
+        if refusal:
+            hint = refusal.reason
+        elif model in self.models.named:
             hint = "is a worker running?"
-            if model not in self.models.named:
-                hint = "a pattern's model can be searched from its first event on; send one, or start a worker"
-            if refusal:
-                hint = refusal.reason
-            raise SearchError(f"model {model!r} has no snapshot that can be served: {hint}", "not_ready")
-        self._pattern_memory.make_room(model)
-        return view
+        else:
+            hint = "a pattern's model can be searched from its first event on; send one, or start a worker"
+        raise SearchError(f"model {model!r} has no snapshot that can be served: {hint}", "not_ready")
 
     def _start_view(self, model: str) -> View | None:
         """The view of a model before its first event; None if it began with a parent, which has moved on since."""
-        return self._first_view(self._first, model) if self._first and not self._parent(model) else None
-
-    @staticmethod
-    def _first_view(first: FirstViews, model: str) -> View:
-        try:
-            return first.view(model)
-        except OmdmlError as error:
-            raise SearchError(
-                f"model {model!r} has learned nothing yet and cannot begin: {error}", "not_ready"
-            ) from error
+        return self._first.answering(model) if self._first and not self._parent(model) else None
 
 
 def decoded(_: AnyFeedback) -> None:

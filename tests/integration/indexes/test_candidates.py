@@ -182,12 +182,12 @@ def test_filters_and_excluded_items_are_left_out(shop, lance):
     with serving(shop, lance, attributes=lambda model: table) as node:
         wait_until_ready(node)
         view = node.view()
-        query = node.query(view, ["i3"], None)
-        half = node.answer(view, node.filtered(view, query, {"half": True}), 10)
+        query = view.query(["i3"])
+        half = node.answer(view, node.attributes.filtered(view, query, {"half": True}), 10)
         right = [item for item in shop.expected(20, "i3", ITEMS)[0] if int(item[1:]) % 2 == 0]
         assert [item.id for item in half.items] == right[:10]
         # All three are compared, without the index.
-        few = node.answer(view, node.filtered(view, query, {"few": True}), 10)
+        few = node.answer(view, node.attributes.filtered(view, query, {"few": True}), 10)
         assert {item.id for item in few.items} == {"i0", "i1", "i2"}
         near = shop.expected(20, "i3", 8)[0]
         rest = node.search(ids=["i3"], k=4, page=Page(offset=2, exclude=near[:2]))
@@ -405,9 +405,9 @@ def test_a_filter_is_pushed_down_so_that_enough_candidates_remain(shop, real_dat
     with serving(shop, real_database, attributes=lambda model: table) as node:
         wait_until_ready(node)
         view = node.view()
-        query = node.query(view, ["i3"], None)
+        query = view.query(["i3"])
         # Of the forty nearest items, not ten are on sale.
-        answer = node.answer(view, node.filtered(view, query, {"sale": True}), 10)
+        answer = node.answer(view, node.attributes.filtered(view, query, {"sale": True}), 10)
         right = table.mask({"sale": True}, shop.catalogue, ITEMS)
         near = [item for item in shop.expected(20, "i3", ITEMS)[0] if right[int(item[1:])]]
         assert [item.id for item in answer.items] == near[:10]

@@ -164,7 +164,7 @@ def test_a_node_that_has_more_than_its_store_is_named_with_what_to_do(shop, tmp_
     other.learn()
     with other.serving() as node, listening(node) as server:
         node._refresher._store = MemoryStore()
-        until(lambda: node.fell_back())
+        until(lambda: node.readiness.fell_back())
         bind = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
         ready = httpx.get(f"{server.url}/readyz", verify=False).json()
         _, lines = told(shop, environment=bind)

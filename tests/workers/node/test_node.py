@@ -22,7 +22,7 @@ from tests.support.worlds import items
 def test_a_node_is_ready_when_something_is_published(tmp_path):
     shop = Shop(tmp_path)
     with shop.node() as node:
-        assert node.missing() == ["shop"]
+        assert node.readiness.missing() == ["shop"]
         with pytest.raises(SearchError, match="is a worker running") as refused:
             node.search(ids=["i0"])
         assert refused.value.reason == "not_ready"
@@ -97,7 +97,7 @@ def test_a_pattern_model_not_asked_for_yet_waits_for_the_store_and_says_why(tmp_
         assert node.search("user-7", ids=["i0"]).version == 0
         with pytest.raises(SearchError, match=r"loaded by its first search\), and its store is out of reach"):
             node.search("user-8", ids=["i0"])
-        assert node.missing() == []
+        assert node.readiness.missing() == []
 
 
 def test_a_failure_nobody_foresaw_is_survived(tmp_path):
@@ -132,7 +132,7 @@ def test_models_of_a_pattern_are_loaded_and_followed_once_asked_for(tmp_path):
     shop = Shop(tmp_path, model="user-7")
     shop.publish()
     with shop.node(models=["user-*"]) as node:
-        assert node.missing() == []
+        assert node.readiness.missing() == []
         assert node.search("user-7", ids=["i0"]).version == 0
         shop.learn()
         until(serves(node, shop.publish(), "user-7"))
@@ -154,7 +154,7 @@ def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
     with shop.node(models=["user-*"], budget_bytes=2 * size) as node:
         for name in ("user-1", "user-0", "user-2", "user-3"):
             node.search(name, ids=["i0"])
-        assert [described["model"] for described in node.describe()] == ["user-2", "user-3"]
+        assert [described["model"] for described in node.readiness.describe()] == ["user-2", "user-3"]
 
 
 def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
@@ -205,15 +205,15 @@ def test_freshness_is_measured_from_the_oldest_event_to_the_swap(tmp_path):
     shop = Shop(tmp_path)
     with shop.serving() as node:
         # The first snapshot may be old, so it says nothing about freshness.
-        assert node.describe()[0]["freshness"] is None
+        assert node.readiness.describe()[0]["freshness"] is None
         shop.learn()
         until(serves(node, shop.publish(oldest_event_time=time.time() - 5.0)))
-        until(lambda: node.describe()[0]["freshness"])
-        assert 5.0 <= node.describe()[0]["freshness"]["p99_s"] < 65.0
+        until(lambda: node.readiness.describe()[0]["freshness"])
+        assert 5.0 <= node.readiness.describe()[0]["freshness"]["p99_s"] < 65.0
         assert metric_value(node, "freshness_seconds_count", model="shop") == 1
         shop.store.move("shop", 0, pin=True)
         until(serves(node, 0))
-        assert node.describe()[0]["freshness"]["count"] == 1
+        assert node.readiness.describe()[0]["freshness"]["count"] == 1
 
 
 def test_a_view_that_was_taken_answers_the_same_after_a_swap(tmp_path):

@@ -63,7 +63,10 @@ def test_names_and_patterns_answer_as_their_parent_does_by_now(family):
             assert (answer.parent, answer.parent_version) == ("main", 60)
             assert told(answer) == told(parent)
             assert (parent.parent, parent.parent_version) == (None, None)
-        assert {entry["model"]: entry.get("parent") for entry in node.describe()} == {"main": None, "shop": "main"}
+        assert {entry["model"]: entry.get("parent") for entry in node.readiness.describe()} == {
+            "main": None,
+            "shop": "main",
+        }
         assert node.view("shop").indexes is node.view("main").indexes
         family.learn(40)
         version = family.publish()

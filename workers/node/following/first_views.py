@@ -16,6 +16,7 @@ from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.following.making_views import PATIENCE_S, embedded_view
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.live_model import View
+from omdml.workers.node.searching.options import SearchError
 
 # The pointer of a view of which nothing was published. Any pointer of the store is newer.
 NOTHING = Pointer(serial=0, version=0, digest="", epoch="", published_at=0.0)
@@ -86,6 +87,15 @@ class FirstViews:
                 own = self._candidates.get(model)
                 made = self._made[label] = embedded_view(NOTHING, snapshot, catalogue, made, PATIENCE_S, own)
         return replace(made, snapshot=snapshot)
+
+    def answering(self, model: str) -> View:
+        """The same for a search: raises SearchError ``not_ready`` if the model cannot begin."""
+        try:
+            return self.view(model)
+        except OmdmlError as error:
+            raise SearchError(
+                f"model {model!r} has learned nothing yet and cannot begin: {error}", "not_ready"
+            ) from error
 
     def prepare(self, model: str) -> None:
         """Make the view of a model that is not in the store, if the model is configured by name."""

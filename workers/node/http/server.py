@@ -84,7 +84,7 @@ class HttpServer:
         """Answers how the node that is served here is."""
 
         def condition() -> Condition:
-            missing, stopping = node.awaited(), bool(self._server.should_exit)
+            missing, stopping = node.readiness.awaited(), bool(self._server.should_exit)
             status = f"no snapshot yet: {', '.join(missing)}" if missing else f"serving {self.url}"
             if stopping:
                 status = "draining: requests that came are answered"

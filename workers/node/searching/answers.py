@@ -88,5 +88,13 @@ class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 def single(answers: Answers) -> Answer:
     """The answer to the only query."""
-    head = answers.model, answers.version, answers.serial, answers.took_s, answers.answers[0]
-    return Answer(*head, answers.parent, answers.parent_version, answers.candidates_version)
+    return Answer(
+        model=answers.model,
+        version=answers.version,
+        serial=answers.serial,
+        took_s=answers.took_s,
+        items=answers.answers[0],
+        parent=answers.parent,
+        parent_version=answers.parent_version,
+        candidates_version=answers.candidates_version,
+    )

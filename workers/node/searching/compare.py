@@ -54,7 +54,7 @@ def compared(before: View, after: View, item: str, k: int, task: str | None, exp
 
 def ranked(view: View, item: str, task: str | None, expand: int) -> Side:
     """The answer of one version as deep as ranks are told."""
-    query = view.searched(view.items([item]), None, None)
+    query = view.query([item])
     answers = view.search_each([query], DEPTH, task, Page(), Options(expand))
     return Side(answers.version, answers.answers[0])
 

@@ -143,8 +143,8 @@ def test_random_changes_filter_as_a_dict_would(shop, seed):
                 if (values.get("price", -1) >= 4 or values.get("size") == "M") and values.get("brand") != "a"
             }
             view = node.view()
-            result = node.answers(view, [node.filtered(view, view.items(["i0"]), asked)], 500)
-            hits = single(node.with_fields(view, result, ["price", "size", "brand"])).items
+            result = node.answers(view, [node.attributes.filtered(view, view.items(["i0"]), asked)], 500)
+            hits = single(node.attributes.with_fields(view, result, ["price", "size", "brand"])).items
             assert {hit.id for hit in hits} == expected - {"i0"}
             for hit in hits:
                 values = {name: known[hit.id][name] for name in ("price", "size", "brand") if name in known[hit.id]}

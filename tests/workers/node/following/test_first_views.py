@@ -41,7 +41,7 @@ def test_a_named_model_answers_as_it_begins_until_something_is_published(tmp_pat
         wait_until_ready(node)
         answer = node.search(ids=["i5"], k=7)
         assert (answer.version, answer.serial, ids_of(answer)) == (0, 0, as_begun(shop, "i5", 7))
-        (described,) = node.describe()
+        (described,) = node.readiness.describe()
         assert (described["ready"], described["version"], described["items"]) == (True, 0, len(shop.catalogue.ids))
         shop.learn()
         until(serves(node, shop.publish()))
@@ -97,7 +97,7 @@ def test_every_name_of_a_pattern_can_be_searched_and_none_is_kept(tmp_path):
         answers = [node.search(f"user-{number}", ids=["i5"]) for number in range(20)]
         assert {answer.model for answer in answers} == {f"user-{number}" for number in range(20)}
         assert len({tuple(ids_of(answer)) for answer in answers}) == 1
-        assert node.describe() == []
+        assert node.readiness.describe() == []
         views = [node.view(f"user-{number}") for number in range(2)]
         assert views[0].indexes is views[1].indexes
         # What is learned of one of them answers from then on, for this one alone.
@@ -120,7 +120,7 @@ def test_a_store_out_of_reach_is_not_taken_for_an_empty_one(tmp_path, monkeypatc
         with pytest.raises(SearchError) as refused:
             node.search(ids=["i5"])
         assert refused.value.reason == "not_ready"
-        assert node.missing() == ["shop"]
+        assert node.readiness.missing() == ["shop"]
 
 
 def test_a_snapshot_that_cannot_be_served_does_not_bring_the_beginning_back(tmp_path):
@@ -129,8 +129,8 @@ def test_a_snapshot_that_cannot_be_served_does_not_bring_the_beginning_back(tmp_
     shop.publish()
     shop.damage(shop.snapshot())
     with beginning(shop) as node:
-        until(lambda: node.instead())
-        assert node.missing() == ["shop"]
+        until(lambda: node.readiness.instead())
+        assert node.readiness.missing() == ["shop"]
         with pytest.raises(SearchError, match="no snapshot that can be served"):
             node.search(ids=["i5"])
 
@@ -153,4 +153,4 @@ def test_a_model_that_was_deleted_answers_as_it_begins(tmp_path):
         wait_until_ready(node)
         shop.store.delete("shop")
         until(lambda: node.search(ids=["i5"]).version == 0)
-        assert node.missing() == []
+        assert node.readiness.missing() == []

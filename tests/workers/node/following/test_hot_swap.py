@@ -357,7 +357,7 @@ def test_corruption_met_first_leaves_the_model_missing_not_the_node_dead(tmp_pat
     shop.damage(shop.snapshot())
     with shop.node() as node:
         until(lambda: metric_value(node, "snapshots_refused_total", reason="corrupt"))
-        assert node.missing() == ["shop"]
+        assert node.readiness.missing() == ["shop"]
         assert node.alive
         shop.learn()
         shop.publish()

@@ -238,7 +238,7 @@ def test_a_node_may_be_ready_once_one_of_its_named_models_is(shop, wanted, statu
     with shop.node(models=["shop", "other"], ready=wanted) as node, asking(node) as client:
         assert client.get("/readyz").status_code == 503
         shop.publish()
-        until(lambda: node.missing() == ["other"])
+        until(lambda: node.readiness.missing() == ["other"])
         assert client.get("/readyz").status_code == status
 
 

@@ -52,7 +52,7 @@ def searched(node, ids, asked=lambda number: ASKED, most_scans=None):
     searches._most_scans = most_scans or searches._most_scans
 
     async def ask():
-        waits = [searches.answers(view, [node.query(view, [one], None, None, None)], asked(number))
+        waits = [searches.answers(view, [view.query([one])], asked(number))
                  for number, one in enumerate(ids)]  # fmt: skip
         return await asyncio.gather(*waits, return_exceptions=True)
 
@@ -61,7 +61,7 @@ def searched(node, ids, asked=lambda number: ASKED, most_scans=None):
 
 def alone(node, one, asked=ASKED):
     view = node.view("shop")
-    return node.answers(view, [node.query(view, [one], None, None, None)], *asked)
+    return node.answers(view, [view.query([one])], *asked)
 
 
 def test_searches_that_come_at_once_get_what_each_gets_alone(node, scans):
@@ -101,7 +101,7 @@ def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(
 
     async def ask():
         def search(one):
-            return asyncio.ensure_future(searches.answers(view, [node.query(view, [one], None, None, None)], ASKED))
+            return asyncio.ensure_future(searches.answers(view, [view.query([one])], ASKED))
 
         waits = [search(ids[0])]
         await asyncio.to_thread(first.wait)

@@ -105,7 +105,7 @@ class Api:
 
     def _queries(self, view: View, asked: Search) -> list[Query]:
         return [
-            self._node.query(view, query.names, query.features, asked.by, asked.rerank)
+            view.query(query.names, query.features, asked.by, asked.rerank)
             for query in asked.queries or [own_query(asked)]
         ]
 
@@ -128,10 +128,10 @@ class Api:
     def _answers(self, view: View, queries: list[Query], asked: Search) -> Answers:
         node = self._node
         if asked.filter is not None:
-            filtered = node.filtered(view, queries[0], asked.filter)
+            filtered = node.attributes.filtered(view, queries[0], asked.filter)
             queries = [query._replace(among=filtered.among, told=filtered.told) for query in queries]
         answers = node.answers(view, queries, asked.k, asked.task, *self._page_and_options(view, asked))
-        return node.with_fields(view, answers, asked.fields) if asked.fields else answers
+        return node.attributes.with_fields(view, answers, asked.fields) if asked.fields else answers
 
     async def feedback(self, request: Request) -> Response:
         """``POST /feedback``: accept one event, or JSON lines of events, all or none. Answers once they are durable."""
@@ -169,7 +169,11 @@ class Api:
         since = parameters_as(Look, request.query_params).since
         node = self._node
         return reply(
-            {"models": node.describe(since), "patterns": node.models.patterns, "stale_seconds": node.stale_seconds}
+            {
+                "models": node.readiness.describe(since),
+                "patterns": node.models.patterns,
+                "stale_seconds": node.stale_seconds,
+            }
         )
 
     async def rollback(self, request: Request) -> Response:
@@ -215,8 +219,9 @@ class Api:
 
     async def readyz(self, _: Request) -> Response:
         """200 once the models that ``node.ready`` asks for can answer, with the live version or an older one."""
-        missing = self._node.awaited()
-        seen = {"refused": self._node.instead(), "store_fell_back": self._node.fell_back()}
+        readiness = self._node.readiness
+        missing = readiness.awaited()
+        seen = {"refused": readiness.instead(), "store_fell_back": readiness.fell_back()}
         more = {what: models for what, models in seen.items() if models}
         if not missing:
             return reply({"status": "ready", **more})

@@ -1,0 +1,57 @@
+"""Filters of searches by attributes, and the attributes that answers show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from omdml.workers.node.attributes.conditions import told
+from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
+from omdml.workers.node.attributes.table import Attributes
+from omdml.workers.node.galleries.gallery import Query
+from omdml.workers.node.live_model import View
+from omdml.workers.node.searching.answers import Answers
+from omdml.workers.node.searching.options import SearchError
+
+
+class SearchAttributes:
+    """The attributes of the items that views search in. Any number of threads may ask.
+
+    Parameters
+    ----------
+    filed
+        What a file says of a model's items; None if it has none.
+    """
+
+    def __init__(self, filed: Callable[[str], Attributes | None]) -> None:
+        self._filed, self._changed = filed, ChangedAttributes()
+
+    def filtered(self, view: View, query: Query, asked: Mapping[str, Any]) -> Query:
+        """The query among the items that match a filter; raises SearchError."""
+        if view.names is not view.catalogue.ids:
+            raise SearchError("filter: this model answers sets, and attributes are those of items", "bad_filter")
+        layers = self._of(view)
+        among = layers.mask(asked, view.catalogue, view.count)
+        return query._replace(among=among, told=told(asked, layers.columns) if view.two_stage else None)
+
+    def with_fields(self, view: View, answers: Answers, fields: Sequence[str]) -> Answers:
+        """The answers with these attributes of each item; raises SearchError."""
+        known, lists = self._of(view), []
+        for items in answers.answers:
+            attributes_of = known.of([item.id for item in items], fields)
+            pairs = zip(items, attributes_of, strict=True)
+            lists.append([msgspec.structs.replace(item, attributes=attributes) for item, attributes in pairs])
+        return msgspec.structs.replace(answers, answers=lists)
+
+    def _of(self, view: View) -> Layers:
+        model = view.snapshot.model
+        layers = self._changed.over(self._filed(model), view.catalogue)
+        if layers is None:
+            message = (
+                f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
+                "items with attributes"
+            )
+            raise SearchError(message, "no_attributes")
+        return layers
