@@ -141,7 +141,7 @@ def test_a_worker_that_is_there_and_learns_nothing_is_reported(kafka, installed)
     assert "(10 min ago)" in partitions.text
 
 
-def test_added_partitions_are_told_until_rehome_and_a_worker_that_is_gone_as_well(kafka, installed, send, tmp_path):
+def test_doctor_tells_of_added_partitions_until_rehome_and_of_a_missing_worker(kafka, installed, send, tmp_path):
     topic, findings = installed
     options = KafkaOptions(servers=kafka.servers)
     (topic_id,) = {extent.partition.topic_id for extent in extents(options, topic, "omdml")}

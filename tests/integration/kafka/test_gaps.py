@@ -94,7 +94,7 @@ def test_gaps_in_several_partitions_are_reported_one_after_the_other(
     assert [record.offset for record in reader.read_to_the_end().records[40:]] == [15, 16, 17, 18, 19]
 
 
-def test_a_cut_that_was_written_on_is_told_to_every_process_until_one_accepts_it(
+def test_a_cut_that_was_written_on_is_told_to_all_until_one_process_accepts_it(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     # Given a log whose end was read and committed, then lost, and others in its place
@@ -142,7 +142,7 @@ def test_an_aborted_transaction_under_a_later_leader_is_no_cut(
 
 
 @pytest.mark.parametrize("before", ["a seek", "an open transaction"])
-def test_a_cut_is_told_whatever_has_the_client_forget_under_which_leader_it_read(
+def test_a_cut_is_told_even_if_the_client_forgot_under_which_leader_it_read(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, before: str
 ) -> None:
     topic = new_topic()
@@ -189,7 +189,7 @@ def test_a_cut_that_was_accepted_and_is_reported_late_once_more_is_none(
     assert [record.offset for record in reader.read_to_the_end().records[20:]] == [15, 16, 17, 18, 19]
 
 
-def test_what_may_belong_to_a_topic_made_anew_is_not_answered_while_nobody_can_tell(
+def test_records_wait_while_nobody_can_tell_whether_the_topic_is_a_new_one(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic()
@@ -272,7 +272,7 @@ def test_a_topic_is_created_once_and_kept_as_it_is(kafka: KafkaServer, new_topic
     assert len(described["partitions"]) == 3
 
 
-def test_in_a_topic_that_we_create_an_event_has_the_brokers_time_and_not_its_senders(
+def test_in_a_topic_that_we_create_events_have_the_time_of_the_broker(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     topic = f"{new_topic()}-made-here"

@@ -212,7 +212,7 @@ def refused(router):
     return " ".join(router.said.split())
 
 
-def test_routers_that_kafka_forgot_route_nothing_again_before_an_operator_decides(route):
+def test_routers_that_kafka_forgot_wait_for_an_operator_and_route_nothing_again(route):
     # Given events that were routed, a router that ended, and a cluster that keeps no offsets of it any more
     route.send(100)
     router = route.router()

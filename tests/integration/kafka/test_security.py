@@ -86,7 +86,7 @@ def run(folder, *arguments):
     return process.wait(60.0), process.said
 
 
-def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_listed(place, secured, command):
+def test_every_command_but_the_router_works_with_the_rights_that_are_listed(place, secured, command):
     (place.folder / "events.jsonl").write_bytes(b"\n".join(events(30)) + b"\n")
     code, output = command("feed", "events.jsonl", *place("node"))
     assert (code, "refused 0" in output) == (0, True), output
@@ -179,7 +179,7 @@ def test_plain_passwords_over_tls_are_let_in_too(secured):
     source.close()
 
 
-def test_a_broker_that_asks_for_certificates_lets_in_only_who_shows_one_it_trusts(tmp_path):
+def test_a_broker_that_asks_for_certificates_lets_in_only_those_it_trusts(tmp_path):
     stranger = Authority(tmp_path, "other").issue("stranger")
     others = {"ssl_certfile": str(stranger.certificate), "ssl_keyfile": str(stranger.key)}
     with SecuredKafka(tmp_path, clients="required") as server:

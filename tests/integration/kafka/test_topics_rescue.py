@@ -81,7 +81,7 @@ def place(tmp_path, kafka, valkey_server, new_topic):
     return Place(tmp_path, kafka, valkey_server.url, new_topic(partitions=2))
 
 
-def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes_again(place, valkey_server):
+def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes(place, valkey_server):
     place.send(0, 10)
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
@@ -124,7 +124,7 @@ def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
     assert place.states() == before
 
 
-def test_a_log_that_was_cut_and_written_on_stops_every_worker_until_one_accepts_it(place):
+def test_a_log_that_was_cut_stops_every_worker_until_one_accepts_the_gap(place):
     # Given models that have learned what a cut took away, from a broker that comes back without it
     for first in (0, 5):
         place.send(first, first + 5)

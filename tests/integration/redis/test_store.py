@@ -119,7 +119,7 @@ def test_any_client_can_read_what_is_live(store: RedisStore, client: redis.Redis
     assert client.get("omdml:{shop}:epoch") == kept[b"epoch"] == epoch.encode()
 
 
-def test_what_a_refused_publisher_wrote_vanishes_and_what_was_published_does_not(
+def test_what_a_refused_publisher_wrote_vanishes_and_what_is_published_stays(
     store: RedisStore, client: redis.Redis
 ) -> None:
     first, second = store.claim("shop").epoch, published(store, 4)
@@ -180,7 +180,7 @@ def test_a_claim_whose_answer_was_lost_is_repeated_and_fences_nobody(client: red
     assert answers == {(b"0000000001-nonce", None, None, None, None, None)}
 
 
-def test_connections_that_the_server_closed_and_scripts_that_it_forgot_are_no_matter(
+def test_a_store_works_after_the_server_closed_connections_and_forgot_scripts(
     store: RedisStore, client: redis.Redis
 ) -> None:
     epoch = published(store, 1)

@@ -75,7 +75,7 @@ def test_a_node_waits_for_the_version_and_then_answers_with_it(shop, nodes):
     assert answers[0].raise_for_status().json()["version"] == version == 20
 
 
-def test_a_node_that_stays_behind_says_which_version_it_has_and_when_to_ask_again(nodes):
+def test_a_node_that_stays_behind_says_which_version_it_has_and_what_to_do(nodes):
     response = nodes[0].client.get("/search", params={"id": "i1", "min_version": 7})
     assert "version 0 is live at this node, and min_version is 7" in refused(response, 503, "behind")
     assert response.json()["version"] == 0

@@ -114,7 +114,7 @@ def test_a_user_is_forgotten_while_the_worker_stands_and_nodes_go_on(place, tmp_
     assert "would be lost" not in audit.output, audit.output
 
 
-def test_a_model_is_reset_under_a_living_worker_and_goes_on_with_what_comes_then(place):
+def test_a_model_that_is_reset_under_a_living_worker_learns_what_comes_then(place):
     place.send(*events(40))
     wait_for(lambda: place.served() == 40, "40 events to be live", 30, place.worker)
     wait_for(lambda: (found := place.store.peek("shop")) and found.version == 40, "a checkpoint", 30, place.worker)

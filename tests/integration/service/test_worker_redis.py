@@ -75,7 +75,7 @@ def test_a_user_who_may_not_ask_for_the_run_is_protected_by_the_mark(tmp_path, s
     assert world.store.claim("shop").checkpoint.version == 20
 
 
-def test_a_model_whose_newest_checkpoint_is_gone_is_replayed_from_the_one_before_it(tmp_path, server, client):
+def test_a_model_whose_newest_checkpoint_is_gone_is_replayed_from_an_older_one(tmp_path, server, client):
     world = World(tmp_path)
     world.store = RedisStore(server.url)
     for part in (slice(0, 10), slice(10, 20)):

@@ -120,7 +120,7 @@ def test_a_few_triplets_after_many_pairs_do_not_spoil_what_these_say():
     assert abs(items - far) < 0.05 * count
 
 
-def test_what_all_items_of_a_page_have_in_common_is_not_taken_for_what_people_mean():
+def test_what_all_items_of_a_page_share_is_not_taken_for_what_people_mean():
     draw = np.random.default_rng(24)
     labels = draw.integers(0, 10, 500)
     light = 6.0 * draw.normal(0, 1, (500, 3))

@@ -155,7 +155,7 @@ def test_a_parent_stays_when_hyperparameters_change():
 
 
 @pytest.mark.parametrize("merged", [False, True])
-def test_a_model_with_a_parent_can_be_read_again_after_its_memory_became_shorter(merged):
+def test_a_model_with_a_parent_can_be_read_after_its_memory_became_shorter(merged):
     features, rows, _, _ = world(6, events=900)
     options = {"memory": 20} if merged else {}
     model, _ = begun_from(features, 300, **options)

@@ -125,7 +125,7 @@ def test_columns_that_cannot_be_attributes_are_refused_before_anything_is_built(
     assert not (tmp_path / "items").exists()
 
 
-def test_columns_named_like_words_of_filters_are_left_out_if_nobody_asks_for_them(tmp_path):
+def test_columns_named_like_words_of_filters_are_left_out_unless_asked_for(tmp_path):
     # pandas writes its row numbers into a column without a name.
     (tmp_path / "items.csv").write_text(",id,color.0,any,price\n0,a,1,2,3\n1,b,0,2,4\n")
     build_at(str(tmp_path / "items"), [tmp_path / "items.csv"])

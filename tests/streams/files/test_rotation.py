@@ -354,9 +354,7 @@ def test_other_programs_may_append_whole_lines_beside_a_sink_without_a_lock(clic
     assert len(values) == 900
 
 
-def test_a_line_of_another_program_waits_for_its_newline_and_is_cut_in_two_if_a_sink_comes_first(
-    clicks: Path, follow: Follow
-) -> None:
+def test_a_line_of_another_program_is_cut_in_two_if_a_sink_comes_before_its_end(clicks: Path, follow: Follow) -> None:
     def append(data: bytes) -> list[bytes]:
         with clicks.open("ab") as file:
             file.write(data)

@@ -14,7 +14,7 @@ from omdml.streams.kafka.options import KafkaOptions
 LIMIT_S = 2.0
 
 
-def test_a_login_that_is_not_answered_leaves_the_client_only_the_rest_of_the_time(monkeypatch):
+def test_an_unanswered_login_leaves_the_client_only_the_rest_of_the_time(monkeypatch):
     ends = []
 
     class Client(topic.KafkaAdminClient):

@@ -45,7 +45,7 @@ def held():
 
 
 @pytest.mark.parametrize("kind", [KafkaAdminClient, KafkaConsumer, KafkaProducer])
-def test_a_client_that_cannot_be_made_leaves_files_and_a_thread_unless_we_close_them(kind, monkeypatch):
+def test_a_client_that_cannot_be_made_leaks_unless_we_close_what_it_opened(kind, monkeypatch):
     # Lines of the log that pytest keeps hold the connections that they are about.
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)
     away = {"bootstrap_servers": f"127.0.0.1:{free_port()}", "bootstrap_timeout_ms": 100}

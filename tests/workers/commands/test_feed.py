@@ -63,7 +63,7 @@ def test_clicks_in_a_file_of_their_own_find_the_pages_of_the_file_before(tmp_pat
     assert not (tmp_path / "feedback").exists()
 
 
-def test_what_a_click_log_holds_that_cannot_be_learned_is_reported_with_its_line(shop):
+def test_lines_of_a_click_log_that_cannot_be_learned_are_reported(shop):
     text = METARANK.replace('"i7"', '"nobody"') + "{\n"
     done = shop(text, "--format", "metarank")
     assert done.exit_code == 1

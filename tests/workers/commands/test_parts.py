@@ -43,7 +43,7 @@ def said(*command):
     return answer.exit_code, " ".join(answer.output.split())
 
 
-def test_history_and_inspect_show_the_vector_and_a_replay_of_it_has_the_same_bytes(installation, tmp_path):
+def test_history_and_inspect_show_the_vector_and_its_replay_has_the_same_bytes(installation, tmp_path):
     _, text = said("history", "hot", "--json", "-c", str(installation))
     lines = CliRunner().invoke(main, ["history", "hot", "--json", "-c", str(installation)]).output.splitlines()
     vector = json.loads(lines[-1])["vector"]

@@ -31,7 +31,7 @@ def test_the_sample_file_is_valid_and_says_the_defaults():
 
 
 @pytest.mark.parametrize("name", sorted(set(LEARNERS) - {DEFAULT_LEARNER}))
-def test_a_commented_model_of_every_learner_says_all_its_options_and_their_defaults(name):
+def test_the_sample_has_a_model_of_every_learner_with_all_options_and_defaults(name):
     (block,) = [block for block in SAMPLE.read_text().split("\n\n") if re.search(f'# learner = .*"{name}"', block)]
     lines = [line.removeprefix("# ") for line in block.splitlines()]
     ((_, said),) = tomllib.loads("\n".join(lines))["models"].items()
@@ -149,7 +149,7 @@ def test_a_file_that_is_missing_or_no_toml_is_reported(tmp_path):
         load(tmp_path / "bad.toml", {})
 
 
-def test_a_mark_of_the_byte_order_is_no_part_of_a_file_and_other_encodings_are_named(tmp_path):
+def test_a_byte_order_mark_is_ignored_and_other_encodings_are_named(tmp_path):
     path = tmp_path / "omdml.toml"
     path.write_bytes(b'\xef\xbb\xbf[store]\nurl = "dir:one"\n')
     assert load(path, {}).store.url == "dir:one"

@@ -117,7 +117,7 @@ MISPLACED = [
 @pytest.mark.parametrize(
     ("kind", "option", "text"), [(kind, option, text) for kind, option, texts in MISPLACED for text in texts]
 )
-def test_a_secret_in_an_option_that_is_none_for_secrets_is_refused_and_not_shown(kind, option, text):
+def test_a_secret_in_an_option_that_takes_none_is_refused_and_not_shown(kind, option, text):
     section, name = option.split(".")
     table = {"log": {"kind": kind}}
     table.setdefault(section, {})[name] = text
@@ -148,7 +148,7 @@ def test_only_what_may_be_secret_is_read_from_files(secret):
         {"security_protocol": "SSL", "ssl_keyfile": "client.key"},
     ],
 )
-def test_options_that_lack_one_another_or_would_do_nothing_are_refused_and_not_shown(log):
+def test_options_that_need_each_other_or_do_nothing_are_refused_and_not_shown(log):
     with pytest.raises(ConfigurationError, match=r"log\.s") as caught:
         load(None, {}, {**MODEL, "log": {**log, "kind": "kafka"}})
     assert SECRET not in str(caught.value)

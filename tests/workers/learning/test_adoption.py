@@ -89,7 +89,7 @@ def test_a_default_that_is_written_out_changes_nothing(tmp_path):
         ({"shop": {"learner": "lomdml", "rank": 3, "average": 50}}, "average 0 -> 50"),
     ],
 )
-def test_another_shape_is_refused_with_what_differs_and_the_command_that_learns_again(tmp_path, models, what):
+def test_another_shape_is_refused_with_what_differs_and_the_command_to_run(tmp_path, models, what):
     world = learned(tmp_path)
     again = changed(world, tmp_path, models=models)
     again.send(*events(5))

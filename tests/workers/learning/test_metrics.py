@@ -174,7 +174,7 @@ def test_the_lag_grows_while_the_loop_hangs(tmp_path):
     assert lag(worker) > first >= 100
 
 
-def test_a_record_that_was_not_fetched_is_as_old_as_the_look_that_first_found_it():
+def test_an_unfetched_record_is_as_old_as_the_look_that_first_found_it():
     arrivals, here = Arrivals(), Partition("log", 0)
     assert arrivals.oldest(here, 10, 10, now=1.0) is None
     assert arrivals.oldest(here, 10, 15, now=2.0) == 2.0
@@ -238,7 +238,7 @@ def test_every_series_is_there_from_the_start_at_zero(tmp_path):
     assert value("omdml_worker_models_held", {"model": "other"}) == 0
 
 
-def test_models_beyond_the_limit_share_a_label_and_patterns_have_no_gauges_of_one(tmp_path):
+def test_models_beyond_the_limit_share_a_label_and_patterns_have_no_gauges(tmp_path):
     registry = CollectorRegistry()
     metrics = WorkerMetrics(registry, ModelLabels(["shop", "user-*", "late"], limit=2))
     metrics.count_events("late", {"triplet": 3}, "learned")

@@ -241,7 +241,7 @@ def test_models_that_have_all_of_a_batch_are_not_claimed_with_others(tmp_path, m
     assert world.store.peek(NAMES[0]).next > first
 
 
-def test_many_new_models_are_saved_without_a_pause_once_nothing_is_left_to_learn(tmp_path):
+def test_many_new_models_are_saved_at_once_if_nothing_is_left_to_learn(tmp_path):
     world, names, seconds = World(tmp_path), [f"user-{number}" for number in range(40)], [10.0]
     world.send(*of_each(names, 1))
     world.now, save_all = lambda: seconds[0], world.store.save_all

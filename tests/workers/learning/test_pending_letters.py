@@ -44,7 +44,7 @@ def test_letters_whose_flush_failed_are_sent_again(tmp_path, monkeypatch):
     assert [letter.reason for letter in letters(world)] == ["not_json"]
 
 
-def test_letters_are_flushed_and_closed_at_the_end_and_what_cannot_be_is_reported(tmp_path, monkeypatch, capsys):
+def test_letters_are_flushed_and_closed_at_the_end_and_failures_are_reported(tmp_path, monkeypatch, capsys):
     for refused in (False, True):
         worker = World(tmp_path / str(refused)).worker()
         closed = []

@@ -317,7 +317,7 @@ def test_a_letter_alone_moves_its_model_like_a_learned_event(tmp_path, monkeypat
     assert [letter.reason for letter in letters(world)] == ["too_many"]
 
 
-def test_a_position_stays_before_the_earliest_refused_event_in_whatever_order_they_come(tmp_path):
+def test_a_position_stays_before_the_earliest_refused_event_in_any_order(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
     world.send(*events(10))

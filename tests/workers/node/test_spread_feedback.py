@@ -30,5 +30,5 @@ def test_events_go_to_the_home_of_their_model():
     assert keys([{**EVENT, "model": "shop", "id": "1"}, {**EVENT, "model": "shop"}]) == ["shop", "shop"]
 
 
-def test_events_of_a_model_in_parts_are_spread_and_repeats_go_to_the_same_partition():
+def test_events_of_a_model_in_parts_are_spread_and_repeats_stay_together():
     assert keys([{**EVENT, "model": "hot", "id": "1"}, {**EVENT, "model": "hot"}]) == ["", "1"]

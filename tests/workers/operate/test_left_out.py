@@ -82,7 +82,7 @@ def test_a_user_without_events_is_an_error_and_changes_nothing(tmp_path):
     assert (shop.store.peek("shop").state, shop.store.owner("shop")) == (before.state, epoch)
 
 
-def test_a_worker_goes_on_behind_what_was_left_out_and_an_audit_finds_nothing_wrong(tmp_path):
+def test_a_worker_goes_on_behind_what_was_left_out_and_an_audit_agrees(tmp_path):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(90))
     shop.worked()

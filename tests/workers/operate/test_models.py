@@ -75,7 +75,7 @@ def test_a_reset_that_dies_before_its_last_step_leaves_what_was_learned(world, m
 
 
 @pytest.mark.parametrize("step", ["save", "publish", "note"])
-def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_reported_as_that(tmp_path, monkeypatch, step):
+def test_a_model_that_is_deleted_while_it_is_copied_is_reported_as_deleted(tmp_path, monkeypatch, step):
     world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}, "m-*": {"learner": "lomdml", "rank": 3}})
     send(world, 30)
     taken = getattr(world.store, step)

@@ -35,7 +35,7 @@ def heard(listening):
             return lines
 
 
-def test_ready_status_and_stopping_are_reported_once_and_the_watchdog_while_alive(systemd):
+def test_states_are_reported_once_and_the_watchdog_as_long_as_it_is_alive(systemd):
     facts = Facts()
     messenger = Messenger(facts)
     messenger.tell()

@@ -63,7 +63,7 @@ def test_a_client_that_says_nothing_keeps_nobody_waiting(client):
         assert client.get("/healthz").status_code == 200
 
 
-def test_a_worker_is_ready_while_it_learns_and_not_while_it_waits_drains_or_hangs(tmp_path, monkeypatch):
+def test_a_worker_is_ready_only_while_it_learns_not_if_it_waits_drains_or_hangs(tmp_path, monkeypatch):
     world = World(tmp_path)
     worker = world.worker()
     assert worker.condition()[:4] == (False, True, False, False)

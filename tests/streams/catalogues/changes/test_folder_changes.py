@@ -59,7 +59,7 @@ def test_to_delete_what_is_not_there_says_so_and_may_be_repeated(shop):
     assert (again.deleted, again.unknown, again.position) == (0, ["i5"], 1)
 
 
-def test_a_request_that_fails_changes_nothing_and_the_others_of_its_group_are_made(shop):
+def test_a_request_that_fails_changes_nothing_and_the_rest_of_its_group_is_made(shop):
     good = shop.prepare([Change(id="new", features=VECTORS)])
     bad = shop.prepare([Change(id="i1", features=VECTORS), Change(id="nobody", attributes={"price": 1})])
     after = shop.prepare([Change(id="new", attributes={"price": 2}), Change(id="i2", delete=True)])
@@ -169,7 +169,7 @@ def test_a_damaged_record_is_reported_with_its_place(tmp_path, shop):
         MappedCatalogue(tmp_path / "c")
 
 
-def test_a_journal_that_vanished_is_told_and_the_reader_goes_on_with_what_it_has(tmp_path, shop):
+def test_a_vanished_journal_is_told_and_the_reader_goes_on_with_what_it_has(tmp_path, shop):
     change(shop, Change(id="i5", delete=True))
     (tmp_path / "c" / CHANGES).unlink()
     with pytest.raises(CatalogueError, match="is gone: restore it"):

@@ -65,7 +65,7 @@ def test_events_that_the_log_lost_do_not_wait_for_a_worker():
     assert [line.lag for line in lines] == [3]
 
 
-def test_events_that_the_topic_deletes_before_they_are_learned_are_an_error_in_time():
+def test_events_that_will_be_deleted_before_they_are_learned_are_an_error():
     store, placement, log = MemoryStore(), Placement.first("murmur2", 2), KafkaLog(servers="kafka:9092", topic="clicks")
     store.place("topic", None, placement)
     lines = survey([Extent(place, 0, 5, 0) for place in PARTITIONS[:2]], store, [])

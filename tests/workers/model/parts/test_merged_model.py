@@ -39,7 +39,7 @@ def test_the_guard_judges_by_what_all_parts_hold_out(tmp_path):
     assert int(last["reason"].split("not as good on ")[1].split()[0]) > 60
 
 
-def test_what_was_judged_lies_in_the_checkpoint_and_the_next_owner_goes_on_from_it(tmp_path):
+def test_the_next_owner_goes_on_from_what_the_checkpoint_says_was_judged(tmp_path):
     world = hot_world(tmp_path, guard=GUARD)
     scatter(world, 1200)
     drained(world, world.worker(), turns=120)

@@ -47,7 +47,7 @@ def test_a_deleted_model_is_dropped_and_followed_again_once_it_begins_again(shop
     assert node.stale_seconds() == 0
 
 
-def test_each_move_of_an_operator_is_logged_and_new_versions_are_reported_together(shop, monkeypatch):
+def test_each_operators_move_is_logged_and_new_versions_are_reported_together(shop, monkeypatch):
     node = refresher(shop)
 
     def learned():

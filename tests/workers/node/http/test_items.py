@@ -128,7 +128,7 @@ def test_another_node_follows_and_says_its_position(shop, tmp_path):
         assert "i3" not in found(far)
 
 
-def test_while_another_process_adds_items_changes_are_refused_and_may_be_sent_again(client, shop, monkeypatch):
+def test_changes_are_refused_while_another_process_adds_items(client, shop, monkeypatch):
     monkeypatch.setattr("omdml.streams.catalogues.folder.LOCK_S", 0.05)
     with locked(shop.catalogue.path):
         assert "try again" in refused(client.delete("/items/i3"), 503, "catalogue")

@@ -116,7 +116,7 @@ def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(
     assert counts == [11]
 
 
-def test_a_search_that_cannot_be_answered_is_refused_and_the_others_are_answered(node, scans, monkeypatch):
+def test_of_shared_searches_only_the_one_that_cannot_be_answered_is_refused(node, scans, monkeypatch):
     real = type(node.view("shop")).search_each
 
     def fails(view, queries, *options):
