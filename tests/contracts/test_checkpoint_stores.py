@@ -1,4 +1,4 @@
-"""What every store promises of checkpoints, marks and models. Runs over memory and folders here, over servers in
+"""What every store promises of checkpoints and models. Runs over memory and folders here, over servers in
 tests/integration/."""
 
 import shutil
@@ -299,79 +299,6 @@ class TestCheckpointsOfAnyStore:
             store.save(checkpoint(1), epoch)
         with pytest.raises(StoreLost, match="shop"):
             store.publish(snapshot(1), epoch)
-
-    def test_the_secret_is_32_random_bytes_that_never_change(self, store: Store) -> None:
-        secret = store.secret()
-        assert (type(secret), len(secret)) == (bytes, 32)
-        assert len(set(secret)) > 8
-        store.claim("shop")
-        store.delete("shop")
-        assert store.secret() == secret == store.kept_secret()
-
-    def test_all_who_ask_for_the_secret_at_once_are_given_the_same(self, store: Store) -> None:
-        answers: list[bytes] = []
-        threads = [threading.Thread(target=lambda: answers.append(store.secret())) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(answers) == 8
-        assert set(answers) == {store.secret()}
-
-    def test_marks_are_absent_until_set(self, store: Store) -> None:
-        first, second, odd = Partition("t", 0), Partition("t", 1), Partition("a/b c", 10)
-        assert store.marks([first, second]) == {}
-        assert store.move_mark(first, None, 10)
-        assert store.move_mark(odd, None, 1 << 50)
-        assert store.move_mark(first, 10, 12)
-        assert store.marks([first, second, odd]) == {first: 12, odd: 1 << 50}
-        assert store.marks([]) == {}
-
-    def test_a_placement_is_recorded_once_and_changed_only_from_what_it_was(self, store: Store) -> None:
-        first, grown = Placement.first("crc32", 2), Placement.first("crc32", 2).grown(4, {0: 7, 1: 9})
-        assert store.placement("topic/id") is None
-        assert not store.place("topic/id", grown, first)
-        assert store.place("topic/id", None, first)
-        assert store.place("topic/id", None, first), "a retry"
-        assert not store.place("topic/id", None, grown)
-        assert store.placement("topic/id") == first
-        assert store.place("topic/id", first, grown)
-        assert not store.place("topic/id", first, Placement.first("murmur2", 8))
-        assert (store.placement("topic/id"), store.placement("another")) == (grown, None)
-
-    def test_of_many_who_record_a_placement_at_once_exactly_one_does(self, store: Store) -> None:
-        recorded: list[int] = []
-
-        def place(count: int) -> None:
-            if store.place("topic", None, Placement.first("murmur2", count)):
-                recorded.append(count)
-
-        threads = [threading.Thread(target=place, args=(count,)) for count in range(1, 9)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        placement = store.placement("topic")
-        assert placement is not None
-        assert recorded == [placement.count]
-
-    def test_a_mark_that_is_not_as_its_owner_left_it_is_not_moved(self, store: Store) -> None:
-        one = Partition("t", 0)
-        assert not store.move_mark(one, 5, 10)
-        assert store.marks([one]) == {}
-        assert store.move_mark(one, None, 10)
-        assert store.move_mark(one, None, 10), "a retry"
-        assert not store.move_mark(one, None, 12)
-        assert store.move_mark(one, 10, 4)
-        assert store.marks([one]) == {one: 4}
-
-    def test_the_run_is_the_same_for_all_who_look_and_however_often(self, store: Store) -> None:
-        store.claim("shop")
-        run = store.marks([]).run
-        assert run
-        published(store, 1, 2)
-        store.move_mark(Partition("t", 0), None, 10)
-        assert store.marks([Partition("t", 0)]).run == run
 
     def test_a_look_at_the_newest_checkpoint_takes_it_from_nobody(self, store: Store) -> None:
         assert store.peek("shop") is None

@@ -26,14 +26,9 @@ from omdml.workers.doctor.status import (
     StoreStatus,
 )
 from tests.integration.waiting import until
+from tests.support.installations import UNKNOWN
 from tests.support.shops import Shop, listening
 from tests.support.worlds import events
-from tests.workers.doctor.test_service import UNKNOWN, Installation
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return Installation(tmp_path)
 
 
 def told(shop, *options, width=80, environment=None):

@@ -1,0 +1,31 @@
+"""A shop whose nodes take candidates from an index."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.candidates import GALLERY
+from tests.support.changing import plain_catalogue
+from tests.support.indexes import Lance
+from tests.support.shops import Shop
+
+
+@pytest.fixture(autouse=True)
+def small_numbers(monkeypatch):
+    """The index is asked although there are few items, for forty candidates."""
+    monkeypatch.setattr(f"{GALLERY}.FEW_ROWS", 10)
+    monkeypatch.setattr(f"{GALLERY}.DEPTH", 40)
+    monkeypatch.setattr("omdml.workers.node.galleries.candidates.LOOK_S", 0.05)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    shop = Shop(tmp_path, items=plain_catalogue)
+    shop.learn()
+    shop.publish()
+    return shop
+
+
+@pytest.fixture
+def lance(tmp_path):
+    return Lance(tmp_path / "vectors")

@@ -1,0 +1,100 @@
+"""Filters that an index applies itself, so that enough candidates remain."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from omdml.streams.protocols.index import Compared
+from omdml.workers.node.attributes.conditions import told
+from omdml.workers.node.attributes.table import Attributes
+from tests.support.candidates import GALLERY, serving, step
+from tests.support.indexes import Postgres, Sync
+from tests.support.waiting import wait_until_ready
+from tests.support.worlds import ITEMS
+
+FILTERS = (
+    {"price": 5},
+    {"price": {"gte": 20, "lt": 40.5}},
+    {"price": {"ne": 7}},
+    {"price": {"in": [3, 4.5, 90]}},
+    {"brand": "acme"},
+    {"brand": {"in": ["q\"uo'te\\", "zeta"]}, "sale": True},
+    {"brand": {"gt": "acme", "lte": "zeta"}},
+    {"sale": {"ne": True}},
+    {"tags": "red"},
+    {"tags": {"has": ["red", "gr'ün"]}},
+    {"not": {"tags": {"exists": True}}},
+    {"any": [{"brand": "acme"}, {"not": {"price": {"lt": 60}}}]},
+    {"all": [{"sale": False}, {"price": {"exists": True}}], "brand": {"exists": False}},
+    {"a.b c": {"gt": 3}},
+)
+BRANDS, TAGS = ("acme", "q\"uo'te\\", "zeta", None), (["red"], ["gr'ün", "blue"], [], None)
+
+
+def offered(ids):
+    """Attributes of every kind, which some items lack."""
+    for row, name in enumerate(ids):
+        known = {
+            "price": row % 50,
+            "brand": BRANDS[row % 4],
+            "tags": TAGS[row % 3],
+            "sale": (True, False, None)[row % 3],
+        }
+        known |= {"a.b c": row % 7, "since": f"2026-11-{row % 28 + 1:02}"}
+        yield name, {key: value for key, value in known.items() if value is not None and (row % 5 or key == "brand")}
+
+
+@pytest.mark.parametrize("asked", FILTERS, ids=str)
+def test_an_index_finds_the_items_that_a_filter_leaves(shop, real_database, asked):
+    table = Attributes((json.dumps({"id": name} | has).encode() for name, has in offered(shop.catalogue.ids)), "test")
+    with Sync(shop, real_database.open(), table) as sync:
+        sync.step()
+    condition = told(asked, table.columns)
+    assert condition.whole
+    reader = real_database.open().reader()
+    indexed = reader.live()
+    ids = reader.nearest_among(indexed, np.zeros(indexed.width, np.float32), ITEMS, condition.condition)
+    right = np.flatnonzero(table.mask(asked, shop.catalogue, ITEMS))
+    assert sorted(ids) == sorted(shop.catalogue.ids[row] for row in right)
+
+
+def test_what_a_filter_says_of_dates_is_left_to_the_node(shop):
+    table = Attributes((json.dumps({"id": name} | has).encode() for name, has in offered(shop.catalogue.ids)), "test")
+    since = {"since": {"gte": "2026-11-10"}}
+    assert told(since, table.columns) is None
+    assert not told({"brand": "acme"} | since, table.columns).whole
+    assert told({"not": since, "any": [{"brand": "acme"}, since]}, table.columns) is None
+    assert told({"price": {"lt": math.inf}}, table.columns) is None
+
+
+def test_a_filter_is_pushed_down_so_that_enough_candidates_remain(shop, real_database, monkeypatch):
+    monkeypatch.setattr(f"{GALLERY}.MOST", 40)
+    monkeypatch.setattr(f"{GALLERY}.MOST_COMPARED", 0)
+    table = Attributes((json.dumps({"id": name} | has).encode() for name, has in offered(shop.catalogue.ids)), "test")
+    with Sync(shop, real_database.open(), table, moved=0.0) as sync:
+        sync.step()
+    with serving(shop, real_database, attributes=lambda model: table) as node:
+        wait_until_ready(node)
+        view = node.view()
+        query = view.query(["i3"])
+        # Of the forty nearest items, not ten are on sale.
+        answer = node.answer(view, node.attributes.filtered(view, query, {"sale": True}), 10)
+        right = table.mask({"sale": True}, shop.catalogue, ITEMS)
+        near = [item for item in shop.expected(20, "i3", ITEMS)[0] if right[int(item[1:])]]
+        assert [item.id for item in answer.items] == near[:10]
+
+
+def test_an_older_pgvector_is_asked_for_more_candidates(shop, postgres, monkeypatch):
+    monkeypatch.setattr("omdml.streams.indexes.postgresql.reader.ITERATIVE", (99, 0))
+    database = Postgres(postgres.url)
+    step(shop, database)
+    with closing(database.open().reader()) as reader:
+        indexed = reader.live()
+        place = np.zeros(indexed.width, np.float32)
+        assert reader.nearest_among(indexed, place, 5, Compared("price", "eq", (5.0,))) is None
+        assert len(reader.nearest(indexed, place, 5)) == 5
