@@ -18,6 +18,7 @@ from omdml.feedback import (
     Ranking,
     SetJudgement,
     Triplet,
+    kind_of,
 )
 
 __all__ = [
@@ -179,8 +180,3 @@ def not_accepted(event: AnyFeedback, accepts: Collection[str]) -> FeedbackError:
     learned = ", ".join(f"{kind}s" for kind in sorted(accepts))
     message = f"model {event.model!r} learns {learned}, got a {kind_of(event)}"
     return FeedbackError(message, reason="not_accepted")
-
-
-def kind_of(event: AnyFeedback) -> str:
-    """The field ``type`` of the event in JSON."""
-    return str(event.__struct_config__.tag)

@@ -124,6 +124,11 @@ LISTS: dict[type, tuple[str, ...]] = {
 }
 
 
+def kind_of(event: AnyFeedback) -> str:
+    """The kind of an event, as its field ``type`` names it."""
+    return KINDS[type(event)]
+
+
 class TooLarge(bytes):
     """Stands for an event that is too large to be read; its bytes are a sentence that says how large.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
-from omdml.feedback import KINDS, MAX_COMPARISONS, AnyFeedback, decode
+from omdml.feedback import KINDS, MAX_COMPARISONS, AnyFeedback, decode, kind_of
 from omdml.streams.letters import RESENT
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
@@ -113,11 +113,12 @@ class Batch:
         rest.ids = list(compress(self.ids, chain.from_iterable(map(repeat, stay, self.named))))
         return rest
 
-    def kinds(self, at: Collection[int] | None = None) -> Counter[str]:
-        """How many events there are of each kind; where offsets are given, only of those."""
+    def kinds(self, offsets: Collection[int] | None = None) -> Counter[str]:
+        """How many events there are of each kind; if offsets are given, only of those."""
         every = zip(self.records, self.events, strict=True)
-        events = self.events if at is None else [event for record, event in every if record.offset in at]
-        return Counter({said_as(kind): count for kind, count in Counter(map(type, events)).items()})
+        events = self.events if offsets is None else [event for record, event in every if record.offset in offsets]
+        # The types are counted first, because that takes no call for each event.
+        return Counter({KINDS[kind]: count for kind, count in Counter(map(type, events)).items()})
 
 
 def sort_out(
@@ -138,7 +139,7 @@ def sort_out(
         model, kind = None, UNKNOWN
         try:
             event = decode(record.value, content_type(record.headers) if record.headers else JSON)
-            model, kind = event.model, KINDS[type(event)]
+            model, kind = event.model, kind_of(event)
             if model not in known:
                 known[model] = _known(model, accepts)
             learned = known[model]
@@ -189,18 +190,13 @@ def piece(records: Sequence[Record]) -> int:
     return len(records)
 
 
-def kind_of(record: Record) -> str:
+def kind_of_record(record: Record) -> str:
     """The kind of feedback of a refused event; ``unknown`` if it cannot be decoded."""
     try:
         event = decode(record.value, content_type(record.headers) if record.headers else JSON)
     except FeedbackError:
         return UNKNOWN
-    return KINDS[type(event)]
-
-
-def said_as(kind: type[AnyFeedback]) -> str:
-    """A kind of feedback as events name it in ``type``."""
-    return KINDS[kind]
+    return kind_of(event)
 
 
 def event_time(at: float | None, logged: float | None) -> float | None:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from omdml.comparisons import Judgement
 from omdml.errors import CatalogueError, FeedbackError
-from omdml.feedback import AnyFeedback, Page, SetJudgement
+from omdml.feedback import AnyFeedback, Page, SetJudgement, kind_of
 from omdml.learners import Learner
 from omdml.streams.catalogues.inline import InlineTable, unknown_item
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Record
-from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as
+from omdml.workers.events.decoding import Batch, Refusal, refusal
 
 Array = NDArray[Any]
 # Rows (T, w) of as many comparisons, or a judgement each.
@@ -142,7 +142,7 @@ class Lookup:
         return rows[np.repeat(stay, named)], batch.only(stay.tolist())
 
     def _refusal(self, record: Record, event: AnyFeedback, error: FeedbackError) -> Refusal:
-        return refusal(record, error, self._model, said_as(type(event)))
+        return refusal(record, error, self._model, kind_of(event))
 
     def _rows(self, ids: Sequence[str]) -> Array:
         """Row numbers, -1 if even a second look at the catalogue finds no such item.

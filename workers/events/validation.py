@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from itertools import compress
 from typing import IO, NamedTuple
 
-from omdml.comparisons import conversion, kind_of
+from omdml.comparisons import conversion
 from omdml.errors import FeedbackError, SourceError
-from omdml.feedback import MAX_EVENT_BYTES, ONLY_TASK, AnyFeedback, Page, Pair, decode
+from omdml.feedback import MAX_EVENT_BYTES, ONLY_TASK, AnyFeedback, Page, Pair, decode, kind_of
 from omdml.learners.shared.pairs import task_numbers
 from omdml.streams.catalogues.inline import InlineTable
 from omdml.streams.protocols.log import Sink

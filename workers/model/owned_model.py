@@ -12,13 +12,14 @@ import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
+from omdml.feedback import kind_of
 from omdml.learners import Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
 from omdml.streams.part_names import part_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
-from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as
+from omdml.workers.events.decoding import Batch, Refusal, refusal
 from omdml.workers.events.lookup import Located, Lookup
 from omdml.workers.events.repeats import Part, SeenIds
 from omdml.workers.events.stretches import Stretches
@@ -243,7 +244,7 @@ class OwnedModel:
                 with timed("judge"):
                     self._decide()
         self.judge.keep(held_out)
-        kinds = [said_as(type(event)) for event in located.events.events] if bad else []
+        kinds = [kind_of(event) for event in located.events.events] if bad else []
         return [refusal(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(bad.items())]
 
     def _decide(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from omdml.errors import SourceError, SourceRefused
 from omdml.streams.letters import DeadLetters
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.events.decoding import Refusal, kind_of
+from omdml.workers.events.decoding import Refusal, kind_of_record
 from omdml.workers.events.refusal_log import RefusalLog
 from omdml.workers.learning.metrics import WorkerMetrics
 
@@ -43,7 +43,7 @@ class PendingLetters:
     def _count(self, sent: Sequence[Refusal]) -> None:
         counts: Counter[tuple[str | None, str, str]] = Counter()
         for refusal in sent:
-            counts[refusal.model, refusal.kind or kind_of(refusal.record), refusal.error.reason] += 1
+            counts[refusal.model, refusal.kind or kind_of_record(refusal.record), refusal.error.reason] += 1
             self._told.note(refusal)
         for (name, kind, reason), count in counts.items():
             spec = self._specs.find(name) if name else None

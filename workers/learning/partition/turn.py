@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from omdml.errors import FeedbackError
+from omdml.feedback import kind_of
 from omdml.streams.letters import position_of_copy
 from omdml.streams.part_names import part_name, part_of
 from omdml.streams.placement import Placement
@@ -15,7 +16,7 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import ModelPosition
 from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.events.decoding import Batch, Refusal, said_as, sort_out, wrong_partition
+from omdml.workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
 from omdml.workers.learning.services import Services
 from omdml.workers.model.newcomers import too_many_models
 
@@ -135,7 +136,7 @@ def to_part(
         secret = services.store.secret()
         copied = [position_of_copy(record, secret) for record in batch.records]
         strange = [place is not None and place[0] != partition for place in copied]
-        kinds = [said_as(type(event)) for event in batch.events]
+        kinds = [kind_of(event) for event in batch.events]
         refused.setdefault(part, []).extend(
             Refusal(record, copy_of_elsewhere(name, *place), name, kind)
             for record, place, kind, away in zip(batch.records, copied, kinds, strange, strict=True)

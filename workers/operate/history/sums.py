@@ -13,13 +13,14 @@ import numpy as np
 
 from omdml.batch.sums import Sums, summed, unlearnable
 from omdml.errors import FeedbackError
+from omdml.feedback import kind_of
 from omdml.learners import DCA
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Record
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.specs import Spec, Specs, Start
-from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as, sort_out
+from omdml.workers.events.decoding import Batch, Refusal, refusal, sort_out
 from omdml.workers.events.lookup import Located
 from omdml.workers.operate.history.archived import Piece, by_chunk
 from omdml.workers.operate.history.model import Facts, HistoryModel, without_payloads
@@ -126,6 +127,6 @@ def without_unlearnable(model: str, start: DCA, located: Located) -> tuple[Locat
         assert error.row is not None
         events.setdefault(located.event(0, error.row), error)
     for index, error in sorted(events.items()):
-        kind = said_as(type(located.events.events[index]))
+        kind = kind_of(located.events.events[index])
         refused.append(refusal(located.events.records[index], error, model, kind))
     return located.without(list(events)), refused
