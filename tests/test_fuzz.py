@@ -216,7 +216,7 @@ def test_a_snapshot_of_any_content_answers_or_is_refused(data):
 
 @functools.cache
 def checkpoint() -> bytes:
-    """What a worker saved of a model after 60 events, some of which it held back."""
+    """What a worker saved of a model after 60 events, some of which it held out."""
     place = world()
     place.log, place.store, place.graves = MemoryLog(), MemoryStore(), MemoryLog()
     place.send(*worlds.events(60))

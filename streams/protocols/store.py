@@ -186,17 +186,17 @@ class SnapshotStore(Protocol):
     def store_id(self) -> str:
         """The store's random id: another one after it was emptied; empty if nothing was ever claimed."""
 
-    def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
+    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
         """Keep the snapshot and move the pointer to it, if ``epoch`` owns the model.
 
-        The pointer does not move while it is pinned, or if ``held`` says why this snapshot must not go live; the
+        The pointer does not move while it is pinned, or if ``withheld`` says why this snapshot must not go live; the
         history tells. Versions of one epoch only grow: a lower one is FENCED. Raises StoreLost as ``save`` does.
         """
 
     def publish_all(
         self, publications: Sequence[tuple[Snapshot, str, str]]
     ) -> list[Written | CorruptError | StoreLost]:
-        """Publish each of these (snapshot, epoch, held), as ``claim_all`` claims. No model is there twice."""
+        """Publish each of these (snapshot, epoch, withheld), as ``claim_all`` claims. No model is there twice."""
 
     def current(self, model: str) -> Pointer | None:
         """The live pointer, cheaply; None if nothing was published."""

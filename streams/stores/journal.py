@@ -92,7 +92,7 @@ class Journal(Protocol):
 
 
 def publication(
-    live: Pointer | None, newest: Entry | None, key: SnapshotKey, *, epoch: str, at: float, held: str, store_id: str
+    live: Pointer | None, newest: Entry | None, key: SnapshotKey, *, epoch: str, at: float, withheld: str, store_id: str
 ) -> Entry | Written:
     """The entry that publishes a snapshot, or why there will be none.
 
@@ -100,14 +100,14 @@ def publication(
     is live: its predecessor published ahead of its last checkpoint.
     """
     version, digest = key
-    held = held or (PINNED if live and live.pinned else "")
+    withheld = withheld or (PINNED if live and live.pinned else "")
     if newest and newest.epoch == epoch and version < newest.version:
         return Written.FENCED
-    if (live and (live.version, live.digest) == key) or (held and newest and newest.snapshot == key):
+    if (live and (live.version, live.digest) == key) or (withheld and newest and newest.snapshot == key):
         return Written.ALREADY
-    if not held:
+    if not withheld:
         live = Pointer(next_serial(live), version, digest, epoch, at, store_id=store_id)
-    return entry("held" if held else "published", key, epoch, at, live, held)
+    return entry("held" if withheld else "published", key, epoch, at, live, withheld)
 
 
 def move(live: Pointer | None, target: Entry, why: Why, *, pin: bool, at: float, store_id: str) -> Entry:

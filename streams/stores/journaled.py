@@ -51,7 +51,7 @@ class JournaledSnapshots(ABC):
     def drop_earlier_checkpoints(self, model: str) -> None:
         """Drop all checkpoints of the model but the newest."""
 
-    def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
+    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
         """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given.
 
         1. Write its bytes. A crash after this leaves a file that no entry names; it goes with the next thinning out.
@@ -66,7 +66,9 @@ class JournaledSnapshots(ABC):
             number, last = book.last()
             live, now = (last.live if last else None), time.time()
             newest = book.newest() if last else None
-            entry = journal.publication(live, newest, key, epoch=epoch, at=now, held=held, store_id=self.store_id)
+            entry = journal.publication(
+                live, newest, key, epoch=epoch, at=now, withheld=withheld, store_id=self.store_id
+            )
             if isinstance(entry, Written):
                 return entry
             book.write(key, data)

@@ -112,12 +112,12 @@ class TestSnapshotsOfAnyStore:
 
     def test_a_snapshot_held_back_is_kept_with_the_reason(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
-        assert store.publish(snapshot(1), epoch, held="mistakes rose") is Written.STORED
+        assert store.publish(snapshot(1), epoch, withheld="mistakes rose") is Written.STORED
         assert store.current("shop") is None
         assert store.load("shop") is None
         store.publish(snapshot(2), epoch)
-        assert store.publish(snapshot(3), epoch, held="mistakes rose") is Written.STORED
-        assert store.publish(snapshot(3), epoch, held="mistakes rose") is Written.ALREADY
+        assert store.publish(snapshot(3), epoch, withheld="mistakes rose") is Written.STORED
+        assert store.publish(snapshot(3), epoch, withheld="mistakes rose") is Written.ALREADY
         assert live(store).version == 2
         assert told(store, "what", "version", "serial", "reason") == [
             ("held", 1, 0, "mistakes rose"),
@@ -178,7 +178,7 @@ class TestSnapshotsOfAnyStore:
     def test_unpinning_leads_to_what_the_pin_kept_back_but_to_nothing_withheld(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.publish(snapshot(1), epoch)
-        store.publish(snapshot(2), epoch, held="mistakes rose")
+        store.publish(snapshot(2), epoch, withheld="mistakes rose")
         store.move("shop", 1, pin=True)
         assert store.move("shop", None, pin=False).version == 1
         store.move("shop", 1, pin=True)
@@ -189,7 +189,7 @@ class TestSnapshotsOfAnyStore:
         # Given what is taken back: the reference goes live under the number of the version that is withheld after it
         epoch = published(store, 1, 2)
         store.publish(snapshot(3, seed=1), epoch)
-        store.publish(snapshot(3), epoch, held="mistakes rose")
+        store.publish(snapshot(3), epoch, withheld="mistakes rose")
         before = live(store)
         # Then a move to that number keeps what is live, and leads there again, as what is loaded by it does.
         assert store.move("shop", 3, pin=True).digest == before.digest

@@ -118,10 +118,10 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
             for path in self._models.glob(f"{ASIDE}*"):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
+    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
         """Keep the snapshot, and make it live."""
         with self._reaching():
-            return super().publish(snapshot, epoch, held)
+            return super().publish(snapshot, epoch, withheld)
 
     def publish_all(
         self, publications: Sequence[tuple[Snapshot, str, str]]

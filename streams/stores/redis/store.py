@@ -226,9 +226,9 @@ class RedisStore(RedisMarks):
                 [model, keys.snapshots, keys.updates],
             )
 
-    def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
+    def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
         """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given."""
-        return the_only(self.publish_all([(snapshot, epoch, held)]))
+        return the_only(self.publish_all([(snapshot, epoch, withheld)]))
 
     def publish_all(
         self, publications: Sequence[tuple[Snapshot, str, str]]
@@ -239,7 +239,7 @@ class RedisStore(RedisMarks):
         2. Make them permanent and move the pointer, in one script.
         3. Now and then, drop what need not stay.
         """
-        rest = {snapshot.model: (snapshot, epoch, held) for snapshot, epoch, held in publications}
+        rest = {snapshot.model: (snapshot, epoch, withheld) for snapshot, epoch, withheld in publications}
         outcomes: dict[str, bytes] = {}
         # bytes that were there already may vanish before the script runs
         for _ in range(ATTEMPTS):
@@ -256,7 +256,7 @@ class RedisStore(RedisMarks):
     def _publish_each(self, publications: Sequence[tuple[Snapshot, str, str]]) -> dict[str, bytes]:
         models = [snapshot.model for snapshot, _, _ in publications]
         with self._asking([model for model in models for _ in ("bytes", "pointer")]) as (pipeline, answers):
-            for snapshot, epoch, held in publications:
+            for snapshot, epoch, withheld in publications:
                 keys, key = self._keys.model(snapshot.model), (snapshot.version, snapshot.digest)
                 blob = keys.snapshot(*key)
                 pipeline.set(blob, snapshot.to_bytes(), ex=UNPUBLISHED_S, nx=True)
@@ -264,7 +264,7 @@ class RedisStore(RedisMarks):
                     pipeline,
                     self._publish,
                     [keys.epoch, keys.current, keys.newest, keys.history, blob],
-                    [epoch, *key, held, keys.updates],
+                    [epoch, *key, withheld, keys.updates],
                 )
         return dict(zip(models, answers[1::2], strict=True))
 

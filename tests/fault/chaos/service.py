@@ -226,6 +226,6 @@ class Service:
             f'[log]\nkind = "kafka"\nservers = "{log}"\ntopic = "{self.topic}"\ngroup = "{self.topic}"\n'
             f'member = "{name}"\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{self.folder}/items"\n'
             f'[worker]\nbind = "{bind}"\n[node]\nbind = "127.0.0.1:{self.node_port}"\n'
-            "[guard]\ntolerance = 2.0\ngrowth = 1e9\nmoved = 1.0\n"  # random clicks: nothing may be held back
+            "[guard]\ntolerance = 2.0\ngrowth = 1e9\nmoved = 1.0\n"  # random clicks: nothing may be withheld
             + "".join(models)
         )

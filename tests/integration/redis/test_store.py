@@ -83,7 +83,7 @@ def test_what_a_refused_publisher_wrote_vanishes_and_what_is_published_stays(
     first, second = store.claim("shop").epoch, published(store, 4)
     store.publish(snapshot(5), first)
     store.publish(snapshot(4), first)
-    store.publish(snapshot(6), second, held="mistakes rose")
+    store.publish(snapshot(6), second, withheld="mistakes rose")
     lives = {key.split(b":")[3]: client.ttl(key) for key in client.scan_iter("omdml:{shop}:snapshot:*")}
     assert lives.pop(b"5") > 0
     assert lives == {b"4": -1, b"6": -1}

@@ -28,8 +28,8 @@ class Watched(MemoryStore):
         super().__init__(secret=b"7" * 32)
         self.vectors: list[Vector] = []
 
-    def publish(self, snapshot, epoch, held=""):
-        answer = super().publish(snapshot, epoch, held)
+    def publish(self, snapshot, epoch, withheld=""):
+        answer = super().publish(snapshot, epoch, withheld)
         if snapshot.model == "hot" and snapshot.vector and answer is Written.STORED:
             self.vectors.append(Vector.of_text(snapshot.vector))
         return answer

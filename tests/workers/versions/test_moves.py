@@ -25,7 +25,7 @@ def taken_back(tmp_path):
     shop.learn()
     shop.publish(metric=shop.metrics[40])
     shop.store.note("shop", shop.epoch, TAKEN_BACK, why_taken_back(40, "not as good"))
-    shop.store.publish(shop.snapshot(), shop.epoch, held="not as good")
+    shop.store.publish(shop.snapshot(), shop.epoch, withheld="not as good")
     return shop
 
 

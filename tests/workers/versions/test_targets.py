@@ -161,7 +161,7 @@ def test_a_node_that_starts_serves_the_newest_readable_version_and_says_so(shop)
 def test_a_node_that_starts_does_not_serve_what_was_held_back(shop):
     learned(shop, 1)
     shop.learn()
-    shop.store.publish(shop.snapshot(), shop.epoch, held="worse")
+    shop.store.publish(shop.snapshot(), shop.epoch, withheld="worse")
     shop.learn()
     shop.publish()
     shop.damage(shop.snapshot())
