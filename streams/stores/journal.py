@@ -184,7 +184,12 @@ def superfluous(
     entries: Sequence[tuple[Number, Entry]], live: Pointer | None, retention: Retention
 ) -> tuple[dict[SnapshotKey, list[Number]], list[Number]]:
     """Snapshots that need not stay, with numbers of their publications, and numbers of moves; what is live stays."""
-    published = {entry.snapshot: entry.at for _, entry in entries if entry.what in PUBLICATIONS}
+    published: dict[SnapshotKey, float] = {}
+    for _, entry in entries:
+        if entry.what in PUBLICATIONS:
+            # What is published again comes last.
+            published.pop(entry.snapshot, None)
+            published[entry.snapshot] = entry.at
     gone: dict[SnapshotKey, list[Number]] = {key: [] for key in retention.superfluous(published)}
     if live:
         gone.pop((live.version, live.digest), None)

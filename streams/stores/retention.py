@@ -36,8 +36,9 @@ class Retention(NamedTuple):
     def superfluous(self, published: Mapping[Key, float]) -> list[Key]:
         """The keys that need not stay, oldest first, given when each was published, in seconds since the epoch.
 
-        The age of each counts from the newest. The newest of an hour is the newest of one of its minutes too: it is
-        still there when only hours count.
+        They are in the order of publication, and the age of each counts from the last one. If a clock was ahead when
+        some were published, these seem to be later than the last one: they stay until they have become old. The newest
+        of an hour is the newest of one of its minutes too: it is still there when only hours count.
 
         Examples
         --------
@@ -45,8 +46,8 @@ class Retention(NamedTuple):
         >>> two_minutes.superfluous({"first": 59.0, "second": 61.0, "third": 62.0})
         ['second']
         """
-        now = max(published.values(), default=0.0)
-        newest_first = sorted(published, key=lambda key: published[key], reverse=True)
+        newest_first = [*reversed(published)]
+        now = published[newest_first[0]] if published else 0.0
         stay = set(newest_first[: self.last])
         for span_s, count in ((60, self.minutes), (3600, self.hours), (86400, self.days)):
             seen: set[int] = set()

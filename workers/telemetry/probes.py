@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -16,16 +18,49 @@ from omdml.errors import ConfigurationError
 from omdml.workers.telemetry.condition import Condition
 from omdml.workers.telemetry.single_models import PATH, SingleModels
 
-# Seconds that a client may keep a thread waiting.
+# Seconds for the head of a request to come whole, and for a client to read on in its answer.
 REQUEST_S = 10.0
+# The library takes a hundred fields of 64 KiB each.
+MAX_HEAD_BYTES = 64 << 10
 # At once. Others are ended.
 MAX_CONNECTIONS = 200
+
+
+class Head(io.RawIOBase):
+    """What a client sends, which raises TimeoutError if it takes too long or is too long.
+
+    A socket's own timeout begins again with every byte.
+    """
+
+    def __init__(self, connection: socket.socket, limit_s: float) -> None:
+        self._connection, self._limit_s = connection, limit_s
+        self._until, self._room = time.monotonic() + limit_s, MAX_HEAD_BYTES
+
+    def readable(self) -> bool:
+        """Say that this can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read some bytes."""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0 or not self._room:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        count = self._connection.recv_into(buffer, min(len(buffer), self._room))
+        self._connection.settimeout(self._limit_s)
+        self._room -= count
+        return count
 
 
 class Silent(WSGIRequestHandler):
     """Logs no requests, and waits for none for ever."""
 
     timeout = REQUEST_S
+
+    def setup(self) -> None:
+        """Bound what is read of this connection."""
+        super().setup()
+        self.rfile = io.BufferedReader(Head(self.connection, self.timeout))
 
     def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 # as the library has it
         """Do not log requests of probes: they come every few seconds."""

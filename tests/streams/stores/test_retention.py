@@ -1,5 +1,6 @@
 """Which snapshots stay when new ones come."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,15 @@ def test_few_snapshots_stay_however_old_they_are() -> None:
 
 def test_nothing_is_superfluous_where_there_is_nothing() -> None:
     assert Retention().superfluous({}) == []
+
+
+@pytest.mark.parametrize("ahead_s", [365 * DAY, 2 * HOUR, -2 * HOUR, -365 * DAY])
+def test_a_clock_that_was_wrong_for_a_while_leaves_what_came_after_it(ahead_s: int) -> None:
+    first = 20_000 * DAY
+    times = [first + 60.0 * count for count in range(100)]
+    wrong = [time + ahead_s for time in times[30:40]]
+    stayed = kept(Retention(), [*times[:30], *wrong, *times[40:]], every=10)
+    assert set(times[40:]) <= set(stayed)
 
 
 @given(

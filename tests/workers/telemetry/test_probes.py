@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 import httpx
 import pytest
@@ -104,3 +104,37 @@ def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeyp
         wait_for(lambda: threading.active_count() <= before, "the end of these threads")
     assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
     assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_ended(monkeypatch):
+    monkeypatch.setattr(probes.Silent, "timeout", 0.3)
+    port = serve_probes("127.0.0.1", 0, new_registry(), Facts())
+    with closing(socket.create_connection(("127.0.0.1", port))) as slow:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nx: ")
+        slow.settimeout(0.01)
+
+        def ended():
+            try:
+                slow.sendall(b"y")
+                return slow.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        wait_for(ended, "the connection to end")
+
+
+def test_a_head_without_end_is_not_kept():
+    port = serve_probes("127.0.0.1", 0, new_registry(), Facts())
+    field = b"x: " + b"y" * 60_000 + b"\r\n"
+    with closing(socket.create_connection(("127.0.0.1", port))) as bomb:
+        bomb.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        bomb.settimeout(20)
+        bomb.sendall(b"GET /healthz HTTP/1.1\r\n")
+        with suppress(ConnectionError):
+            for _ in range(90):
+                bomb.sendall(field)
+            bomb.sendall(b"\r\n")
+            assert bomb.recv(1) == b"", "a head of 5 MB was answered"
+    assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
