@@ -1,4 +1,22 @@
-"""The learning core of omdml: arrays in, arrays out; no files, no network, no clock."""
+"""The learning core of omdml: learners that turn comparisons into a metric. Arrays in, arrays out.
+
+There are twelve learners: ``DCA``, which is the default, and eleven others (``LEARNERS`` has them by the name that a
+configuration uses). Each takes ``dims``, the dimension of each modality, and learns rows of item numbers:
+
+>>> import numpy as np
+>>> from omdml import DCA
+>>> features = {"color": np.random.default_rng(0).random((50, 8))}
+>>> model = DCA(dims={"color": 8})
+>>> model.learn_many([[0, 1, 2], [3, 4, 5]], features).scores.shape  # rows of query, relevant, irrelevant
+(2,)
+>>> model.version
+2
+>>> model.metric.embed(features).dtype
+dtype('float32')
+
+All errors are subclasses of ``omdml.errors.OmdmlError``. The core has no files, no network, no clock and no threads.
+``omdml.client`` is the client of a running node.
+"""
 
 from __future__ import annotations
 

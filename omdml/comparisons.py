@@ -78,7 +78,7 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
         if type(event) is Page:
             compared = preferred(event)
             if not compared:
-                message = "page: every result was clicked, so none was passed over for another: do not send such a page"
+                message = "page: every result was clicked, so nothing was passed over. Do not send such a page"
                 raise FeedbackError(message, reason="nothing_compared")
             check_count(event, len(compared), "comparisons")
             return [item for r, s in compared for item in (event.query, r, s)]

@@ -69,10 +69,9 @@ class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
 
 
 class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
-    """The items ``shown`` for ``query``, in the order in which people see them, and which of them were ``clicked``.
+    """A page of results: the items ``shown`` for ``query``, from the top, and which of them were ``clicked``.
 
     If ``shown`` is not in that order, ``positions`` has the rank of each shown item.
-    :func:`omdml.comparisons.preferred` turns a page into comparisons.
     """
 
     query: Id
@@ -97,7 +96,7 @@ class Pair(Feedback, frozen=True, kw_only=True, tag="pair", gc=False):
 class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False):
     """The two of ``near`` should be closer to each other than the two of ``far`` are, by ``margin``.
 
-    The margin is limited because distances of random pairs are about 1: one event with margin 100 undid what a full
+    The margin is limited because distances of random pairs are about 1. One event with margin 100 undid what a full
     matrix had learned from 1,000 events.
     """
 
@@ -107,7 +106,7 @@ class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False
 
 
 class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
-    """Sets that hold elements of ``relevant`` answer ``query`` better than those that hold ``irrelevant`` ones."""
+    """Sets with elements of ``relevant`` answer ``query`` better than sets with elements of ``irrelevant``."""
 
     query: Items
     relevant: Items

@@ -35,12 +35,12 @@ class Format(NamedTuple):
         if number > self.number:
             raise error(
                 f"{where}: written by a newer omdml (format {number}, this one reads up to {self.number}): run that "
-                "release here too, nothing was changed"
+                "release here too. Nothing was changed"
             )
         if number < self.oldest:
             raise error(
                 f"{where}: written by an older omdml (format {number}, this one reads {self.oldest} to {self.number}): "
-                "run the release that wrote it, or make it again; nothing was changed"
+                "run the release that wrote it, or make it again. Nothing was changed"
             )
 
 

@@ -72,6 +72,7 @@ RUN = {
     ("docs/feedback.md", '{"type":"triplet"'): f"{FEEDBACK}.test_an_event_that_the_documents_show_can_be_read",
     ("docs/feedback.md", '{"type":"page"'): f"{FEEDBACK}.test_an_event_that_the_documents_show_can_be_read",
     ("docs/feedback.md", '{"type":"pair"'): f"{FEEDBACK}.test_an_event_that_the_documents_show_can_be_read",
+    ("docs/feedback.md", "page,query"): "tests.streams.clicklogs.test_click_logs",
     ("docs/feedback.md", "<ol"): "tests.workers.node.http.test_click_js",
     ("docs/kafka.md", "[log]"): f"{FEEDBACK}.test_the_configuration_that_the_documents_show_is_valid",
     ("docs/kafka.md", "omdml topics create"): "tests.integration.service.test_pages",

@@ -36,9 +36,10 @@ SECTIONS = {
 }
 CONFIGURATION_HEAD = """# Configuration
 
-One TOML file configures workers, nodes and commands: `--config FILE`, or `omdml.toml` in the current folder.
-Every option can come from the environment instead: `OMDML_STORE__URL`, `OMDML_MODELS__shop__RANK`. An option that
-may hold a secret can be read from a file: `url_file` in place of `url`.
+One TOML file configures workers, nodes and commands: the one that `--config` names, or `omdml.toml` in the current
+folder. Every option can come from the environment instead, with two underscores between section and option:
+`OMDML_STORE__URL`, `OMDML_MODELS__shop__RANK`. If an option may hold a secret, such as `url`, you can put its value
+into a file and name the file in `url_file` instead.
 
 [The sample file](../../deploy/omdml.toml) shows every option with its default. `omdml config check` checks a file
 without any server. `omdml config schema` prints a JSON schema for editors.
@@ -47,12 +48,16 @@ This page is generated from the code by `python -m docs.reference.pages`.
 """
 HTTP_HEAD = """# HTTP interface of a node
 
-`GET /schema` answers the OpenAPI document that this page is generated from (`python -m docs.reference.pages`).
-[Searches](../../deploy/SEARCH.md), [Items](../../deploy/ITEMS.md) and [Feedback](../feedback.md) explain the most
-important requests with examples.
+This page lists every request that a node takes, with each parameter and field. [Searches](../../deploy/SEARCH.md),
+[Items](../../deploy/ITEMS.md) and [Feedback](../feedback.md) explain the most important ones with examples.
+`GET /schema` answers the same as an OpenAPI document. This page is generated from it by
+`python -m docs.reference.pages`.
 
-Errors are problem details (RFC 9457): a JSON object with `error`, a code that never changes, and a sentence that says
-what to do. Every answer has an `X-Request-Id`, which also stands in the node's log.
+Errors are problem details (RFC 9457): a JSON object with [these fields](#error). `error` is a code that never changes,
+and `message` says what to do. Every answer has the header `X-Request-Id`. The node's log names the same id.
+
+If the node has a token, requests that change something need it: `Authorization: Bearer TOKEN`
+([Security](../../deploy/SECURITY.md#http)).
 """
 
 
@@ -70,7 +75,7 @@ def configuration_page() -> str:
         for name, option in parts[part]["properties"].items():
             if name == "kind" or name.endswith("_file"):
                 continue
-            meaning = meanings.get((section.split(".")[0].split(" ")[0], name), "")
+            meaning = meanings.get((section, name)) or meanings.get((section.split(".")[0].split(" ")[0], name), "")
             lines.append(f"| `{name}` | {_type(option, parts)} | {_default(option)} | {_cell(meaning)} |")
         lines.append("")
     lines += _models(parts["ModelConfig"], meanings)
@@ -82,7 +87,9 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         "## Models: `[models.NAME]`",
         "",
         'A name may be a pattern, such as `[models."shop-*"]`, which covers many models.',
-        "The options of a learner are its hyperparameters; [the Python reference](python.md) explains them.",
+        "The first table has the options of each learner, which are its hyperparameters.",
+        "[The Python reference](python.md) explains them, and says what happens without an option whose default is empty.",
+        "The second table has the options that every model has.",
         "",
         "| learner | option | default |",
         "|---|---|---|",
@@ -103,7 +110,8 @@ def _meanings() -> dict[tuple[str, str], str]:
     section = last = ""
     for line in SAMPLE.read_text().splitlines():
         if match := SECTION.match(line):
-            section = match[1].split(".")[0]
+            # The sample file has the log in Kafka after the one in files, and commented out.
+            section = "log (Kafka)" if line.startswith("# [log]") else match[1].split(".")[0]
         elif match := OPTION.match(line):
             last = match[1]
             meanings.setdefault((section, last), match[2].strip())
@@ -137,7 +145,7 @@ def _request(request: dict[str, Any]) -> Iterator[str]:
     yield from ("", "| answer | meaning | body |", "|---|---|---|")
     for status, answer in request["responses"].items():
         bodies = ", ".join(_type(body.get("schema", {})) for body in answer.get("content", {}).values())
-        yield f"| {status} | {_cell(answer['description'])} | {bodies} |"
+        yield f"| {status.replace('default', 'any other')} | {_cell(answer['description'])} | {bodies} |"
 
 
 def _schema(part: dict[str, Any]) -> Iterator[str]:
@@ -177,8 +185,9 @@ def _type(part: dict[str, Any], parts: dict[str, Any] | None = None) -> str:
 def _default(part: dict[str, Any]) -> str:
     if "default" not in part:
         return ""
+    default = list(part["default"]) if isinstance(part["default"], tuple) else part["default"]
     return (
-        f"`{part['default']!r}`".replace("'", '"')
+        f"`{default!r}`".replace("'", '"')
         .replace("`None`", "none")
         .replace("`True`", "true")
         .replace("`False`", "false")

@@ -54,7 +54,7 @@ class Options(TypedDict, total=False):
     version
         An older version that should answer instead of the live one, to compare before and after.
     min_version
-        The least version that may answer. The client retries for ``retry_s`` seconds, then it raises
+        The lowest version that may answer. The client retries for ``retry_s`` seconds, then it raises
         :class:`~omdml.client.errors.Behind`.
     session
         Id of the user's session, for experiments: either all searches of a session are part of one, or none.
@@ -135,7 +135,8 @@ class Client:
         query
             An id, or a list of them; None with ``features`` alone.
         features
-            Raw vectors of some or all modalities. Together with ids: the mean of the items and of these vectors.
+            Raw vectors by modality, lists or arrays, of some or all modalities. Together with ids: the mean of the
+            items and of these vectors.
         text
             Words by the text column of the catalogue in which they are looked up (deploy/PICTURES.md).
         picture
@@ -198,9 +199,10 @@ class Client:
     def change_items(self, changes: Iterable[Mapping[str, Any]], *, model: str | None = None) -> Changed:
         """Make any number of changes in order, and return their combined result.
 
-        Each change is ``{"id": ..., "features": ..., "attributes": ...}`` or ``{"id": ..., "delete": True}``. They are
-        sent in requests of at most 1,000 changes, and each request is carried out completely or not at all. Repeating
-        changes does no harm, so after an error all of them may be sent again.
+        Each change is ``{"id": ..., "features": ..., "attributes": ...}`` or ``{"id": ..., "delete": True}``. If the
+        catalogue was built from texts and pictures, ``"text"`` and ``"picture"`` (bytes) can stand for features.
+        Changes are sent in requests of at most 1,000, and each request is carried out completely or not at all.
+        Repeating changes does no harm, so after an error all of them may be sent again.
         """
         name = model or self.model
         path = f"/items?{urlencode({'model': name})}" if name else "/items"
@@ -214,7 +216,8 @@ class Client:
         """Send up to 10,000 events, all or none, and return their number once they are durable.
 
         An event without an ``id`` gets one. If you catch an error and send the same events again, give them ids
-        yourself, so that a model learns each event once.
+        yourself, so that a model learns each event once. If events are invalid, BadRequest is raised, and none of them
+        is taken: ``told["errors"]`` of the error lists the first bad ones.
         """
         for event in events:
             if not isinstance(event, Feedback):

@@ -31,7 +31,10 @@ STARTS = {"pca": principal_start, "coordinates": coordinates_start}
 
 
 class DCA(Learner):
-    """Online discriminative component analysis of near pairs (after Hoi, Liu, Lyu, Ma, CVPR 2006).
+    """The default learner: online discriminative component analysis of near pairs (after Hoi, Liu, Lyu, Ma, CVPR 2006).
+
+    It learns from triplets and from pairs. Its metric embeds items as vectors of unit length, whose squared Euclidean
+    distance is the learned one, from 0 to 4.
 
     All modalities side by side are one vector, in the catalogue's principal coordinates z. Two experts share the
     covariance of near pairs (q, r), ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. They compare it with different
@@ -41,13 +44,15 @@ class DCA(Learner):
         A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
 
     and it embeds an item as ``unit(A z)``. Hedge weighs the two experts by how each ordered the triplets before it
-    learned them, except triplets of a search that it already knew other answers to. The loss is linear in the
-    difference of the distances, so wrong answers make it larger for both. *items* is better if many answers are wrong,
-    because a swap of relevant and irrelevant hardly changes which items are clicked. *far* is better if people answer
-    about pages that the metric itself ordered: there all items look alike to the metric, in near pairs and in far
-    pairs. The metric to serve is computed from all triplets when somebody asks for it: by one step of subspace
-    iteration from the directions of the last refresh. The metric that scores triplets before they are learned is
-    computed only at versions that follow from the count: each one up to 6, then after a fifth more triplets each time.
+    learned them. If a triplet belongs to a search of which other answers were learned before, Hedge leaves it out. The
+    loss is linear in the difference of the distances, so wrong answers make it larger for both. *items* is better if
+    many answers are wrong, because a swap of relevant and irrelevant hardly changes which items are clicked. *far* is
+    better if people answer about pages that the metric itself ordered: there all items look alike to the metric, in
+    near pairs and in far pairs.
+
+    The metric to serve is computed from all triplets when somebody asks for it: by one step of subspace iteration from
+    the directions of the last refresh. The metric that scores triplets before they are learned is computed only at
+    certain versions: at each one up to 6, then each time the number of triplets has grown by a fifth.
 
     If people say of pairs that they are similar or not, similar pairs are near pairs and dissimilar pairs far pairs. A
     single pair has no order, so pairs have the score 0, are never mistakes, and tell Hedge nothing. An item with itself
@@ -56,32 +61,39 @@ class DCA(Learner):
     Without the positive part, A'A is ``S^-1 - T^-1``. This is the logarithm of a likelihood ratio: how much likelier a
     difference is between far items than between near items (KISSME, Koestinger et al., CVPR 2012).
 
-    Departures, measured in MATHS 12: *items* begins as the catalogue's variances; lambda falls with the root of the
-    count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; more than 4 pairs per item that came up
-    count as 4; coordinates with a variance below 0.3 lambda are left out, so few triplets make a small problem, and so
-    are the last directions, with 0.005 of the sum of all b - 1; very long differences are shortened; embeddings have
-    unit length; the plain coordinates have the share ``5 / (5 + n)`` beside the learned ones, and are dropped below
-    0.005. There is no expert for each modality: from some hundred triplets on, one expert for all modalities is as good
-    as the best of those. It is at its best on the catalogue's mapped coordinates. On plain
-    features with few triplets LOMDML can be ahead, and is if the classes lie along very few directions.
+    Departures, measured in MATHS 12:
+
+    - *items* begins as the catalogue's variances.
+    - lambda falls with the root of the count n. It is ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs.
+      More than 4 pairs for each item that came up count as 4.
+    - Coordinates with a variance below 0.3 lambda are left out. So few triplets make a small problem. The last
+      directions, which have 0.005 of the sum of all b - 1, are left out too.
+    - Very long differences are shortened, and embeddings have unit length.
+    - The plain coordinates have the share ``5 / (5 + n)`` beside the learned ones. They are dropped below 0.005.
+    - There is no expert for each modality. From some hundred triplets on, one expert for all modalities is as good as
+      the best of those.
+
+    DCA is at its best on the catalogue's mapped coordinates. On plain features with few triplets LOMDML can be better,
+    and is if the classes lie along very few directions.
 
     Parameters
     ----------
     dims
         Dimension of each modality.
     rank
-        Number of principal coordinates, at most 4,096: ``d = min(rank, dimensions, items in the sample - 1)``;
-        fewer if items do not vary along them; with ``"coordinates"`` ``min(rank, dimensions)``. Without effect if
-        ``init`` is arrays.
+        Most principal coordinates, 1 to 4,096. With ``init="pca"`` there are
+        ``d = min(rank, dimensions, items in the sample - 1)``, and fewer if items do not vary along them. With
+        ``"coordinates"`` there are ``min(rank, dimensions)``. If ``init`` is arrays, ``rank`` has no effect.
     memory
-        Number of triplets over which the sums fade, >= 1; 0: they never fade. A similar pair makes only the sums of
-        near pairs fade, a dissimilar pair only those of far pairs.
+        Number of triplets over which the sums fade, at least 1. With 0 they never fade. A similar pair makes only the
+        sums of near pairs fade, and a dissimilar pair only those of far pairs.
     init
-        ``"pca"``; ``"coordinates"`` if the features are principal coordinates already, as a catalogue's mapped ones
-        are; or arrays ``mean`` (D,), ``basis`` (d, D) with orthonormal rows and ``deviations`` (d,), D being the
-        dimensions of all modalities together. A ``basis`` (0, D) stands for the identity.
+        ``"pca"`` computes principal coordinates from a sample of the features. ``"coordinates"`` takes the features as
+        they are: a catalogue's mapped coordinates are principal ones already. Or give the arrays ``mean`` (D,),
+        ``basis`` (d, D) with orthonormal rows, and ``deviations`` (d,), with D the dimensions of all modalities
+        together. A ``basis`` (0, D) stands for the identity.
     dtype
-        ``"float32"`` or ``"float64"``, for coordinates and the served metric; sums are float64.
+        ``"float32"`` or ``"float64"``, for coordinates and the served metric. Sums are always float64.
     seed
         Seed of the sample of items.
 
@@ -96,6 +108,8 @@ class DCA(Learner):
     >>> model = DCA(dims={"good": 3, "noise": 8})
     >>> model.learn_many(np.stack([np.arange(300), same, other], axis=1), features).mistakes
     70
+    >>> model.metric.embed(features).shape  # a row for each item
+    (300, 19)
     >>> DCA.from_bytes(model.to_bytes()).version
     300
     """
@@ -176,7 +190,7 @@ class DCA(Learner):
         Parameters
         ----------
         rows : (T, 3) or (T, 2)
-            Row numbers of query, relevant, irrelevant; or, if ``similar`` is given, of a pair's items.
+            Row numbers of query, relevant and irrelevant item. If ``similar`` is given: of the two items of a pair.
         features
             One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
             are read and cast.
@@ -185,16 +199,16 @@ class DCA(Learner):
 
         Returns
         -------
-        ``scores`` are ``D(q, r) - D(q, s)``, positive for a triplet in the wrong order. They are 0 for a pair, and for
-        a triplet that names an item twice, because a single pair has no order.
+        An Outcome. Its ``scores`` (T,) are ``D(q, r) - D(q, s)``, which is positive for a triplet in the wrong order.
+        It is 0 for a pair, and for a triplet that names an item twice, because a single pair has no order.
 
         Raises
         ------
         FeedbackError
-            A row out of range, or with values that are not finite (``row`` is the index of the comparison); features
-            that do not fit. The state is as before.
+            A row is out of range, its values are not finite, or the features do not fit ``dims``. ``row`` of the error
+            is the index of the comparison. Nothing was learned.
         StartError
-            On the first call: features without a row, or with values that are not finite.
+            On the first call: the features have no row, or values that are not finite. Nothing was learned.
         """
         expect(not kw, "learn_many", sorted(kw), "triplets or pairs, features, and whether pairs are similar")
         if similar is None:

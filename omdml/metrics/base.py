@@ -18,7 +18,7 @@ CHUNK_ROWS = 16_384
 
 
 class Metric(ABC):
-    """An immutable metric, as learned up to some version."""
+    """A metric, as learned up to some version. It never changes."""
 
     kind: ClassVar[str]
     # Whether an embedding exists whose squared Euclidean distance is the learned one.

@@ -61,7 +61,8 @@ class CoupledMetric(Metric):
     def _names(self, task: str | None) -> Sequence[str]:
         if task is not None:
             if task not in self.stacks:
-                raise FeedbackError(f"task {task!r}: there are {', '.join(self.stacks)}", reason="unknown_task")
+                known = ", ".join(self.stacks)
+                raise FeedbackError(f"no task {task!r}; expected one of {known}", reason="unknown_task")
             return self.stacks[task]
         if len(self.stacks) == 1:
             return next(iter(self.stacks.values()))

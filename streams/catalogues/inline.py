@@ -72,7 +72,7 @@ def unknown_item(catalogue: Catalogue, item: str) -> FeedbackError:
     """The error for an item that is not in the catalogue, and comes without vectors."""
     return FeedbackError(
         f"event: item {item!r} is not in the catalogue (generation {catalogue.generation}), and the event brings no "
-        "vectors for it: put the item first, or send its features with the event",
+        "vectors for it. Put the item first, or send its features with the event",
         reason="unknown_item",
     )
 

@@ -57,7 +57,7 @@ def read_secret(data: bytes, where: str) -> bytes:
     """The 32 bytes of a secret that a store keeps; raises StoreError, which does not show what was found."""
     if not re.fullmatch(b"[0-9a-f]{64}", data):
         raise StoreError(
-            f"{where}: holds {len(data)} bytes that are no secret, expected 64 hexadecimal digits: restore it from a "
+            f"{where}: holds {len(data)} bytes that are no secret, expected 64 hexadecimal digits. Restore it from a "
             "backup. If there is none, remove it: a new secret is made, and other events are held out from then on"
         )
     return bytes.fromhex(data.decode())
@@ -95,7 +95,7 @@ def read_checkpoint(model: str, data: bytes, where: str, quiet: bool = False) ->
 def none_valid(model: str, where: str) -> CorruptError:
     """The error for a model whose checkpoints are all damaged."""
     return CorruptError(
-        f"model {model!r}: no checkpoint that {where} keeps can be read, all are damaged: {_how_to_mend(model)}"
+        f"model {model!r}: no checkpoint that {where} keeps can be read, all are damaged. {_how_to_mend(model)}"
     )
 
 
@@ -103,13 +103,13 @@ def none_left(model: str, where: str) -> CorruptError:
     """The error for a model whose checkpoints have disappeared."""
     return CorruptError(
         f"model {model!r}: {where} has no checkpoint of it, although one was saved: something else removed it, perhaps "
-        f"a server that evicts (see omdml doctor): {_how_to_mend(model)}"
+        f"a server that evicts (see omdml doctor). {_how_to_mend(model)}"
     )
 
 
 def _how_to_mend(model: str) -> str:
     return (
-        "restore the store from a backup, or learn the model again from the log: "
+        "Restore the store from a backup, or learn the model again from the log: "
         f"omdml replay --model {model} --publish --replace"
     )
 
@@ -118,6 +118,6 @@ def store_lost(model: str, where: str) -> StoreLost:
     """The error for a write by an owner that the store has no record of."""
     return StoreLost(
         f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed. If the model "
-        "was deleted meanwhile, nothing else is lost: start this again. If the store was emptied, restore a backup, or "
+        "was deleted meanwhile, nothing else is lost: start this again. If the store was emptied, restore a backup. Or "
         "learn again: omdml topics rewind, or if the log is in files, an empty store and another log.group"
     )

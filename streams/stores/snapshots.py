@@ -11,8 +11,7 @@ def not_kept(model: str, version: int | None, versions: list[int], where: str) -
     """The error for a version that nobody can go to."""
     asked = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
     return NotKept(
-        f"model {model!r}: {asked} in {where}; versions kept: {', '.join(map(str, sorted(versions))) or 'none'}: "
-        "choose one of these"
+        f"model {model!r}: {asked} in {where}. Versions kept: {', '.join(map(str, sorted(versions))) or 'none'}"
     )
 
 
@@ -20,7 +19,7 @@ def bytes_gone(model: str, pointer: Pointer, where: str) -> SnapshotGone:
     """The pointer names a snapshot that is not there."""
     return SnapshotGone(
         f"model {model!r}: {where} points at version {pointer.version} ({pointer.digest[:12]}), whose bytes are gone: "
-        "something else removed them (eviction, cleaning up): go back to another version"
+        "something else removed them (eviction, cleaning up). Go back to another version"
     )
 
 

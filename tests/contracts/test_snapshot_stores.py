@@ -32,7 +32,7 @@ class TestSnapshotsOfAnyStore:
         store.claim("shop")
         assert (store.current("shop"), store.load("shop"), store.load("shop", 1)) == (None, None, None)
         assert store.history("shop") == []
-        with pytest.raises(StoreError, match="versions kept: none"):
+        with pytest.raises(StoreError, match="Versions kept: none"):
             store.move("shop", None, pin=True)
 
     def test_what_is_published_is_live(self, store: Store) -> None:
@@ -143,7 +143,7 @@ class TestSnapshotsOfAnyStore:
 
     def test_a_version_that_is_not_kept_is_refused_with_those_that_are(self, store: Store) -> None:
         published(store, 1, 2)
-        with pytest.raises(StoreError, match=r"version 7 .* versions kept: 1, 2"):
+        with pytest.raises(StoreError, match=r"version 7 .* Versions kept: 1, 2"):
             store.move("shop", 7, pin=True)
         assert store.load("shop", 7) is None
 

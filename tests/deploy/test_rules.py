@@ -91,6 +91,20 @@ def test_every_alert_leads_to_its_section_and_every_section_is_of_an_alert():
         assert re.findall(r"^- \*\*(.+?)\*\*: ", sections[name], re.MULTILINE) == PARTS, name
 
 
+def test_the_runbook_names_metrics_that_there_are_and_expressions_that_can_be_copied(promtool, tmp_path):
+    metrics = described()
+    known = {name + suffix for name in metrics for suffix in ("", "_bucket", "_count", "_sum")}
+    prose = re.sub(r"```.*?```", "", (DEPLOY / "RUNBOOK.md").read_text(), flags=re.DOTALL)
+    code = re.findall(r"`([^`]+)`", prose)
+    assert {name for text in code for name in re.findall(r"\b(omdml_[a-z_]+)\b(?!:)", text)} <= known
+    expressions = [text for text in code if re.search(r"\bomdml_\w+.*[)}]", text)]
+    assert len(expressions) > 8
+    rules = [{"record": f"runbook:{number}", "expr": text} for number, text in enumerate(expressions)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "runbook", "rules": rules}]}))
+    done = run(promtool, tmp_path, "check", "rules", "rules.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_annotations_name_labels_that_the_expression_keeps():
     for name, rule in ALERTS.items():
         for label in re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]):

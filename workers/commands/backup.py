@@ -94,7 +94,7 @@ def backup(configuration: config.Configuration, file: Path) -> None:
 
     store = open_folder(configuration)
     back_up(store, file)
-    say(f"{file}: {len(store.models())} models of {store}, {file.stat().st_size / 1e6:,.1f} MB")
+    say(f"{file}: {amount(len(store.models()), 'model')} of {store}, {file.stat().st_size / 1e6:,.1f} MB")
 
 
 @click.command()
@@ -120,4 +120,4 @@ def restore(configuration: config.Configuration, file: Path, yes: bool) -> None:
         confirm(f"Replace {store} by {file}? What is there now is lost", yes)
     put_back(store, file)
     models = len(store.models())
-    say(f"{store}: {models} models as they were in {file}; start the workers: they learn what has come since")
+    say(f"{store}: {amount(models, 'model')} as in {file}. Start the workers: they learn what has come since")

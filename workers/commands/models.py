@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -144,6 +145,17 @@ def copy(configuration: config.Configuration, source: str, target: str) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask the question unless ``yes`` answers it already. If the answer is no, the command ends."""
-    if not yes:
-        click.confirm(question, abort=True)
+    """Ask the question unless ``yes`` answers it already. If the answer is no, the command ends.
+
+    `kubectl exec` without `-it` and cron give a command nothing to read an answer from.
+    """
+    if yes:
+        return
+    try:
+        agreed = click.confirm(question)
+    except click.Abort as error:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("nobody is there to answer: pass --yes if the answer is yes") from error
+    if not agreed:
+        raise click.Abort

@@ -81,8 +81,8 @@ def node(configuration: config.Configuration) -> None:
 def route(configuration: config.Configuration, origin: str, bind: str, begin: str | None, accept_gap: bool) -> None:
     """Copy a topic of any partitioning into the configured topic, keyed by model, each event exactly once.
 
-    This is for senders that cannot set keys. Any number of routers share the topic's partitions. Each needs a
-    log.member of its own.
+    This is for senders that cannot set keys. Any number of routers share the topic's partitions. If
+    log.member is set, each needs one of its own.
     """
     import structlog
 

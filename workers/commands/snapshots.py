@@ -250,7 +250,7 @@ with_reason = click.option(
 @with_reason
 @stored
 def rollback(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:
-    """Have nodes answer with an older version of MODEL. It stays live until ``omdml unpin``."""
+    """Have nodes answer with an older version of MODEL. It stays live until you run omdml unpin."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
@@ -264,7 +264,7 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
 @with_reason
 @stored
 def pin(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:
-    """Keep a version of MODEL live, whatever is learned, until ``omdml unpin``."""
+    """Keep a version of MODEL live, whatever is learned, until you run omdml unpin."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)

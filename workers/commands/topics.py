@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omdml.workers.commands.models import confirm
 from omdml.workers.commands.options import configured, print_table, say, stored
 
 if TYPE_CHECKING:
@@ -121,9 +122,7 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
     require_stopped(configuration.log)
     extents = look_at_topic(configuration.log)
-    if not yes:
-        question = f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them again?"
-        click.confirm(question, abort=True)
+    confirm(f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them again?", yes)
     store = open_stores(configuration)
     named = [name for name in store.models() if configuration.match(name)]
     partitioner = partitioner_of(configuration.log)

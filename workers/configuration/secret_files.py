@@ -53,8 +53,8 @@ def _text(path: object, where: str) -> str:
     if not isinstance(path, str):
         raise ConfigurationError(f"{where} is no text, expected the name of a file")
     if not _is_path(path) and not (where.endswith(".token_file") and len(path) < SHORTEST_TOKEN):
-        raise ConfigurationError(f"{where}: cannot be read, for there is no such file; what it says is not shown, for "
-                                 "it may be the secret itself: expected the name of a file that holds it")  # fmt: skip
+        raise ConfigurationError(f"{where}: there is no such file. Its value is not shown here, because it may be the "
+                                 "secret itself: expected the name of a file that holds the secret")  # fmt: skip
     try:
         text = read_regular(path, SECRET_BYTES).decode().strip()
     except (OSError, ValueError) as error:

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:
-    """``: did you mean 'x'?``, or what there is."""
+    """The end of a message about an unknown name: ``: did you mean 'x'?``, or the names that are known."""
     names = list(valid)
-    near = nearest(name, names)
-    return f": did you mean {near!r}?" if near else f": there are {', '.join(names) or 'none'}"
+    if near := nearest(name, names):
+        return f": did you mean {near!r}?"
+    return f"; expected {'one of ' * (len(names) > 1)}{', '.join(names)}" if names else "; there are none"
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:

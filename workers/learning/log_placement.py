@@ -31,7 +31,7 @@ class LogPlacement:
         if placement.partitioner != source.partitioner:
             raise ConfigurationError(
                 f"log.partitioner is {source.partitioner!r}, but the models of log {topic_id} live where "
-                f"{placement.partitioner!r} puts them: set it back, or learn them again: omdml topics rewind"
+                f"{placement.partitioner!r} puts them. Set it back, or learn them again: omdml topics rewind"
             )
         self._last = placement
         return placement

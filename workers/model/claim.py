@@ -145,10 +145,9 @@ def first_guard(spec: Spec, start: Start) -> Guard:
 def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
     """The error for a model that fell back to a checkpoint which ends before the log begins."""
     return CorruptError(
-        f"model {name!r}: its newest checkpoint is damaged, or an older one was put in its place, and the log begins "
-        f"at offset {begin}, behind {end}, where the one that is left ends: restore the store from a backup, or learn "
-        "the model again: "
-        f"omdml replay --model {name} --publish --replace, or begin it again: omdml models reset {name}"
+        f"model {name!r}: its newest checkpoint is damaged, or an older one was put in its place. The one that is left "
+        f"ends at offset {end}, but the log begins at {begin}. Restore the store from a backup. Or learn the model "
+        f"again: omdml replay --model {name} --publish --replace. Or begin it again: omdml models reset {name}"
     )
 
 

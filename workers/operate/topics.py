@@ -64,12 +64,12 @@ def wrong(line: Line, placement: Placement | None, partitions: int, learning: bo
     if mark is not None and start < extent.begin:
         return (
             f"offsets {start} to {extent.begin - 1} are gone from the log, before anybody learned them, and no worker "
-            "goes on here: raise the topic's retention, then go on without them: omdml worker --accept-gap"
+            "goes on here. Raise the topic's retention, then go on without them: omdml worker --accept-gap"
         )
     if mark is not None and mark > extent.end:
         return (
-            f"it was read up to offset {mark}, but ends at {extent.end}, so it was cut, and no worker goes on here: "
-            "bring the log back, or go on with what it holds: omdml worker --accept-gap"
+            f"it was read up to offset {mark}, but ends at {extent.end}, so it was cut, and no worker goes on here. "
+            "Bring the log back, or go on with what it holds: omdml worker --accept-gap"
         )
     if line.lag > 0 and not learning:
         return "no worker is running (none is a member of the group), so nobody learns these events: start one"
@@ -199,7 +199,7 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     old, new = extents[: placement.count], extents[placement.count : count]
     if missing := [line for extent in old if (line := _missing(extent, marks.get(extent.partition)))]:
         raise ConfigurationError(
-            f"{'; '.join(missing)}: stop the senders, including routers and nodes that take feedback; start a worker, "
+            f"{'; '.join(missing)}. Stop the senders, including routers and nodes that take feedback. Start a worker, "
             "wait until nothing is missing (omdml topics status), stop it, and run this command again"
         )
     for extent in new:

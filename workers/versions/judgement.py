@@ -26,10 +26,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The guard's last decision about a model.
 
     ``decision`` is ``allowed``, ``withheld``, ``taken back`` (an earlier version is live again) or ``not judged``.
-    ``at`` is when it took effect, in seconds since the epoch, and ``reason`` says why a version does not stay live. The
-    rest is null if nothing was compared: ``margin`` says by how much ``version`` orders held-out events better (above
-    0) or worse (below 0) than the version ``reference``, ``doubt`` is its margin of error, and ``queries`` says of how
-    many queries it is the mean. ``sentence`` says all of this in plain words.
+    ``margin`` says by how much ``version`` orders held-out events better (above 0) or worse (below 0) than the version
+    ``reference``. It and the fields about it are None if nothing was compared.
     """
 
     model: str
@@ -46,7 +44,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def told(self) -> str:
         """Decision, reason and sentence in a line."""
-        return "; ".join(part for part in (self.decision, self.reason, self.sentence) if part)
+        verdict = ": ".join(part for part in (self.decision, self.reason) if part)
+        return ". ".join(part for part in (verdict, self.sentence) if part)
 
 
 def judgement(store: SnapshotStore, model: str, live: Callable[[], Snapshot | None]) -> Judgement:

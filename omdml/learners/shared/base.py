@@ -33,7 +33,7 @@ KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}
 
 
 class Outcome(NamedTuple):
-    """Result of a call: ``scores`` (T,) are f of each comparison before it was learned; f > 0 is a mistake."""
+    """Result of ``learn_many``: ``scores`` (T,) has f of each comparison before it was learned. f > 0 is a mistake."""
 
     scores: Array
 
@@ -44,10 +44,11 @@ class Outcome(NamedTuple):
 
 
 class Learner(base.Base):
-    """Base of all learners. river provides ``clone`` and ``repr``, so constructor arguments are stored as they are.
+    """What all learners have. The state is in the engine, which exists once the learner has started.
 
-    A learner has an engine once it has started: in the constructor if ``init`` is arrays, otherwise from a sample of
-    features in :meth:`start`, or in the first call of ``learn_many``, which calls it.
+    If ``init`` is arrays, the constructor starts the learner. Otherwise :meth:`start` does, from a sample of features;
+    the first call of :meth:`learn_many` calls it. river provides ``clone`` and ``repr``, so constructor arguments are
+    stored as they are.
     """
 
     name: ClassVar[str]
@@ -101,9 +102,9 @@ class Learner(base.Base):
         """Shapes of the start's arrays for an engine that can restore these tensors; raises CorruptError."""
 
     def start(self, features: Mapping[str, Array]) -> None:
-        """Start from a sample of these features, (n, d_i) for each modality. Without effect if it has started already.
+        """Start from a sample of these features, (n, d_i) for each modality. Does nothing if it has started already.
 
-        Raises StartError, or FeedbackError if the features do not fit ``dims``.
+        Raises StartError if no start can be computed from the features, and FeedbackError if they do not fit ``dims``.
         """
         if self._engine is None:
             check_features(features, self.dims)
@@ -130,13 +131,14 @@ class Learner(base.Base):
 
     @abstractmethod
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
-        """Learn comparisons ``rows`` (T, width) of items with ``features`` (n, d_i), in order, all of them or none.
+        """Learn comparisons in order, all of them or none.
 
-        Raises FeedbackError or StartError, and then nothing was learned.
+        ``rows`` (T, width) names items by their row numbers in ``features``, which has (n, d_i) numbers for each
+        modality. Raises FeedbackError or StartError. Then nothing was learned.
         """
 
     def learn_one(self, row: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
-        """``learn_many`` on one row (width,): same decisions, same bytes."""
+        """Learn one comparison ``row`` (width,). The state becomes the same as with :meth:`learn_many`."""
         return self.learn_many(np.asarray(row)[None], features, **kw)
 
     def _learn(
@@ -188,7 +190,7 @@ class Learner(base.Base):
     @property
     @abstractmethod
     def metric(self) -> Metric:
-        """The metric learned so far, open block included; immutable."""
+        """The metric learned so far. It never changes: after more learning, ask for it again. Raises NotStarted."""
 
     @property
     @abstractmethod
@@ -245,7 +247,7 @@ class Learner(base.Base):
                 raise
             raise FormatError(
                 f"{error}: written by an older omdml (format {metadata['format']}, this one writes {STATE.number}): "
-                "run the release that wrote it, or learn the model again; nothing was changed"
+                "run the release that wrote it, or learn the model again. Nothing was changed"
             ) from error
 
     @classmethod

@@ -218,6 +218,6 @@ def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str],
     unknown = np.flatnonzero(numbers < 0)
     if unknown.size:
         name = column.ravel().tolist()[unknown[0] if column.ndim else 0]
-        message = f"comparison {unknown[0]} is of task {name!r}, there are {', '.join(tasks)}"
+        message = f"comparison {unknown[0]} is of task {name!r}, expected one of {', '.join(tasks)}"
         raise FeedbackError(f"{message}; nothing was learned", reason="unknown_task", row=int(unknown[0]))
     return numbers

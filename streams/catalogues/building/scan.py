@@ -97,8 +97,8 @@ class Scan:
         if missing := [item for item in self.row_of if item not in seen]:
             raise CatalogueError(
                 f"{table.name}: {len(missing)} of {len(self.row_of)} items are missing, the first is {missing[0]!r}: "
-                f"a build wants every modality of every item; put the others after it by `omdml catalogue put`, which "
-                f"fills what they lack{self._advice}"
+                f"a build needs every modality of every item. Put the others after it by `omdml catalogue put`, which "
+                f"fills in what they lack{self._advice}"
             )
 
     def _add_ids(self, table: Table, ids: Sequence[str], first: bool, seen: set[str]) -> None:

@@ -36,11 +36,10 @@ class ChangeError(CatalogueError):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One item is put (with ``features``, one raw vector a modality), gets other ``attributes``, or is deleted.
+    """One item is put, gets other ``attributes``, or is deleted.
 
-    ``text``, by column, and ``picture``, a file's bytes, are described as the catalogue's own were, and stand for
-    features. ``attributes`` take the place of all that the item had; without them it keeps what it had. Without
-    features, text and picture the item must be there already.
+    ``text`` and ``picture`` stand for the features that describe them. A change without features, text and picture is
+    only possible if the item exists.
     """
 
     id: str

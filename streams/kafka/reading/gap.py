@@ -73,7 +73,7 @@ def out_of_range(
     cut = position is not None and position > available[1]
     return GapError(
         f"topic {topic!r} partition {partition.number} does not hold offset {position}: it has offsets {available[0]} "
-        f"up to {available[1]}; retention deleted events before they were read, or the log was truncated; "
+        f"up to {available[1]}. Retention deleted events before they were read, or the log was truncated. "
         f"`{command} --accept-gap` goes on without them",
         partition=partition,
         position=position,
@@ -103,7 +103,7 @@ def cut(
     known = f"at offset {cut_at}" if cut_at is not None else f"somewhere below offset {resume}"
     return GapError(
         f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
-        f"and other events took offsets that were read already; `{command} --accept-gap` goes on at {resume}",
+        f"and other events took offsets that were read already. `{command} --accept-gap` goes on at {resume}",
         partition=partition,
         position=position,
         available=available,
@@ -124,7 +124,7 @@ def unreadable(
     resume = error.then if position is None else min(max(error.then, position + 1), available[1])
     return GapError(
         f"topic {topic!r} partition {partition.number} cannot be read at offset {position}: the batch that holds it is "
-        f"damaged ({error.why}); restore the broker's files from a replica, or go on at {resume} with "
+        f"damaged ({error.why}). Restore the broker's files from a replica, or go on at {resume} with "
         f"`{command} --accept-gap`",
         partition=partition,
         position=position,
@@ -144,11 +144,11 @@ def created_anew(
     command: str = WORKER,
 ) -> GapError:
     """The error for a topic that was deleted and created again: the position belongs to another topic id."""
-    old = "" if position is None else f"offset {position} of partition {partition.number} belongs to the old topic, "
+    old = "" if position is None else f"Offset {position} of partition {partition.number} belongs to the old topic. "
     return GapError(
-        f"topic {topic!r} was deleted and created again: its id is {now}, it was {before}; {old}partition "
-        f"{partition.number} of the new one has offsets {available[0]} up to {available[1]}; restart with `{command} "
-        "--accept-gap` to read the new one from its beginning, or, if the store lost its content too, run "
+        f"topic {topic!r} was deleted and created again: its id is {now}, it was {before}. {old}"
+        f"Partition {partition.number} of the new one has offsets {available[0]} up to {available[1]}. Restart with "
+        f"`{command} --accept-gap` to read the new one from its beginning. If the store lost its content too, run "
         "`omdml topics rewind` and start again",
         partition=partition,
         available=available,

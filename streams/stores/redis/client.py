@@ -111,7 +111,7 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
     except (ValueError, KeyError, TypeError):
         # The texts of these errors may quote a password.
         raise ConfigurationError(
-            f"store.url: {masked(url)!r} (user, password and options left out) is no address of a server: expected "
+            f"store.url: {masked(url)!r} (user, password and options left out) is no address of a server. Expected "
             "redis://user:password@host:6379/0, with percent-encoding where a password has special characters"
         ) from None
     return client
@@ -145,8 +145,8 @@ def check_eviction(url: str) -> None:
         policy = client.info("memory").get("maxmemory_policy", "")
     if policy.startswith("allkeys"):
         raise StoreRefused(
-            f"store {masked(url)}: maxmemory-policy {policy} drops what was learned where memory is short: expected "
-            "noeviction, or one of volatile-*: set it in the server's configuration"
+            f"store {masked(url)}: maxmemory-policy {policy} drops what was learned if memory is short. Set "
+            "noeviction, or one of volatile-*, in the server's configuration"
         )
 
 

@@ -17,6 +17,7 @@ from omdml.feedback import MAX_SHOWN, Page, decode
 from omdml.streams.clicklogs import csv_rows, json_lines
 from omdml.streams.clicklogs.fields import Fields, seconds
 from omdml.streams.clicklogs.joining import Joined
+from tests.support.documents import block_that_begins, read
 
 UBI = """
 {"application":"primary-search","query_id":"q-1","client_id":"c-1","user_query":"red shirt","object_id_field":"sku","timestamp":"2026-11-22T16:32:11Z","query_attributes":{"item":"i0"},"query_response_id":"r-1","query_response_hit_ids":["i3","i7","i9","i12"]}
@@ -101,6 +102,13 @@ def test_rows_of_csv_become_pages_in_the_order_of_their_positions():
     pages, bad, left_out = joined("csv", CSV, "model=shop")
     shown = {"shown": ("i7", "i3", "i9", "i12"), "positions": (2, 1, 3, 4)}
     assert pages == [Page(**{**SEEN, **shown, "model": "north"}, id="p-1", at=1795365131.0)]
+    assert (bad, left_out) == ([], {})
+
+
+def test_the_csv_that_the_documents_show_becomes_a_page():
+    pages, bad, left_out = joined("csv", block_that_begins(read("docs/feedback.md"), "page,query"))
+    (page,) = pages
+    assert (page.query, page.shown, page.clicked) == ("red-shirt", ("blue-shirt", "red-cup"), ("red-cup",))
     assert (bad, left_out) == ([], {})
 
 

@@ -76,7 +76,7 @@ def test_what_came_since_a_backup_is_learned_again_with_the_same_bytes(place: Pa
     wait_for(taken, "the first events to be saved", 90, worker)
     written = omdml("backup", "copy.omdml")
     assert written.exit_code == 0, written.output
-    assert written.output.startswith("copy.omdml: 1 models of dir:state, ")
+    assert written.output.startswith("copy.omdml: 1 model of dir:state, ")
     assert stat.S_IMODE(os.stat("copy.omdml").st_mode) == 0o600
     secret, placement = DirectoryStore("state").secret(), DirectoryStore("state").placement(topic(place))
     send(100)

@@ -134,6 +134,21 @@ def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_pa
         assert CliRunner().invoke(main, ["letters", "explain", place]).exit_code == 0
 
 
+def test_a_command_that_asks_says_what_to_do_if_nobody_can_answer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    catalogue(tmp_path / "items")
+    (tmp_path / "omdml.toml").write_text(
+        '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
+    )
+    worker = build_worker(load("omdml.toml", {}, {}), CollectorRegistry())
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    answers = [CliRunner().invoke(main, ["models", "reset", "shop"], input=typed) for typed in ("", "n\n", "y\n")]
+    assert [answer.exit_code for answer in answers] == [2, 1, 0]
+    assert "pass --yes if the answer is yes" in answers[0].output
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
 def test_a_configuration_that_is_no_regular_file_is_refused_and_not_passed_over(tmp_path, monkeypatch, make):
     make(tmp_path / "omdml.toml")

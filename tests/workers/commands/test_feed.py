@@ -98,7 +98,7 @@ def test_a_file_of_csv_that_is_read_as_json_is_refused_once(shop):
     ("event", "expected"),
     [
         ('{"type":"triplet","model":"shpo","query":"i0","relevant":"i1","irrelevant":"i2"}', "did you mean 'shop'?"),
-        ('{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"no"}', "put the item first, or"),
+        ('{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"no"}', "Put the item first, or"),
         ('{"type":"page","model":"shop","query":"i0","shown":["i1","i2"],"clicked":[]}', "do not send it"),
     ],
 )

@@ -213,7 +213,7 @@ def test_a_pair_of_an_unknown_task_is_a_letter_that_names_the_tasks(tmp_path):
     run_until_idle(world.worker())
     (letter,) = letters(world)
     assert letter.reason == "unknown_task"
-    assert letter.error.endswith("is of task 'three', there are one, other; nothing was learned")
+    assert letter.error.endswith("is of task 'three', expected one of one, other; nothing was learned")
     assert world.store.load("faces")[1].version == 10
 
 

@@ -164,7 +164,7 @@ def test_a_rehome_under_events_that_keep_coming_says_to_stop_the_senders(tmp_pat
     placed(world)
     world.log.add_partitions(1)
     world.send(*events(3))
-    with pytest.raises(ConfigurationError, match="3 events are not learned and saved yet: stop the senders"):
+    with pytest.raises(ConfigurationError, match=r"3 events are not learned and saved yet\. Stop the senders"):
         rehomed(world)
 
 

@@ -40,7 +40,7 @@ def test_an_allowed_version_is_told_with_its_margin_and_doubt(shop):
     decision = judged(shop)
     assert (decision.decision, decision.reason) == ("allowed", "")
     assert {name: getattr(decision, name) for name in FIGURES} == FIGURES
-    assert decision.told == f"allowed; {decision.sentence}"
+    assert decision.told == f"allowed. {decision.sentence}"
 
 
 def test_a_withheld_version_is_told_with_its_own_margin_and_reason(shop):

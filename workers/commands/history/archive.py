@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @accept_gap
 @stored
 def archive(configuration: config.Configuration, folder: str, accept_gap: bool) -> None:
-    """Write the records of the feedback log that the archive lacks as Parquet files. Workers may run."""
+    """Write the records that the archive of the feedback log lacks, as Parquet files. Workers may run."""
     from pathlib import Path
 
     from omdml.workers.operate.history import archive

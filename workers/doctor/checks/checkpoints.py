@@ -81,7 +81,7 @@ class Seen:
         if extent is None and self.topics and home.topic_id not in self.topics:
             self.elsewhere[name] = (
                 f"model {name}: learned from log {home.topic_id}, but the configured one is "
-                f"{', '.join(sorted(self.topics))}: the log was created again, or is another one. Correct [log], or "
+                f"{', '.join(sorted(self.topics))}: the log was created again, or is another one. Correct [log]. Or "
                 "have workers begin at the beginning of this log: omdml worker --accept-gap"
             )
         elif extent and offset > extent.end:
@@ -118,17 +118,17 @@ def waits(name: str, why: str, whole: bool = False) -> str:
     if whole:
         return (
             f"model {name} waits: {why}. Its parts go on learning, and nothing of them goes live. Restore the store "
-            f"from a backup, or begin the model again: omdml models reset {name}"
+            f"from a backup. Or begin the model again: omdml models reset {name}"
         )
     if part := part_of(name):
         return (
             f"part {part.number} of model {part.model} waits: {why}. Its events wait in the log, and nothing of "
-            "the model goes live. Restore the store from a backup, or begin the model again: "
+            "the model goes live. Restore the store from a backup. Or begin the model again: "
             f"omdml models reset {part.model}"
         )
     return (
         f"model {name} waits: {why}. Its events wait in the log, and other models go on. Restore "
-        f"the store from a backup, or learn the model again: omdml replay --model {name} --publish --replace; or begin "
+        f"the store from a backup. Or learn the model again: omdml replay --model {name} --publish --replace. Or begin "
         f"it again: omdml models reset {name}"
     )
 

@@ -125,29 +125,29 @@ def unsafe_topic(topic: str, safety: TopicSafety, use: Use, servers: str) -> Ite
     if safety.replicas == 1:
         yield (
             f"topic {topic!r} has one copy of each partition: {use.records} are lost with their broker, and nothing is "
-            "learned while it is down; give it three copies (kafka-reassign-partitions.sh)"
+            "learned while it is down. Give it three copies (kafka-reassign-partitions.sh)"
         )
     elif safety.min_insync == 1:
         yield (
             f"topic {topic!r} has {safety.replicas} copies, and min.insync.replicas is 1: an event is "
-            f"acknowledged as soon as one broker has it, and lost if that broker is lost; {set_it} "
+            f"acknowledged as soon as one broker has it, and lost if that broker is lost. Set it: {set_it} "
             "min.insync.replicas=2"
         )
     elif safety.min_insync >= safety.replicas:
         yield (
             f"topic {topic!r} has {safety.replicas} copies, and min.insync.replicas is {safety.min_insync}: senders "
-            f"are refused as soon as one broker is down; {set_it} min.insync.replicas={safety.replicas - 1}, or give "
-            "it another copy"
+            f"are refused as soon as one broker is down. Give it another copy, or set "
+            f"min.insync.replicas lower: {set_it} min.insync.replicas={safety.replicas - 1}"
         )
     if safety.unclean_election:
         yield (
             f"topic {topic!r} has unclean.leader.election.enable=true: a broker that lacks acknowledged events may "
-            f"lead, and {use.after_loss}; {set_it} unclean.leader.election.enable=false"
+            f"lead, and {use.after_loss}. Set it: {set_it} unclean.leader.election.enable=false"
         )
     if "compact" in safety.cleanup_policy:
         yield (
             f"topic {topic!r} has cleanup.policy={safety.cleanup_policy}, which keeps only the newest event of each "
-            f"key; {set_it} cleanup.policy=delete"
+            f"key. Set it: {set_it} cleanup.policy=delete"
         )
     yield from _short_retention(topic, safety, use, set_it)
 
@@ -156,12 +156,13 @@ def _short_retention(topic: str, safety: TopicSafety, use: Use, set_it: str) -> 
     if safety.retention_s is not None and safety.retention_s < SAFE_RETENTION_S:
         yield (
             f"topic {topic!r} deletes {use.records} after {duration(safety.retention_s)}, expected 7 days or more: "
-            f"{use.after_deletion}; to keep them for ever: {set_it} retention.ms=-1"
+            f"{use.after_deletion}. To keep them for ever: {set_it} retention.ms=-1"
         )
     if safety.retention_bytes is not None:
         yield (
             f"topic {topic!r} keeps {safety.retention_bytes:,} bytes of each partition and deletes the oldest "
-            f"{use.records} beyond that, even if they are new: {use.after_deletion}; {set_it} retention.bytes=-1"
+            f"{use.records} beyond that, even if they are new: {use.after_deletion}. Set it: {set_it} "
+            "retention.bytes=-1"
         )
 
 
@@ -183,23 +184,23 @@ def duration(seconds: float) -> str:
 def unsafe_server(safety: ServerSafety) -> Iterator[str]:
     """What is unsafe about a server, a sentence each."""
     if safety.is_replica:
-        yield "it is a replica: workers cannot write to it; name the primary in store.url"
+        yield "it is a replica: workers cannot write to it. Name the primary in store.url"
     if not safety.append_only:
         yield _without_append_only(safety.save)
     elif safety.fsync == "no":
         yield (
             "appendfsync is no: if its machine goes down, it loses the writes that the operating system had not put on "
-            f"disk yet, often those of half a minute; {RELEARNED}; set appendfsync everysec"
+            f"disk yet, often those of half a minute; {RELEARNED}. Set appendfsync everysec"
         )
     if safety.policy.startswith("allkeys"):
         yield (
-            f"maxmemory-policy {safety.policy} drops what was learned if memory is short; set noeviction, or one of "
+            f"maxmemory-policy {safety.policy} drops what was learned if memory is short. Set noeviction, or one of "
             "volatile-*"
         )
     if safety.replicas and safety.min_replicas == 0:
         yield (
             f"it has {safety.replicas} replicas and waits for none: one that takes over lacks the newest writes; "
-            f"{RELEARNED}, and nodes may go back by some versions meanwhile; set min-replicas-to-write 1 and "
+            f"{RELEARNED}, and nodes may go back by some versions meanwhile. Set min-replicas-to-write 1 and "
             "min-replicas-max-lag 10, which bound how much it lacks"
         )
 
@@ -209,12 +210,12 @@ def _without_append_only(save: str | None) -> str:
         longest = max(int(seconds) for seconds in save.split()[::2])
         return (
             f"appendonly is no, save points are {save!r}: after a crash it lacks what came since the last one, up to "
-            f"{duration(longest)} or more; {RELEARNED}; set appendonly yes"
+            f"{duration(longest)} or more; {RELEARNED}. Set appendonly yes"
         )
     points = "it has no save points" if save == "" else "this user may not ask whether it has save points"
     return (
         f"appendonly is no, and {points}: a restart may forget every model. Workers then stop, until the store is "
-        "restored, or omdml topics rewind has the whole log learned again; set appendonly yes"
+        "restored, or omdml topics rewind has the whole log learned again. Set appendonly yes"
     )
 
 

@@ -55,7 +55,7 @@ def foreign(placement: Placement | None, partitioner: str) -> list[Remark]:
     if placement is None or placement.partitioner == partitioner:
         return []
     return [error(f"log.partitioner is {partitioner!r}, but models of this topic live where {placement.partitioner!r} "
-                  "puts them, so no worker starts: set it back, or stop the workers and learn the topic again under "
+                  "puts them, so no worker starts. Set it back, or stop the workers and learn the topic again under "
                   "the new one: omdml topics rewind")]  # fmt: skip
 
 
@@ -121,8 +121,8 @@ def unowned(lines: Sequence[Line]) -> list[Remark]:
     waiting = sum(line.lag for line in lines)
     remark = error if waiting else warning
     return [remark(f"there are workers, but none owns {numbered(lines)}; {amount(waiting, 'event')} wait there. A "
-                   "rebalance ends within seconds: run this again. If it stays so, a worker's log says why it cannot "
-                   "take the partition")]  # fmt: skip
+                   "rebalance ends within seconds, so run this again. If it stays so, a worker's log says why it "
+                   "cannot take the partition")]  # fmt: skip
 
 
 def behind(owned: Sequence[Line], since: Mapping[int, float], now: float) -> list[Remark]:
@@ -134,6 +134,6 @@ def behind(owned: Sequence[Line], since: Mapping[int, float], now: float) -> lis
     oldest, lines = min(since[number] for number in late), list(late.values())
     workers, waiting = sorted({line.worker for line in lines}), sum(line.lag for line in lines)
     return [warning(f"{numbered(lines)} of {', '.join(workers)}: {amount(waiting, 'event')} not learned or not saved "
-                    f"yet, the oldest of {when(oldest)} ({span(now - oldest)} ago). Run this again: if the number does "
-                    "not fall, a model waits (see checkpoints), the store or the dead letters refuse writes, or the "
-                    "process hangs: read its log")]  # fmt: skip
+                    f"yet, the oldest of {when(oldest)} ({span(now - oldest)} ago). Run this again. If the number does "
+                    "not fall, read its log: a model waits (see checkpoints), the store or the dead letters refuse "
+                    "writes, or the process hangs")]  # fmt: skip

@@ -59,7 +59,7 @@ class Seen:
         if standing.reset_at is not None:
             self.reset[name] = (
                 f"model {name}: {version} is live{pinned} and was learned before the reset of "
-                f"{when(standing.reset_at)}: nodes answer with what was to be forgotten. omdml unpin {name}"
+                f"{when(standing.reset_at)}: nodes answer with what was to be forgotten. End that: omdml unpin {name}"
             )
         elif pointer.pinned and self.now - pointer.published_at >= OLD_PIN_S:
             self.pinned[name] = (

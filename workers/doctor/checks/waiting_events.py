@@ -63,13 +63,13 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
     )
     since = f", the oldest of {when(oldest)} ({span(now - oldest)} ago)" if oldest is not None else ""
     if not reader:
-        return [error(f"no worker is running (group {config.group!r}), and {events} wait to be learned{since}: start "
-                      "one, omdml worker. If one should be running, its log says why it ended")]  # fmt: skip
+        return [error(f"no worker is running (group {config.group!r}), and {events} wait to be learned{since}. Start "
+                      "one: omdml worker. If one should be running, its log says why it ended")]  # fmt: skip
     if oldest is None or now - oldest < BEHIND_S:
         return f"process {reader} reads {config.path}; {amount(min(count, MOST), 'event')} not yet saved"
     return [warning(f"process {reader} holds the log, but {events} are not learned or not saved{since}. Run this "
-                    "again: if the number does not fall, a model waits (see checkpoints), the store refuses writes, or "
-                    "the process hangs: read its log")]  # fmt: skip
+                    "again. If the number does not fall, read its log: a model waits (see checkpoints), the store "
+                    "refuses writes, or the process hangs")]  # fmt: skip
 
 
 def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:

@@ -26,10 +26,10 @@ class Sides(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """An experiment and what came of it. ``first`` is the model's own ranking, ``second`` the other one.
+    """An experiment and its result. ``first`` is the model's own ranking, ``second`` the other one.
 
-    ``better`` is ``first``, ``second``, or None if nothing is sure. Of the searches that either won, the second ranking
-    won the ``share``, which is between ``low`` and ``high``. ``kept`` says whether counts outlive this node's process.
+    ``better`` is ``first``, ``second``, or None if neither is surely better. Of the decided searches, the second
+    ranking won the ``share``, which surely lies between ``low`` and ``high``.
     """
 
     name: str

@@ -29,9 +29,8 @@ _log = structlog.get_logger(__name__)
 class Counts(msgspec.Struct):
     """Counts of one experiment since ``since`` (seconds since the epoch).
 
-    ``searches`` were interleaved; ``failed`` should have been, but the other side could not answer, so the model
-    answered alone. Of the searches with clicks, ``first`` were won by the model's own ranking, ``second`` by the other
-    one, and ``ties`` by neither. ``clicks`` are those on either team's items.
+    ``failed`` counts searches that the model answered alone, because the other side could not answer. Of the searches
+    with clicks, the model's own ranking won ``first``, the other one ``second``, and neither won ``ties``.
     """
 
     since: float = 0.0

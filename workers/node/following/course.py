@@ -23,9 +23,8 @@ FEWEST = 50
 class Step(msgspec.Struct, frozen=True, gc=False):
     """One change of the version that a node answers with.
 
-    ``number`` counts the steps of this node from 1. ``at`` is in seconds since the epoch. ``freshness_s`` is the age of
-    the oldest event that answers know from this step on, and ``stages`` its parts in seconds; None if no such event is
-    known. ``figures`` is what the learner said of itself, ``weights`` what it gives each modality, or expert.
+    ``at`` is in seconds since the epoch. ``freshness_s`` is the age of the oldest event that answers count from this
+    step on, and ``stages`` its parts in seconds. Both are None if no such event is known.
     """
 
     number: int

@@ -173,11 +173,11 @@ def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
     if snapshot.generation != catalogue.generation:
         raise CatalogueError(
             f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has "
-            f"{catalogue.generation!r}: give both the same catalogue, and restart the node if it was built again"
+            f"{catalogue.generation!r}. Give both the same catalogue, and restart the node if it was built again"
         )
     got: dict[str, Any] = dict(snapshot.metric.dims)
     if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:
         raise CatalogueError(
-            f"{where}: learned on dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: give worker and node "
-            f"the same catalogue; if it was built again with other dimensions, {learn_again(snapshot.model)}"
+            f"{where}: learned on dimensions {wrong}, the catalogue has {dict(catalogue.dims)}. Give worker and node "
+            f"the same catalogue. If it was built again with other dimensions, {learn_again(snapshot.model)}"
         )

@@ -53,7 +53,7 @@ def _behind(view: View, min_version: int) -> Behind:
     if view.pointer.pinned:
         hint = "somebody pinned it there: ask without min_version until it is unpinned"
     return Behind(
-        f"model {model!r}: version {version} is live at this node, and min_version is {min_version}: {hint}; after a "
+        f"model {model!r}: version {version} is live at this node, and min_version is {min_version}: {hint}. After a "
         "reset or a rollback versions are lower on purpose",
         version,
     )

@@ -13,6 +13,7 @@ from omdml.workers.node.following.course import Step
 from omdml.workers.node.http.endpoints.items.changes import ItemsChanged, OfModel, PutItem
 from omdml.workers.node.http.endpoints.operators import LetterAt, Letters, Settle
 from omdml.workers.node.http.endpoints.trials import Clicked, Clicks
+from omdml.workers.node.http.meanings import explain_fields
 from omdml.workers.node.http.problems import PROBLEM
 from omdml.workers.node.http.requests import (
     Compare,
@@ -43,11 +44,12 @@ def openapi() -> dict[str, Any]:
     described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     search, answer, answers, comparison, event, move, step, judged, *more = described[: -len(IN_QUERIES)]
     put_item, change, changed, settle, clicks, clicked, outcome = more
+    components["Error"] = ERROR
+    explain_fields(components)
     # Structs of queries are told as parameters.
     fields, look, items, picture, atlas, history, of_version, compare, events, of_model, of_letters, letter_at = (
         parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
     )
-    components["Error"] = ERROR
     paths = {
         "/search": {
             "get": operation("Items closest to one item", answer, parameters=fields, more=BEHIND),
@@ -60,14 +62,14 @@ def openapi() -> dict[str, Any]:
         },
         "/feedback": {
             "post": operation(
-                "Take events, all or none; answered when they are durable",
+                "Send events. All of them are taken or none. The answer comes when they are durable",
                 {"type": "object", "properties": {"accepted": {"type": "integer"}}},
                 body={JSON: event, "application/x-ndjson": {"type": "string"}, "application/msgpack": event},
                 status="202",
                 token=True,
             )
         },
-        "/models": {"get": operation("What answers, model by model, and how fresh", parameters=look)},
+        "/models": {"get": operation("Which version of each model answers, and how fresh it is", parameters=look)},
         **{
             f"/models/{{model}}/{verb}": {
                 "post": operation(summary, MOVED, body={JSON: move}, parameters=OF_MODEL, token=True)
@@ -75,10 +77,10 @@ def openapi() -> dict[str, Any]:
             for verb, summary in MOVES.items()
         },
         "/models/{model}/history": {
-            "get": operation("The newest moves of what answers, oldest first", LINES, parameters=[*OF_MODEL, *history])
+            "get": operation("The newest lines of the history, oldest first", LINES, parameters=[*OF_MODEL, *history])
         },
         "/models/{model}/guard": {
-            "get": operation("What the guard decided last, by how much, and why", judged, parameters=OF_MODEL)
+            "get": operation("What the guard decided last, by what margin, and why", judged, parameters=OF_MODEL)
         },
         "/models/{model}/steps": {
             "get": operation(
@@ -98,7 +100,7 @@ def openapi() -> dict[str, Any]:
         "/items": {
             "get": operation("Ids of a model's items, in the catalogue's order", ITEMS, parameters=items),
             "post": operation(
-                "Put, change and delete items, one change a line, all or none; " + CONFIRMED,
+                "Put, change and delete items: one change on each line, all of them or none. " + CONFIRMED,
                 changed,
                 body={"application/x-ndjson": change},
                 parameters=of_model,
@@ -107,14 +109,14 @@ def openapi() -> dict[str, Any]:
         },
         "/items/{id}": {
             "put": operation(
-                "Put an item, in the place of one of this id, or give it other attributes; " + CONFIRMED,
+                "Put an item, which replaces one with the same id, or give an item other attributes. " + CONFIRMED,
                 changed,
                 body={JSON: put_item, "image/*": {"type": "string", "format": "binary"}},
                 parameters=[*OF_ITEM, *of_model],
                 token=True,
             ),
             "delete": operation(
-                "Delete an item; an unknown item is reported as such; " + CONFIRMED,
+                "Delete an item. If there is none, the answer lists its id in `unknown`. " + CONFIRMED,
                 changed,
                 parameters=[*OF_ITEM, *of_model],
                 token=True,
@@ -125,7 +127,7 @@ def openapi() -> dict[str, Any]:
         },
         "/atlas": {
             "get": operation(
-                "Thumbnails of up to 256 items in one picture; GET /items says where each is",
+                "Thumbnails of up to 256 items in one picture. `GET /items` says where each one is",
                 {"type": "string"},
                 kind="image/webp",
                 parameters=atlas,
@@ -133,7 +135,7 @@ def openapi() -> dict[str, Any]:
         },
         "/events": {
             "get": operation(
-                "Server-sent events `step`: what is live, and what goes live from now on",
+                "A stream of server-sent events named `step`: what is live, and then each version that goes live",
                 {"type": "string"},
                 kind="text/event-stream",
                 parameters=events,
@@ -141,13 +143,13 @@ def openapi() -> dict[str, Any]:
         },
         "/experiments": {
             "get": operation(
-                "What came of each experiment so far, on this node",
+                "The result of each experiment so far, on this node",
                 {"type": "object", "properties": {"experiments": {"type": "array", "items": outcome}}},
             )
         },
         "/clicks": {
             "post": operation(
-                "Count clicks on an interleaved answer for its experiment; this teaches nothing",
+                "Count clicks on an interleaved answer for its experiment. Nothing is learned from this",
                 clicked,
                 body={JSON: clicks},
                 status="202",
@@ -156,45 +158,51 @@ def openapi() -> dict[str, Any]:
         },
         "/status": {
             "get": operation(
-                "The whole installation, as omdml status and omdml doctor see it; " + OF_OPERATORS, token=True
+                "The whole installation, as `omdml status` and `omdml doctor` see it. " + OF_OPERATORS, token=True
             )
         },
         "/letters": {
-            "get": operation("The newest dead letters; " + OF_OPERATORS, parameters=of_letters, token=True),
+            "get": operation("The newest dead letters. " + OF_OPERATORS, parameters=of_letters, token=True),
         },
         "/letters/explain": {
             "get": operation(
-                "One dead letter: what became of its event, and whether it would be learned now; " + OF_OPERATORS,
+                "One dead letter: what became of its event, and whether it would be learned now. " + OF_OPERATORS,
                 parameters=letter_at,
                 token=True,
             )
         },
         **{
             f"/letters/{verb}": {
-                "post": operation(f"{summary}; {OF_OPERATORS}", SETTLED, body={JSON: settle}, token=True)
+                "post": operation(f"{summary}. {OF_OPERATORS}", SETTLED, body={JSON: settle}, token=True)
             }
             for verb, summary in SETTLING.items()
         },
         "/session": {
             "post": operation(
-                "Give a browser that brings a token a cookie that may read, for pictures and events",
+                "Exchange a token for a cookie that may read: browsers send no token with pictures and streams",
                 status="204",
                 token=True,
             )
         },
-        "/healthz": {"get": operation("Whether the node makes progress")},
-        "/readyz": {"get": operation("Whether every model configured by name can answer")},
-        "/metrics": {"get": operation("For Prometheus", {"type": "string"}, kind="text/plain")},
+        "/healthz": {"get": operation("Answers 200 if the node makes progress, 503 if it hangs")},
+        "/readyz": {
+            "get": operation("Answers 200 if the models configured by their own names can answer, 503 otherwise")
+        },
+        "/metrics": {"get": operation("Metrics for Prometheus", {"type": "string"}, kind="text/plain")},
         "/metrics/models": {
             "get": operation(
-                "For Prometheus, of single models",
+                "Metrics of single models for Prometheus",
                 {"type": "string"},
                 kind="text/plain",
-                parameters=[{"name": "model", "in": "query", "schema": {"type": "string"}}],
+                parameters=[{"name": "model", "in": "query", "schema": TEXT, "description": "A model, or a pattern"}],
             )
         },
         "/schema": {"get": operation("This document")},
-        "/click.js": {"get": operation("Sends a page's clicks", {"type": "string"}, kind="text/javascript")},
+        "/click.js": {
+            "get": operation(
+                "The script that sends the clicks of a web page", {"type": "string"}, kind="text/javascript"
+            )
+        },
     }
     return {
         "openapi": "3.1.0",
@@ -205,13 +213,13 @@ def openapi() -> dict[str, Any]:
 
 
 MOVES = {
-    "rollback": "Answer with an older version from now on: this one, or the one before; needs a node with a token",
-    "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
-    "unpin": "Answer with the newest version again; needs a node with a token",
+    "rollback": "Make an older version live: the one named, or the one before. Needs a node with a token",
+    "pin": "Keep a version live, whatever is learned: the one named, or the live one. Needs a node with a token",
+    "unpin": "Make the newest version live again. Needs a node with a token",
 }
 SETTLING = {
-    "resend": "Send the events of dead letters again, as far as they would be learned now, each at most once",
-    "dismiss": "Settle dead letters although their events are not sent again",
+    "resend": "Send the events of dead letters again, if they would be learned now, each at most once",
+    "dismiss": "Close dead letters without sending their events again",
 }
 SETTLED = {
     "type": "object",
@@ -220,12 +228,12 @@ SETTLED = {
         "left": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "how many, by reason"},
     },
 }
-OF_OPERATORS = "needs the role operator if the node has tokens"
+OF_OPERATORS = "Needs the role `operator` if the node has tokens"
 IN_QUERIES = (
     *(ItemSearch, Look, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel),
     *(Letters, LetterAt),
 )
-CONFIRMED = "answered when that is durable and this node answers with it"
+CONFIRMED = "The answer comes when this is durable and this node searches with it"
 TEXT = {"type": "string"}
 LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
 ITEMS = {
@@ -253,8 +261,8 @@ ITEMS = {
         },
     },
 }
-OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
-OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": TEXT, "description": "The model"}]
+OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": TEXT, "description": "The item's id"}]
 MOVED = {
     "type": "object",
     "properties": {
@@ -266,17 +274,21 @@ MOVED = {
 }
 ERROR = {
     "type": "object",
-    "description": "a problem as RFC 9457 describes it",
+    "description": "A problem as RFC 9457 describes it.",
     "required": ["title", "status", "detail", "error", "message"],
     "properties": {
         "title": {"type": "string", "description": "what the status means"},
-        "status": {"type": "integer", "description": "that of the response"},
-        "detail": {"type": "string", "description": "the same as message"},
+        "status": {"type": "integer", "description": "the status of the response"},
+        "detail": {"type": "string", "description": "the same as `message`"},
         "error": {"type": "string", "description": "a code that never changes"},
         "message": {"type": "string"},
-        "version": {"type": "integer", "description": "the live one, if it is below min_version"},
-        "number": {"type": "integer", "description": "of the first bad event, counted from 1"},
-        "errors": {"type": "array", "items": {"type": "object"}, "description": "the first bad events"},
+        "version": {"type": "integer", "description": "with the error `behind`: the live version"},
+        "number": {"type": "integer", "description": "the first bad event of `POST /feedback`, counted from 1"},
+        "errors": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "the first bad events of `POST /feedback`",
+        },
     },
 }
 REFUSED = {
@@ -286,7 +298,7 @@ REFUSED = {
 BEHIND = {
     "503": REFUSED
     | {
-        "description": "no version that can answer: none at all, or none as new as min_version",
+        "description": "the node has no version, or none as new as `min_version`",
         "headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds; with the error `behind`"}},
     }
 }
@@ -322,7 +334,7 @@ def operation(
     if token:
         # Without one if the node has none.
         described["security"] = [{"token": []}, {}]
-        described["responses"]["401"] = REFUSED | {"description": "the token is missing, or another one"}
+        described["responses"]["401"] = REFUSED | {"description": "the token is missing or wrong"}
     return described
 
 

@@ -30,13 +30,13 @@ MAX_ERRORS = 20
 MinVersion = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
     msgspec.Meta(
-        description="The version that has to answer, at least: one that an earlier answer, of any node, named. A node "
-        "that does not have it yet waits two seconds for it; then it answers 503 `behind`, with its own.",
+        description="The lowest version that may answer: one that an earlier answer of any node named. A node that "
+        "does not have it yet waits two seconds for it. Then it answers 503 `behind`, with its own version.",
     ),
 ]
 Version = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
-    msgspec.Meta(description="A kept version that has to answer instead of the live one, to compare before and after."),
+    msgspec.Meta(description="A kept version that answers instead of the live one, to compare before and after"),
 ]
 # How fields look whose type alone does not say it.
 EXPECTED = {
@@ -49,31 +49,33 @@ JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lin
 Expand = Annotated[
     Annotated[int, msgspec.Meta(ge=0, le=MAX_EXPAND)] | None,
     msgspec.Meta(
-        description="Search again from the query and so many of its nearest items, weighed by their cosines; 0: do "
-        "not. "
-        "Without it, what the model's configuration says."
+        description="Search a second time, from the mean of the query and so many of its nearest items. 0: search "
+        "once. Without this field the model's option `expand` decides."
     ),
 ]
 MAX_SESSION = 200
 Session = Annotated[
     Annotated[str, msgspec.Meta(max_length=MAX_SESSION)] | None,
     msgspec.Meta(
-        description="Whose search this is, for experiments: all searches of one session are interleaved, or none. "
-        "Without it, the request's id is taken."
+        description="An id of the visitor's session, for experiments: all searches of one session are interleaved, or "
+        "none. Without it, the id of the request decides."
     ),
 ]
-Explain = Annotated[bool, msgspec.Meta(description="Tell what each distance is made of, as `parts`")]
+Explain = Annotated[bool, msgspec.Meta(description="true: answer what each distance is made of, in `parts`")]
 
 
 Text = Annotated[
     dict[str, str] | None,
-    msgspec.Meta(description="Words by column of text: they stand for the vectors that the catalogue makes of them"),
+    msgspec.Meta(
+        description='Words by column of text, such as `{"title": "red shirt"}`. They stand for the vectors that the '
+        "catalogue makes of them."
+    ),
 ]
 PictureBytes = Annotated[
     bytes | None,
     msgspec.Meta(
         description=f"JPEG, PNG, WebP or GIF in base64, at most {MAX_SENT_BYTES >> 20} MiB and "
-        f"{MAX_SENT_PIXELS // 10**6} megapixels: it stands for the vectors that the catalogue makes of it"
+        f"{MAX_SENT_PIXELS // 10**6} megapixels. It stands for the vectors that the catalogue makes of it."
     ),
 ]
 
@@ -94,10 +96,7 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OneQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of several queries: an item, the mean of several, raw vectors, or the mean of items and raw vectors.
-
-    Words (``text``) and a picture stand for the raw vectors that describe them.
-    """
+    """One of several queries: an item, the mean of several, raw vectors, or the mean of items and raw vectors."""
 
     id: str | None = None
     ids: list[str] | None = None
@@ -117,18 +116,15 @@ class OneQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /search``: the items closest to an item, to the mean of several, to raw vectors, a modality each, or to
-    the mean of items and of raw vectors. Words and a picture stand for the raw vectors that describe them, if the
-    catalogue was built from texts and pictures.
+    """``POST /search``: the items closest to an item, to the mean of several, to raw vectors, or to the mean of items
+    and raw vectors. Words and a picture stand for the vectors that describe them, if the catalogue was built from texts
+    and pictures.
 
-    ``queries`` are several of these in one request. One version answers them all, what else is asked for holds for
-    each, and the answer has ``answers``, a list a query, instead of ``items``.
+    ``queries`` holds several of these. One version answers all of them. All other fields apply to each query. The
+    answer then has ``answers``, a list for each query, instead of ``items``.
 
-    ``offset`` items are passed over, as pages after the first want it; the ids to ``exclude`` are never answered. Only
-    items that match ``filter`` are (deploy/SEARCH.md), and ``fields`` are attributes that come with each.
-
-    Of a model of sets: the sets that answer these elements best, searched ``by`` one vector a set, by one of the query
-    too (aggregate), or by all elements; the best ``rerank`` may be ordered again by their elements.
+    A model of sets answers with the sets that answer these elements best. Only for such models are ``by`` and
+    ``rerank``.
     """
 
     id: str | None = None
@@ -212,10 +208,7 @@ class Events(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /models/{model}/rollback`` and its like: to a version, or to what the verb says without one.
-
-    ``reason`` is what the history tells.
-    """
+    """``POST /models/{model}/rollback``, ``pin`` and ``unpin``. The body may be empty."""
 
     version: Annotated[int, msgspec.Meta(ge=0)] | None = None
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""

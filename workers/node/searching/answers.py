@@ -12,18 +12,14 @@ DEFAULT_K = 10
 
 
 class Found(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One item of an answer.
-
-    ``attributes`` are those that were asked for, as far as the item has them. ``parts`` are what each modality, expert
-    or matrix of the metric adds to the distance, if ``explain`` asked for them.
-    """
+    """One item of an answer. ``parts`` says what each modality, expert or matrix of the metric adds to the distance."""
 
     id: str
     distance: Annotated[
         float,
         msgspec.Meta(
-            description="The squared learned distance; under a metric without an embedding, minus the score, which may "
-            "be below 0. Lower is closer."
+            description="The squared learned distance. If the learner learns a score and no distance, it is minus the "
+            "score, which may be below 0. Lower is closer."
         ),
     ]
     parts: Annotated[
@@ -43,10 +39,9 @@ FIRST_PAGE = Page()
 
 
 class Interleaved(msgspec.Struct, frozen=True, gc=False):
-    """That an answer is made of two, for an experiment: with the model ``against``, at its version.
+    """Says that an experiment mixed two rankings into an answer.
 
-    Clicks on the answer go to ``POST /clicks`` with the id ``search``. Each item has the distance that the ranking
-    which brought it gives, so distances need not rise from item to item.
+    The distance of each item comes from the ranking that brought it. So distances need not rise from item to item.
     """
 
     experiment: str
@@ -56,10 +51,9 @@ class Interleaved(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The items closest to a query, closest first, and the snapshot that says so.
+    """The items closest to a query, and the version that found them.
 
-    A model without a snapshot answers with what its ``parent`` serves; its version is 0, that of the parent beside it.
-    If an index in a vector database proposed the candidates, ``candidates_version`` is the version that it held.
+    A model without a version of its own answers with what its ``parent`` serves.
     """
 
     model: str
@@ -74,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The items closest to each of several queries, in the order of the queries, all under one snapshot."""
+    """The items closest to each of several queries. One version found them all."""
 
     model: str
     version: int

@@ -15,14 +15,14 @@ DEPTH = 1_000
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One version's answer to the query that both versions were asked."""
+    """The answer of one version."""
 
     version: int
     items: list[Found]
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """An item of either answer: its ranks, counted from 1, and by how many places it rose; None beyond 1,000 places."""
+    """An item of either answer whose rank differs."""
 
     id: str
     before: int | None
@@ -31,7 +31,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Both answers to one item, and every item of them whose rank is another now, in the order of the answer after."""
+    """The answers of two versions to one item, and what moved, in the order of the later answer."""
 
     model: str
     id: str

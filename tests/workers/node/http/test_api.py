@@ -22,7 +22,8 @@ from omdml.errors import ConfigurationError
 from omdml.workers.configuration.process import serve_metrics
 from omdml.workers.node.http.app import create_app
 from omdml.workers.node.http.endpoints.console import CONSOLE
-from omdml.workers.node.http.openapi import openapi
+from omdml.workers.node.http.meanings import MEANINGS
+from omdml.workers.node.http.openapi import IN_QUERIES, openapi
 from omdml.workers.node.http.server import HttpServer, serve
 from omdml.workers.node.node import RetrievalNode
 from tests.integration.waiting import until
@@ -224,6 +225,26 @@ def test_the_schema_describes_every_route_but_those_of_the_console(node, client)
     document = client.get("/schema").json()
     assert document == json.loads(json.dumps(openapi()))
     validate(document)
+
+
+def test_the_schema_says_what_every_parameter_and_field_means():
+    document = openapi()
+    requests = [request for methods in document["paths"].values() for request in methods.values()]
+    parameters = [one for request in requests for one in request.get("parameters", [])]
+    assert [one for one in parameters if not (one.get("description") or one["schema"].get("description"))] == []
+    fields = {
+        (name, field): option
+        for name, part in document["components"]["schemas"].items()
+        for field, option in part.get("properties", {}).items()
+    }
+    assert [field for field, option in fields.items() if not option.get("description")] == []
+
+
+def test_every_meaning_belongs_to_a_field_that_exists():
+    fields = {name: set(part.get("properties", {})) for name, part in openapi()["components"]["schemas"].items()}
+    fields |= {struct.__name__: set(struct.__struct_fields__) for struct in IN_QUERIES}
+    for name, meanings in MEANINGS.items():
+        assert set(meanings) <= fields[name], name
 
 
 def test_an_unknown_path_and_a_wrong_method_are_json_errors_too(client):

@@ -29,14 +29,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Clicks(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /clicks``: items that were clicked in an interleaved answer, whose ``interleaved.search`` this is."""
+    """``POST /clicks``: items that were clicked in an interleaved answer."""
 
     search: str
     ids: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_CLICKS)]
 
 
 class Clicked(msgspec.Struct, frozen=True):
-    """How many of the clicks were news, and counted."""
+    """The answer to ``POST /clicks``."""
 
     counted: int
 

@@ -54,7 +54,7 @@ class Hosts:
             if not self._knows(host.lower()):
                 raise ForeignHost(
                     f"this node is not {host!r}: it answers only to localhost, to loopback addresses, to the host in "
-                    "node.bind and to the names in node.hosts; ask for one of these, or add the name there"
+                    "node.bind and to the names in node.hosts. Ask for one of these, or add the name to node.hosts"
                 )
         await self._app(scope, receive, send)
 

@@ -34,11 +34,7 @@ class OfModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PutItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``PUT /items/ID``: the item's raw vectors, a modality each, its attributes, or both.
-
-    ``text`` and ``picture`` stand for the vectors that describe them. Attributes take the place of all that the item
-    had; without them it keeps what it had.
-    """
+    """``PUT /items/ID``: the item's raw vectors, its attributes, or both."""
 
     features: dict[str, list[float]] | None = None
     text: Text = None
@@ -47,12 +43,7 @@ class PutItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ItemsChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes are durable, and this node answers with them.
-
-    ``position`` counts the changes that the catalogue's generation has seen: a node whose ``GET /items`` says as much
-    answers with these too. ``put``, ``attributes`` (of items that were there) and ``deleted`` count changes;
-    ``unknown`` are ids to delete that were not there, as after an answer that was lost.
-    """
+    """The changes are durable, and this node searches with them."""
 
     model: str
     position: int

@@ -1,0 +1,214 @@
+"""What each field of the node's HTTP interface means, one sentence or two a field.
+
+A name that means the same everywhere stands under ``EVERYWHERE``. Fields whose types bring a description of their own
+are not here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+CATALOGUE_OF = "The model whose items are meant. It may be left out if the node has exactly one."
+EVENT_FEATURES = (
+    "Raw vectors of items that are not in the catalogue: by id of the item, then by modality: "
+    '`{"new-1": {"color": [0.9, 0.1]}}`'
+)
+SECONDS = "in seconds since the epoch (1970-01-01 UTC)"
+
+EVERYWHERE = {
+    "id": "The item's id",
+    "model": "The model. It may be left out if the node has exactly one.",
+    "version": "The version of the model: how many comparisons it has learned",
+    "serial": "A number that rises each time another version goes live, even at a rollback",
+    "k": "How many items to answer, at most 10,000 together with `offset`",
+    "offset": "How many of the closest items to pass over: page 3 of 10 items has offset 20",
+    "task": "The sense of similar that is meant, for a model of several tasks",
+    "pinned": "Whether this version stays live until it is unpinned",
+    "took_s": "Seconds that the search took in the node",
+    "items": "The items, closest first",
+    "parent": "The model that answered in its place, because this one has no version yet. Its own version is then 0.",
+    "parent_version": "The version of `parent` that answered",
+    "candidates_version": "If an index in a vector database proposed the candidates: the version that it held",
+    "at": "The time, " + SECONDS,
+    "features": "Raw vectors, by modality",
+    "attributes": "All attributes of the item. They replace those that it had; without this field it keeps them.",
+}
+EVENT = {
+    "type": "The kind of event",
+    "model": "The model that learns from the event",
+    "id": "The sender's name for the event. If it comes again, the event is not learned twice.",
+    "at": "When it happened, " + SECONDS,
+    "features": EVENT_FEATURES,
+    "user": "The person or session. Learners never see it; `omdml forget` finds events by it.",
+}
+LISTS = {"relevant": "Items that fit the query", "irrelevant": "Items that fit it less"}
+MEANINGS: dict[str, dict[str, str]] = {
+    "ItemSearch": {"id": "The item to search with. It is not in the answer."},
+    "OneQuery": {
+        "id": "An item to search with. It is not in the answer.",
+        "ids": "Several items: the search is for their mean.",
+    },
+    "Search": {
+        "id": "An item to search with. It is not in the answer.",
+        "ids": "Several items: the search is for their mean.",
+        "exclude": "Ids that must not be in the answer",
+        "filter": 'Conditions on attributes that each item must meet, such as `{"price": {"lt": 20}}` '
+        "(deploy/SEARCH.md has the language)",
+        "fields": "Names of attributes to answer with each item",
+        "queries": "Several queries in one request, instead of `id`, `ids`, `features`, `text` and `picture`",
+        "by": "How a model of sets compares: one vector for each set (`vector`), one for the query too (`aggregate`), "
+        "or all elements (`elements`)",
+        "rerank": "For a model of sets: how many of the best sets to order again by their elements",
+    },
+    "Look": {"since": f"Freshness is measured over what went live after this time, {SECONDS}: such as a `live_since`"},
+    "History": {"last": "How many lines to answer, the newest"},
+    "OfVersion": {"version": "A kept version; without it, the live one"},
+    "Items": {
+        "model": CATALOGUE_OF,
+        "find": "Only ids that hold this text; capital letters make no difference",
+        "offset": "How many of the ids to pass over",
+        "limit": "How many ids to answer",
+    },
+    "OfModel": {"model": CATALOGUE_OF},
+    "ItemPicture": {"model": CATALOGUE_OF},
+    "ItemAtlas": {
+        "first": "The row that the atlas begins with: the first number of a cell of `GET /items`",
+        "model": CATALOGUE_OF,
+    },
+    "Events": {"model": "The model to follow; without it, all"},
+    "Compare": {"id": "The item to search with", "k": "How many of the closest items of each version to compare"},
+    "Letters": {
+        "reason": "Only letters with this reason, such as `unknown_item`",
+        "model": "Only letters of this model",
+        "open": "true: only letters that were neither sent again nor dismissed",
+        "last": "How many letters to answer, the newest",
+    },
+    "LetterAt": {"position": "The position of the letter, as `GET /letters` shows it: PARTITION/OFFSET"},
+    "Answer": {"interleaved": "Only if an experiment mixed two rankings into this answer"},
+    "Answers": {"answers": "A list of items for each query, in the order of the queries"},
+    "Found": {"attributes": "The attributes that `fields` asked for, as far as the item has them"},
+    "Interleaved": {
+        "experiment": "The name of the experiment",
+        "search": "The id that clicks on this answer are sent with, to `POST /clicks`",
+        "against": "The model whose ranking was mixed in",
+        "against_version": "The version of `against` that answered",
+    },
+    "Comparison": {
+        "id": "The item that was searched with",
+        "before": "What the earlier version answers",
+        "after": "What the later version answers",
+        "moved": "The items of either answer whose rank differs",
+    },
+    "Moved": {
+        "before": "Its rank before, counted from 1; null beyond 1,000",
+        "after": "Its rank after, counted from 1; null beyond 1,000",
+        "rose": "By how many places it rose; below 0 if it fell",
+    },
+    "Triplet": EVENT
+    | {"query": "The item that was searched with", "relevant": "An item that fits it"}
+    | {"irrelevant": "An item that fits it less"},
+    "Ranking": EVENT | {"query": "The item that was searched with"} | LISTS,
+    "Page": EVENT
+    | {
+        "query": "The item that was searched with",
+        "shown": "The items of the page, from the top",
+        "clicked": "Those of `shown` that were clicked: at least one, and not all",
+        "positions": "The rank of each item of `shown`, from 1, if they are not in the order of the page",
+    },
+    "Pair": EVENT
+    | {
+        "left": "An item",
+        "right": "Another item",
+        "similar": "Whether the two are similar",
+        "task": "The sense of similar, for a model of several tasks",
+    },
+    "Quadruplet": EVENT
+    | {
+        "near": "Two items that should be closer to each other",
+        "far": "Two items that should be further from each other",
+        "margin": "By how much: 0 to 10. Distances of random pairs are about 1.",
+    },
+    "SetJudgement": EVENT
+    | {
+        "query": "The elements that a set should answer",
+        "relevant": "Elements that a good set holds",
+        "irrelevant": "Elements that a good set does not hold",
+    },
+    "Move": {
+        "version": "The version to make live. Without it, a rollback takes the one before, and a pin the live one.",
+        "reason": "Why; the history shows it",
+    },
+    "Step": {
+        "number": "Counts the steps of this node, from 1",
+        "what": "`model_live` (the first one), `new_version`, `rolled_back`, `pinned` or `unpinned`",
+        "at": "When this node began to answer with it, " + SECONDS,
+        "freshness_s": "Age of the oldest event that answers count from this step on, in seconds; null if unknown",
+        "stages": "The parts of `freshness_s`, in seconds, by stage; null if it is unknown",
+        "figures": "What the learner reports about itself, by name",
+        "weights": "The weight of each modality, or of each expert",
+    },
+    "Judgement": {
+        "decision": "`allowed`, `withheld`, `taken back` (an earlier version is live again) or `not judged`",
+        "at": f"When the decision took effect, {SECONDS}",
+        "reason": "Why a version does not stay live",
+        "version": "The version that was judged; null if nothing was compared",
+        "reference": "The version that it was compared with",
+        "margin": "By how much `version` orders held-out events better (above 0) or worse (below 0) than `reference`",
+        "doubt": "The margin of error of `margin`",
+        "queries": "The number of queries that `margin` is the mean of",
+        "sentence": "All of this in plain words",
+    },
+    "Change": {
+        "text": "Words by column of text: they stand for the vectors that the catalogue makes of them",
+        "picture": "A picture in base64: it stands for the vectors that the catalogue makes of it",
+        "delete": "true: delete the item. It must come without all other fields but `id`.",
+    },
+    "ItemsChanged": {
+        "position": "How many changes the catalogue has had. `GET /items` says how many of them a node answers with.",
+        "put": "How many items were put",
+        "attributes": "How many existing items got other attributes",
+        "deleted": "How many items were deleted",
+        "unknown": "Ids to delete that did not exist, for example because an earlier request deleted them",
+    },
+    "Settle": {
+        "positions": "The positions of the letters, as `GET /letters` shows them",
+        "reason": "Why; it goes into the node's log",
+    },
+    "Clicks": {
+        "search": "The id from the answer's `interleaved.search`",
+        "ids": "The items that were clicked",
+    },
+    "Clicked": {"counted": "How many of these clicks were new, and so were counted"},
+    "Outcome": {
+        "name": "The name of the experiment",
+        "against": "The model that it is compared with",
+        "against_version": "The version that it is compared with; null: whatever is live",
+        "searched_share": "The share of sessions whose searches are interleaved",
+        "kept": "Whether the counts outlive this node's process",
+        "counts": "What was counted",
+        "better": "`first` (the model's own ranking), `second` (the other one), or null if neither is surely better",
+        "share": "The share of the decided searches that the second ranking won; null if there are none",
+        "low": "The lower bound of `share`",
+        "high": "The upper bound of `share`",
+        "confidence": "How sure it is that the two differ, 0 to 1",
+    },
+    "Counts": {
+        "since": "When counting began, " + SECONDS,
+        "searches": "Searches that were interleaved",
+        "failed": "Searches that the model answered alone, because the other side could not answer",
+        "first": "Searches that the model's own ranking won",
+        "second": "Searches that the other ranking won",
+        "ties": "Searches with clicks that neither won",
+        "clicks": "Clicks on items of the first ranking, and of the second",
+    },
+    "Error": {"message": "What happened, what was expected, and what to do"},
+}
+
+
+def explain_fields(components: dict[str, Any]) -> None:
+    """Give each field of the schemas a description, unless its type brought one."""
+    for name, part in components.items():
+        for field, option in part.get("properties", {}).items():
+            meaning = MEANINGS.get(name, {}).get(field) or EVERYWHERE.get(field)
+            if meaning:
+                option.setdefault("description", meaning)
