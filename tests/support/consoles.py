@@ -57,6 +57,20 @@ def mark(page, fits, fits_not):
     return learned(page, send)
 
 
+def mark_two(page):
+    """Mark the first answer as fitting, and the second as not."""
+    answers = page.locator(".results > li")
+    answers.nth(0).get_by_text("✓ fits").click()
+    answers.nth(1).get_by_text("✗ not").click()
+
+
+def send_two_marks(page):
+    """Mark two answers, and send the marks to a node behind which nobody learns."""
+    mark_two(page)
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+
+
 def learned(page, send):
     """Send marks until some are learned: the guard keeps one in fifty, drawn at random, to measure with."""
     for _ in range(4):

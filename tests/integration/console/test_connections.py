@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
+from omdml.workers.configuration.access import NamedToken
 from tests.support.browsers import Visit
-from tests.support.consoles import SETTLED, mark
+from tests.support.consoles import SETTLED, go_to, mark, send_two_marks
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening
 
@@ -78,6 +79,64 @@ def test_a_private_node_asks_for_the_token_before_it_tells_anything(tmp_path, br
         # The first request has no token, and the browser tells of that.
         assert len(opened.wrong) == 1
         assert "401" in opened.wrong[0]
+        context.close()
+
+
+def test_who_will_not_give_a_token_is_asked_again_only_on_request(tmp_path, browser):
+    shop, token = Shop(tmp_path), "0123456789abcdef-private"
+    with shop.serving() as node, listening(node, token, private=True) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/").page
+        page.get_by_role("button", name="Cancel").click()
+        again = page.get_by_role("button", name="Try again")
+        expect(again).to_be_visible()
+        page.wait_for_timeout(2500)
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        again.click()
+        page.get_by_label("Token", exact=True).fill(token)
+        page.get_by_role("button", name="Go on").click()
+        expect(page.locator(".results > li")).to_have_count(20)
+        context.close()
+
+
+def test_a_token_with_a_wider_role_takes_the_place_of_the_one_before(tmp_path, browser):
+    tokens = {role: NamedToken(token=f"0123456789abcdef-{role}", role=role) for role in ("feedback", "operator")}
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node, tokens=tokens) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/#token=0123456789abcdef-feedback").page
+        go_to(page, "Versions")
+        page.get_by_role("button", name="Pin this").click()
+        expect(page.get_by_role("status")).to_contain_text("this needs the role operator")
+        page.get_by_role("button", name="Token", exact=True).click()
+        page.get_by_label("Token", exact=True).fill("0123456789abcdef-operator")
+        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Pin this").click()
+        expect(page.get_by_text("pinned: newer versions do not go live")).to_be_visible()
+        context.close()
+
+
+def test_an_address_with_a_token_works_in_a_tab_that_is_open(tmp_path, browser):
+    shop, token = Shop(tmp_path), "0123456789abcdef-link"
+    with shop.serving() as node, listening(node, token) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/").page
+        expect(page.locator(".results > li")).to_have_count(20)
+        page.goto(f"{server.url}/console/#token={token}")
+        expect(page).to_have_url(f"{server.url}/console/")
+        send_two_marks(page)
+        context.close()
+
+
+def test_the_console_works_in_a_browser_that_keeps_nothing(tmp_path, browser):
+    shop, token = Shop(tmp_path), "0123456789abcdef-nothing"
+    refuse = "{ get() { throw new DOMException('Access is denied', 'SecurityError'); } }"
+    with shop.serving() as node, listening(node, token) as server:
+        context = browser.new_context()
+        context.add_init_script(f"Object.defineProperty(window, 'sessionStorage', {refuse})")
+        opened = Visit(context, f"{server.url}/console/#token={token}")
+        send_two_marks(opened.page)
+        assert opened.wrong == []
         context.close()
 
 

@@ -15,12 +15,29 @@ export class Refused extends Error {
   }
 }
 
-/** Take the token out of the address; browsers do not send what stands behind the #. */
+let token = "";
+try {
+  token = sessionStorage.getItem(KEPT) ?? "";
+} catch {
+  // Some browsers are told to keep nothing for pages. Then the token lasts as long as the page.
+}
+
+function keep(given) {
+  token = given;
+  try {
+    sessionStorage.setItem(KEPT, given);
+  } catch {
+    // As above.
+  }
+}
+
+/** Take the token out of the address; browsers do not send what stands behind the #. Answers whether it had one. */
 export function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given === null) return;
-  sessionStorage.setItem(KEPT, given);
+  if (given === null) return false;
+  keep(given);
   history.replaceState(null, "", location.pathname + location.search);
+  return true;
 }
 
 export function address(path, parameters = {}) {
@@ -39,15 +56,16 @@ export const post = (path, body) => withToken(() => ask(address(path), {
 
 /** Pictures and streams of events can send no token. A cookie that may only read takes its place. */
 export async function signIn() {
-  if (sessionStorage.getItem(KEPT)) await fetch(address("/session"), { method: "POST", headers: authorization() }).catch(() => {});
+  if (token) await fetch(address("/session"), { method: "POST", headers: authorization() }).catch(() => {});
 }
 
 async function withToken(request) {
+  const before = token;
   try {
     return await request();
   } catch (error) {
-    if (error.error !== "unauthorized" || !(await askForToken())) throw error;
-    await signIn();
+    // If several requests are refused, the first of them asks.
+    if (error.error !== "unauthorized" || (token === before && !(await askForToken()))) throw error;
     return request();
   }
 }
@@ -77,12 +95,11 @@ async function ask(url, options) {
 }
 
 function authorization() {
-  const token = sessionStorage.getItem(KEPT);
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-/** Ask for the token once; answers whether one was given. */
-function askForToken() {
+/** Ask for the token; answers whether one was given. */
+export async function askForToken() {
   const dialog = document.getElementById("ask");
   const field = document.getElementById("token");
   // Several requests may ask at once; the answer is for all.
@@ -91,12 +108,11 @@ function askForToken() {
     dialog.returnValue = "cancel";
     dialog.showModal();
   }
-  return new Promise((resolve) => {
-    dialog.addEventListener("close", () => {
-      if (dialog.returnValue === "ok") sessionStorage.setItem(KEPT, field.value.trim());
-      resolve(dialog.returnValue === "ok");
-    }, { once: true });
-  });
+  await new Promise((resolve) => { dialog.addEventListener("close", resolve, { once: true }); });
+  if (dialog.returnValue !== "ok") return false;
+  keep(field.value.trim());
+  await signIn();
+  return true;
 }
 
 /** Copy a request as a command line; who runs it puts the token into OMDML_TOKEN. */
@@ -106,7 +122,7 @@ export async function copyAsCurl(path, { parameters = {}, body } = {}) {
   if (body !== undefined) {
     words.push("-H 'content-type: application/json'", "-d", quoted(JSON.stringify(body)));
   }
-  if (sessionStorage.getItem(KEPT)) words.push('-H "authorization: Bearer $OMDML_TOKEN"');
+  if (token) words.push('-H "authorization: Bearer $OMDML_TOKEN"');
   try {
     await navigator.clipboard.writeText(words.join(" "));
     say("Copied.");

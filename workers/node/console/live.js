@@ -1,5 +1,7 @@
 // What goes live on the node, as it happens, as long as somebody looks at the page.
-import { address } from "./api.js";
+import { address, signIn } from "./api.js";
+
+const AGAIN_MS = 2000;
 
 /**
  * The newest step of each model, and each from now on; again the newest after a break. Answers what ends it.
@@ -7,13 +9,24 @@ import { address } from "./api.js";
  */
 export function follow(heard, lost) {
   let source = null;
+  let waiting = 0;
   const open = () => {
     source = new EventSource(address("/events"));
     source.addEventListener("step", (event) => heard(JSON.parse(event.data)));
     source.addEventListener("open", () => lost(false));
-    source.addEventListener("error", () => lost(true));
+    source.addEventListener("error", () => {
+      lost(true);
+      if (source?.readyState !== EventSource.CLOSED) return;
+      // Browsers try again by themselves if nobody answers, but not after an error, as a proxy sends it without a node.
+      close();
+      waiting = setTimeout(async () => {
+        await signIn();
+        seen();
+      }, AGAIN_MS);
+    });
   };
   const close = () => {
+    clearTimeout(waiting);
     source?.close();
     source = null;
   };

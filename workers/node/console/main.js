@@ -1,10 +1,10 @@
 // The frame: which page and which model, and what is live.
-import { get, signIn, takeToken } from "./api.js";
+import { askForToken, get, signIn, takeToken } from "./api.js";
 import { el, hush, say, trying, whole } from "./dom.js";
 import { experimentsPage } from "./experiments.js";
 import { healthPage } from "./health.js";
 import { lettersPage } from "./letters.js";
-import { follow } from "./live.js";
+import { follow, Seldom } from "./live.js";
 import { tryPage } from "./try.js";
 import { versionsPage } from "./versions.js";
 import { watchPage } from "./watch.js";
@@ -20,6 +20,7 @@ const live = document.getElementById("live");
 const listeners = new Set();
 let leave = () => {};
 let turn = 0;
+let patterns = [];
 
 const onStep = (listener) => {
   listeners.add(listener);
@@ -28,8 +29,16 @@ const onStep = (listener) => {
 
 /** The page and the model stand in the address, so that both can be sent to a colleague. */
 function where() {
-  const [page, model] = location.hash.slice(1).split("/").map(decodeURIComponent);
+  const [page, model] = location.hash.slice(1).split("/").map(decoded);
   return { page: page in PAGES ? page : "try", model: model || choice.options[0]?.value || "" };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
 }
 
 async function show() {
@@ -47,21 +56,45 @@ async function show() {
   place.replaceChildren(inside);
   drawLive(null);
   try {
-    const left = await PAGES[page][1](inside, { model, onStep });
+    const left = await (model || page === "health" ? PAGES[page][1] : noModel)(inside, { model, onStep });
     if (mine === turn) leave = left;
     else left();
   } catch (error) {
     if (mine !== turn) return;
-    inside.replaceChildren(el("p", { className: "card" }, error.message, " ", el("button", { type: "button", on: { click: show } }, "Try again")));
+    refuse(inside, error, show);
+    // What is missing may be the first version, or the node itself.
+    const again = new Seldom(show, AGAIN_MS);
+    const forget = onStep((step) => { if (step.model === model) again.ask(); });
+    leave = () => {
+      forget();
+      again.close();
+    };
   }
+}
+
+function refuse(inside, error, again) {
+  inside.replaceChildren(el("p", { className: "card" }, error.message, " ", el("button", { type: "button", on: { click: again } }, "Try again")));
+}
+
+/** A node whose models are all of patterns loads none before somebody asks for it. */
+function noModel(inside) {
+  const name = el("input", { type: "text", required: true, autocomplete: "off", aria: { label: "Name of a model" } });
+  const submit = (event) => {
+    event.preventDefault();
+    location.hash = `${where().page}/${encodeURIComponent(name.value.trim())}`;
+  };
+  inside.append(el("section", { className: "card stack" }, el("h2", {}, "No model is loaded yet"),
+    el("p", {}, `This node loads a model when somebody asks for it by name. It may have models named ${patterns.join(", ")}.`),
+    el("form", { className: "row", on: { submit } }, name, el("button", {}, "Open"))));
+  return () => {};
 }
 
 async function drawLive(step) {
   const { model } = where();
   if (step && step.model !== model) return;
-  const version = step ? step.version : (await get("/models").catch(() => ({ models: [] }))).models.find((one) => one.model === model)?.version;
+  const { version, pinned } = step ?? (await get("/models").catch(() => ({ models: [] }))).models.find((one) => one.model === model) ?? {};
   live.classList.remove("lost");
-  live.replaceChildren(...(version === undefined ? ["nothing is live"] : ["version ", el("b", {}, whole(version)), " is live"]));
+  live.replaceChildren(...(version === undefined ? ["nothing is live"] : ["version ", el("b", {}, whole(version)), pinned ? " is pinned" : " is live"]));
   live.classList.remove("moved");
   if (step) requestAnimationFrame(() => live.classList.add("moved"));
 }
@@ -75,18 +108,30 @@ function lost(is) {
 
 async function begin() {
   takeToken();
-  const told = await get("/models").catch((error) => {
+  let told;
+  try {
+    told = await get("/models");
+  } catch (error) {
+    // Whoever closes the question for the token is not asked again at once.
+    if (error.error === "unauthorized") {
+      refuse(place, error, begin);
+      return;
+    }
     say(error.message, true);
-    return null;
-  });
-  if (!told) {
     setTimeout(begin, AGAIN_MS);
     return;
   }
   await signIn();
+  patterns = told.patterns;
   choice.replaceChildren(...told.models.map((one) => el("option", { value: one.model }, one.model)));
   choice.addEventListener("change", () => { location.hash = `${where().page}/${encodeURIComponent(choice.value)}`; });
-  addEventListener("hashchange", () => trying(show));
+  addEventListener("hashchange", async () => {
+    if (takeToken()) await signIn();
+    await show();
+  });
+  document.getElementById("token-button").addEventListener("click", async () => {
+    if (await askForToken()) await show();
+  });
   follow((step) => {
     drawLive(step);
     for (const listener of listeners) listener(step);

@@ -16,6 +16,7 @@ const LATE_MS = 4000;
 // Between two searches that nobody on this page asked for, while others teach the model.
 const FOLLOW_MS = 1000;
 const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";
+const PINNED = "The version that answers is pinned. What you sent is learned, and answers once somebody unpins it under Versions.";
 // All searches of a tab are one session, so that an experiment shows it one order.
 const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
@@ -58,7 +59,10 @@ export async function tryPage(place, { model, onStep }) {
   const marked = (kind) => [...state.marks].filter(([, mark]) => mark === kind).map(([id]) => id);
 
   async function anyItem() {
-    const { items: [id] } = await get("/items", { model, offset: Math.floor(Math.random() * items.total), limit: 1 });
+    // Items may have gone since the page was opened.
+    const { total } = await get("/items", { model, limit: 1 });
+    if (!total) throw new Error("There is no item to search from: the catalogue is empty.");
+    const { items: [id] } = await get("/items", { model, offset: Math.floor(Math.random() * total), limit: 1 });
     await search(id);
   }
 
@@ -66,7 +70,7 @@ export async function tryPage(place, { model, onStep }) {
     if (id !== state.query?.id) begin({ id });
     shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id" }, id)));
     picker.choose(id);
-    await again();
+    await first();
   }
 
   /** Search by words or a picture; `looks` shows what was asked. */
@@ -74,6 +78,12 @@ export async function tryPage(place, { model, onStep }) {
     begin(query);
     shown.replaceChildren(looks, el("p", { className: "soft" }, query.text ? "Similar to these words" : "Similar to this picture"));
     picker.choose("");
+    await first();
+  }
+
+  /** Search for a query that is new. */
+  async function first() {
+    const { query } = state;
     await again().catch((error) => {
       // Results of the query before would look like an answer to this one.
       if (state.query === query) {
@@ -197,25 +207,34 @@ export async function tryPage(place, { model, onStep }) {
     if (send.disabled) return;
     const sent = event();
     const pairs = sent.relevant.length * sent.irrelevant.length;
+    const { marks, interleaved } = state;
+    // Whoever clicks twice sends once, and marks that are set meanwhile are for the next time.
+    state.marks = new Map();
+    drawMarks();
     state.sentAt = performance.now();
     try {
       await post("/feedback", sent);
     } catch (error) {
       state.sentAt = null;
+      if (state.query.id === sent.query) state.marks = new Map([...marks, ...state.marks]);
+      drawMarks();
       throw error;
     }
-    // In an experiment, what fits is also a vote for the side that brought it.
-    if (state.interleaved) trying(() => post("/clicks", { search: state.interleaved.search, ids: sent.relevant }));
+    // In an experiment, what fits is also a vote for the side that brought it, unless it has ended since the search.
+    if (interleaved) {
+      post("/clicks", { search: interleaved.search, ids: sent.relevant })
+        .catch((error) => { if (error.error !== "unknown_search") say(error.message, true); });
+    }
     state.sent = true;
-    state.marks.clear();
     drawMarks();
     if (state.sentAt === null) return;
     say(`Sent: ${pairs} ${pairs === 1 ? "comparison" : "comparisons"}. Waiting for the next version.`);
     clearTimeout(late);
-    late = setTimeout(() => {
+    late = setTimeout(async () => {
       if (state.sentAt === null) return;
       state.sentAt = null;
-      say("No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
+      const { models } = await get("/models").catch(() => ({ models: [] }));
+      say(models.find((one) => one.model === model)?.pinned ? PINNED : "No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
     }, LATE_MS);
   }
 
@@ -248,7 +267,7 @@ export async function tryPage(place, { model, onStep }) {
     const mark = { r: "relevant", i: "irrelevant" }[press.key.toLowerCase()];
     if (id && mark) setMark(id, mark);
     else if (press.key.toLowerCase() === "u") undoMark();
-    else if (press.key === "Enter" && press.target.tagName !== "BUTTON") trying(sendMarks);
+    else if (press.key === "Enter" && !press.target.closest?.("a, button")) trying(sendMarks);
     else if (id && (press.key === "ArrowRight" || press.key === "ArrowLeft")) {
       const cards = [...results.children];
       cards[cards.findIndex((one) => one.dataset.id === id) + (press.key === "ArrowRight" ? 1 : -1)]?.focus();

@@ -23,12 +23,13 @@ export async function versionsPage(place, { model, onStep }) {
   const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
   const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional; the history shows it" });
   place.append(el("div", { className: "stack" }, el("section", { className: "card stack" }, now, el("label", { className: "reason" }, "Reason for a move ", reason),
-      el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time.")),
+      el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time. Hold Shift and click to copy a move as curl.")),
     el("section", { className: "card stack" },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to)), compared),
     el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told)));
 
   let described = null;
+  let asked = 0;
 
   async function refresh() {
     const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
@@ -93,8 +94,18 @@ export async function versionsPage(place, { model, onStep }) {
 
   async function compare() {
     if (!query.value || !from.value || !to.value) return;
-    const [before, after] = await Promise.all([from, to].map((one) =>
-      post("/search", { model, id: query.value, k: SHOWN, ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
+    const mine = (asked += 1);
+    let answers;
+    try {
+      answers = await Promise.all([from, to].map((one) =>
+        post("/search", { model, id: query.value, k: SHOWN, ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
+    } catch (error) {
+      // The answers of the query before would look like answers to this one.
+      if (mine === asked) compared.replaceChildren();
+      throw error;
+    }
+    if (mine !== asked) return;
+    const [before, after] = answers;
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
       el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),

@@ -25,7 +25,7 @@ export async function watchPage(place, { model, onStep }) {
   place.append(big, grid);
   const charts = [
     new Chart("Mistakes", "How often the model was wrong about a click just before it learned it", percent, () => [
-      ["of late", (step) => step.figures.recent_mistake_rate], ["since the start", (step) => step.figures.mistake_rate],
+      ["of late", learned("recent_mistake_rate")], ["since the start", learned("mistake_rate")],
     ]),
     new Chart("Clicks kept for judging", "About one click in fifty is never learned. How many of them does the live version order as people did, and how many did the start?", percent, () => [
       ["now", (step) => step.figures.held_out_right], ["at the start", (step) => step.figures.held_out_right_at_start],
@@ -48,7 +48,7 @@ export async function watchPage(place, { model, onStep }) {
     const fresh = steps.slice(-50).map(waited).filter((s) => s !== null).sort((a, b) => a - b);
     big.replaceChildren(
       figure(last ? whole(last.version) : "–", "version that is live"),
-      figure(percent(last?.figures.recent_mistake_rate), "mistakes of late"),
+      figure(percent(last && learned("recent_mistake_rate")(last)), "mistakes of late"),
       figure(fresh.length ? seconds(fresh[Math.floor(fresh.length / 2)]) : "–", "from click to live, typically"),
       figure(last ? clock(last.at) : "–", "last change"),
     );
@@ -69,7 +69,9 @@ export async function watchPage(place, { model, onStep }) {
   const drawing = new Seldom(draw, DRAW_MS);
   const looking = new Seldom(() => trying(drawDecisions), HISTORY_MS);
   const forget = onStep((step) => {
-    if (step.model !== model || step.number <= (steps.at(-1)?.number ?? 0)) return;
+    const last = steps.at(-1);
+    // A node that was started again counts from 1.
+    if (step.model !== model || (last && step.number <= last.number && step.at <= last.at)) return;
     steps.push(step);
     if (steps.length > KEPT) steps = steps.slice(-KEPT / 2);
     drawing.ask();
@@ -94,6 +96,9 @@ export async function watchPage(place, { model, onStep }) {
 
 /** Seconds from a click until answers know it. A node that just started did not answer before. */
 const waited = (step) => (step.what === "model_live" ? null : step.freshness_s);
+
+/** A figure of what was learned; the start made no mistakes, because nobody had clicked. */
+const learned = (name) => (step) => (step.version ? step.figures[name] : null);
 
 const WHAT = { held: "withheld", drift: "more mistakes" };
 const DECISIONS = {
@@ -159,8 +164,9 @@ class Chart {
       // One point alone would stretch over years.
       scales: { x: { range: (_, low, high) => (low === high ? [low - ALONE_S, high + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
       axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
-      series: [{ value: (_, at) => (at ? clock(at) : "") }, ...this.labels.map((label, at) => ({
-        label, stroke: colour(`--series-${(at % SERIES) + 1}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (_, value) => this.told(value),
+      // Beside the lines, the newest values, unless a pointer is at others.
+      series: [{ value: (plot, at, _, index) => clock(index === null ? plot.data[0].at(-1) : at) }, ...this.labels.map((label, at) => ({
+        label, stroke: colour(`--series-${(at % SERIES) + 1}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.told(index === null ? plot.data[series].at(-1) : value),
       }))],
     }, this.columns, this.canvas);
   }

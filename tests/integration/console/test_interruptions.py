@@ -1,0 +1,195 @@
+"""Nodes that go away, proxies that answer for them, items that are gone, and hands that are quick."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from omdml.workers.configuration.config import ExperimentConfig
+from omdml.workers.node.experiments.experiments import Experiments
+from tests.support.browsers import Visit
+from tests.support.changing import plain_catalogue
+from tests.support.consoles import go_to, mark_two, search
+from tests.support.processes import wait_for
+from tests.support.shops import Shop, listening, sent
+
+pytestmark = pytest.mark.xdist_group("console")
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@contextmanager
+def opened(browser, url, **options):
+    """A page of the console. Errors of scripts fail; refusals, which browsers log too, do not."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+    visit = Visit(context, url)
+    yield visit.page
+    assert [message for message in visit.wrong if "Failed to load resource" not in message] == []
+    context.close()
+
+
+def go_live(shop, node):
+    """Have 20 more comparisons go live; returns the version."""
+    shop.learn()
+    version = shop.publish()
+    node._refresher.refresh("shop")
+    return version
+
+
+def test_who_clicks_send_twice_sends_once(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        search(page, "i5")
+        held = []
+        page.route(re.compile("/feedback"), lambda route: held.append(route))
+        mark_two(page)
+        page.get_by_role("button", name="Send").dblclick()
+        # A mark that is set before the answer is none of those that were sent.
+        page.locator(".results > li").nth(2).get_by_text("✓ fits").click()
+        for route in held:
+            route.continue_()
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        expect(page.locator(".send")).to_contain_text("1 marked as fitting, 0 as not fitting.")
+        assert len(sent(shop)) == 1
+
+
+def test_marks_that_could_not_be_sent_are_still_there(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        search(page, "i5")
+        page.route(re.compile("/feedback"), lambda route: route.abort())
+        mark_two(page)
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("This node does not answer")
+        expect(page.locator(".send")).to_contain_text("1 marked as fitting, 1 as not fitting.")
+        page.unroute(re.compile("/feedback"))
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+
+
+def test_the_news_come_again_after_a_proxy_answered_for_a_node_that_was_away(shop, browser):
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context()
+        context.route(re.compile("/events"), lambda route: route.fulfill(status=502))
+        page = Visit(context, f"{server.url}/console/").page
+        expect(page.locator("#live")).to_have_text("this node is out of reach")
+        context.unroute(re.compile("/events"))
+        expect(page.locator("#live")).to_have_text("version 0 is live")
+        version = go_live(shop, node)
+        expect(page.locator("#live")).to_have_text(f"version {version} is live")
+        context.close()
+
+
+def test_watch_goes_on_when_the_node_was_started_again(shop, browser):
+    with shop.serving() as node, listening(node) as server:
+        port = int(server.url.rpartition(":")[2])
+        with opened(browser, f"{server.url}/console/#watch/shop") as page:
+            for _ in range(3):
+                version = go_live(shop, node)
+            live = page.locator(".big b").first
+            expect(live).to_have_text(str(version))
+            server.stop()
+            node.close()
+            with shop.node() as again, listening(again, port=port):
+                expect(live).to_have_text(str(version))
+                # It is the second step of this node, where the page knows of four.
+                version = go_live(shop, again)
+                expect(live).to_have_text(str(version))
+
+
+def test_a_page_that_waits_for_the_first_version_shows_it_by_itself(shop, browser):
+    with (
+        shop.node() as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/") as page,
+    ):
+        expect(page.get_by_role("main")).to_contain_text("no snapshot that can be served")
+        shop.publish()
+        node._refresher.refresh("shop")
+        expect(page.locator(".results > li")).to_have_count(20)
+
+
+def test_a_model_of_a_pattern_is_opened_by_its_name(shop, browser):
+    shop.publish()
+    with (
+        shop.node(models=("sh*",)) as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/") as page,
+    ):
+        expect(page.get_by_role("main")).to_contain_text("It may have models named sh*.")
+        page.get_by_label("Name of a model").fill("shop")
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator(".results > li")).to_have_count(20)
+
+
+def test_an_address_that_nobody_can_read_leads_to_the_first_page(shop, browser):
+    with (
+        shop.serving() as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/#watch/%E0%A4%A") as page,
+    ):
+        expect(page.locator(".charts .card")).to_have_count(6)
+
+
+def test_results_of_the_query_before_are_no_answer_to_an_item_that_is_gone(tmp_path, browser):
+    shop = Shop(tmp_path, items=plain_catalogue)
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        search(page, "i5")
+        items = page.get_by_role("listbox", name="Items")
+        page.get_by_label("Find an item by its id").fill("i7")
+        expect(items.locator("button[data-id='i77']")).to_be_visible()
+        httpx.delete(f"{server.url}/items/i77", params={"model": "shop"}).raise_for_status()
+        items.locator("button[data-id='i77']").click()
+        expect(page.get_by_role("status")).to_contain_text("i77")
+        expect(page.locator(".results > li")).to_have_count(0)
+
+
+def test_marks_of_a_pinned_model_are_told_why_nothing_moves(shop, browser):
+    with shop.serving() as node, listening(node) as server:
+        shop.store.move("shop", 0, pin=True)
+        node._refresher.refresh("shop")
+        with opened(browser, f"{server.url}/console/") as page:
+            expect(page.locator("#live")).to_have_text("version 0 is pinned")
+            mark_two(page)
+            page.get_by_role("button", name="Send").click()
+            expect(page.get_by_role("status")).to_contain_text("The version that answers is pinned.")
+
+
+def test_who_marks_is_not_told_of_an_experiment_that_has_ended(shop, browser):
+    shop.publish()
+    shop.learn(200)
+    experiments = Experiments({"metric": ExperimentConfig(model="shop", against_version=0, share=1.0)})
+    with shop.serving() as node, listening(node, experiments=experiments) as server:
+        with opened(browser, f"{server.url}/console/") as page:
+            expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
+            experiments.all.clear()
+            mark_two(page)
+            with page.expect_response(re.compile("/clicks")) as votes:
+                page.get_by_role("button", name="Send").click()
+            assert votes.value.status == 404
+            expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+            wait_for(lambda: len(sent(shop)) == 1, "the marks", 30)
+            go_to(page, "A/B")
+            expect(page.get_by_text("No experiment runs on this node")).to_be_visible()
+
+
+def test_the_keyboard_leads_from_the_page_try_to_another(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        search(page, "i5")
+        page.get_by_role("link", name="Watch").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".charts .card")).to_have_count(6)
+
+
+def test_colours_of_bars_stay_if_a_system_forces_its_own(shop, browser):
+    with shop.serving() as node, listening(node) as server:
+        with opened(browser, f"{server.url}/console/", forced_colors="active") as page:
+            shares = page.locator(".results .parts").first.locator(".share")
+            expect(shares).to_have_count(2)
+            colours = shares.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
+            assert len(set(colours)) == 2
