@@ -8,7 +8,7 @@ from omdml.errors import Fenced, GapError
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
-from omdml.workers.learning.partition.unreadable_checkpoints import Misplaced
+from omdml.workers.learning.partition.waiting_models import Misplaced
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Claimed, out_of_reach
 from omdml.workers.model.owned_model import OwnedModel

@@ -12,7 +12,7 @@ from omdml.streams.protocols.store import ModelPosition, Written
 from omdml.streams.stores.checkpoints import none_valid
 from omdml.workers.learning.partition.arrival import Arrival
 from omdml.workers.learning.partition.models import OwnedModels
-from omdml.workers.learning.partition.unreadable_checkpoints import Blocked
+from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Change, Claimed, claim, claim_all
@@ -31,16 +31,16 @@ class Claiming:
     """Claims the models of one partition. Events that a claimed model lacks are read again; a damaged model waits."""
 
     def __init__(
-        self, partition: Partition, services: Services, models: OwnedModels, mark: Mark, blocked: Blocked
+        self, partition: Partition, services: Services, models: OwnedModels, mark: Mark, waiting: WaitingModels
     ) -> None:
         self.arrival = Arrival(partition, services)
         self._partition, self._services = partition, services
         self._models, self._mark = models, mark
-        self._blocked = blocked
+        self._waiting = waiting
 
     def must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
         """Whether a model that the store has at this position must be claimed for events up to the offset ``last``."""
-        return name not in self._models.loaded and not self._blocked.waits(name) and not self._took(last, position)
+        return name not in self._models.loaded and not self._waiting.waits(name) and not self._took(last, position)
 
     def _took(self, last: int, position: ModelPosition | None) -> bool:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
@@ -92,7 +92,7 @@ class Claiming:
         else:
             self._own(claimed)
         model, fell_back, changes, from_parent = claimed
-        waits_from = self._blocked.offsets.get(name, offset)
+        waits_from = self._waiting.offsets.get(name, offset)
         back = None
         if fell_back or waits_from < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
@@ -108,9 +108,9 @@ class Claiming:
             self._models.drop(name)
             if back:
                 # Its checkpoint may have been saved nevertheless, and no longer shows which events it lacks.
-                self._blocked.add(name, back.offset, error)
+                self._waiting.add(name, back.offset, error)
             raise
-        self._blocked.unblock(name)
+        self._waiting.remove(name)
         if back:
             raise back
 
@@ -119,7 +119,7 @@ class Claiming:
         return self._own(claim(name, self._services.specs.of(name), self._services.store, self._services.platform))
 
     def _own(self, claimed: Claimed) -> Claimed:
-        cut = self._blocked.cuts.get(claimed.model.name)
+        cut = self._waiting.cuts.get(claimed.model.name)
         self.arrival.admit(claimed, self._models.placement, self._mark.taken or 0, cut)
         return claimed
 
@@ -156,10 +156,10 @@ class Claiming:
 
     def try_waiting(self) -> None:
         """Raise Rewind if the checkpoint of the model that has waited longest can be read now."""
-        if (name := self._blocked.due()) is None:
+        if (name := self._waiting.due()) is None:
             return
         store, source = self._services.store, self._services.source
-        offset = self._blocked.forget_before(name, source.begin(self._partition))
+        offset = self._waiting.forget_before(name, source.begin(self._partition))
         try:
             positions = store.positions([name])
             if positions and store.peek(name) is None:
@@ -167,10 +167,10 @@ class Claiming:
                 raise none_valid(name, str(store))
             model = self.claim(name).model
         except CorruptError as error:
-            self._blocked.add(name, offset, error)
+            self._waiting.add(name, offset, error)
             return
         back = self._mark.back(name, min(offset, model.next) if positions else offset, "model_goes_on")
-        self._blocked.unblock(name)
+        self._waiting.remove(name)
         raise back
 
 
