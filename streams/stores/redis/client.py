@@ -145,7 +145,7 @@ def check_eviction(url: str) -> None:
         policy = client.info("memory").get("maxmemory_policy", "")
     if policy.startswith("allkeys"):
         raise StoreRefused(
-            f"store {masked(url)}: maxmemory-policy {policy} drops what was learned where memory is short: expected "
+            f"store {masked(url)}: maxmemory-policy {policy} drops what was learned if memory is short: expected "
             "noeviction, or one of volatile-*: set it in the server's configuration"
         )
 
