@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from omdml.errors import ConfigurationError, CorruptError, Fenced, ParameterError, StoreLost
+from omdml.errors import ConfigurationError, CorruptError, ParameterError, StoreLost
 from omdml.snapshot import Checkpoint
 from omdml.streams.part_names import part_name, part_of
-from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Specs
@@ -32,6 +32,7 @@ from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.services import Services
 from omdml.workers.model.parts.merged_model import MergedModel, begin, parts_of, resumed
 from omdml.workers.model.parts.vector import Component, Vector, record_of, was_in_parts
+from omdml.workers.model.written import check_written
 
 # The largest share of its time for which a worker merges.
 SHARE = 0.25
@@ -190,12 +191,8 @@ class Merging:
         return True
 
     def _written(self, answer: Written, name: str, owned: OwnedPartition) -> None:
-        if answer is Written.MOVED:
-            raise PlacementChanged(owned.partition.topic_id)
-        if answer is Written.FENCED:
-            raise Fenced(
-                f"model {name!r}: another worker merges its parts now, or a command moved it; nothing was written"
-            )
+        fenced = f"model {name!r}: another worker merges its parts now, or a command moved it; nothing was written"
+        check_written(answer, owned.partition.topic_id, fenced)
 
     def _wait(self, name: str, whole: Whole, why: str, seconds: float) -> None:
         whole.look_from = self._services.clock() + seconds

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import structlog
 
-from omdml.errors import CorruptError, Fenced, SourceError, StoreError, StoreLost
+from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
 from omdml.streams.part_names import part_of
-from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
-from omdml.streams.protocols.store import ModelPosition, Written
+from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.checkpoints import none_valid
 from omdml.workers.learning.partition.arrival import Arrival
 from omdml.workers.learning.partition.models import OwnedModels
@@ -18,6 +18,7 @@ from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Change, Claimed, claim, claim_all
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.merged_model import begin
+from omdml.workers.model.written import check_written
 
 # At most this many models are claimed together.
 CLAIMED = 50
@@ -180,7 +181,6 @@ def begin_part(name: str, partition: Partition, placement: Placement, services: 
     if part is None or store.positions([name]):
         return
     written = begin(part.model, services.specs.of(name), store, partition, placement, services.platform)
-    if written is Written.MOVED:
-        raise PlacementChanged(partition.topic_id)
-    if written is Written.FENCED:
-        raise Fenced(f"model {part.model!r}: another worker begins it just now; nothing was written")
+    if written is not None:
+        fenced = f"model {part.model!r}: another worker begins it just now; nothing was written"
+        check_written(written, partition.topic_id, fenced)

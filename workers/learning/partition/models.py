@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from omdml.errors import CorruptError, Fenced, StoreLost
+from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
@@ -22,6 +22,7 @@ from omdml.workers.learning.partition.portions import portions
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.written import check_written
 from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
@@ -219,8 +220,5 @@ class OwnedModels:
         """What a write did, by the store's answer. Raises Fenced, PlacementChanged, or the error that is the answer."""
         if isinstance(answer, CorruptError | StoreLost):
             raise answer
-        if answer is Written.MOVED:
-            raise PlacementChanged(self._partition.topic_id)
-        if answer is Written.FENCED:
-            raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
-        return answer
+        fenced = f"model {name!r}: another worker owns it now, or a command moved it; nothing was written"
+        return check_written(answer, self._partition.topic_id, fenced)
