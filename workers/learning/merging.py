@@ -27,7 +27,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.learning.metrics import HELD
+from omdml.workers.learning.metrics import WITHHELD
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.services import Services
 from omdml.workers.model.parts.merged_model import MergedModel, begin, parts_of, resumed
@@ -185,7 +185,7 @@ class Merging:
         whole.merged = dict(model.record.vector.positions)
         label = services.specs.of(name).label
         services.metrics.learned(label, model, 0)
-        services.metrics.published(label, model, HELD if withheld else published.value)
+        services.metrics.published(label, model, WITHHELD if withheld else published.value)
         services.metrics.describe(label, model)
         log.debug("parts_merged", model=name, version=snapshot.version, vector=snapshot.vector)
         return True

@@ -16,7 +16,7 @@ from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
-from omdml.workers.learning.metrics import HELD
+from omdml.workers.learning.metrics import WITHHELD
 from omdml.workers.learning.partition.pending_letters import PendingLetters
 from omdml.workers.learning.partition.portions import portions
 from omdml.workers.learning.partition.watermark import Mark
@@ -138,7 +138,9 @@ class OwnedModels:
             self.require_placement()
             begun_at = time.time()
             with metrics.share_of(metrics.publish_seconds, len(new)):
-                answers = self._services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
+                answers = self._services.store.publish_all(
+                    [(snapshot, model.epoch, withheld) for model, snapshot, withheld in new]
+                )
         for (model, snapshot, withheld), answer in zip(new, answers, strict=True):
             with self.unless_deleted(model):
                 written = self.require_written(answer, model.name)
@@ -147,7 +149,7 @@ class OwnedModels:
                 if not withheld:
                     model.trails.gone_live(snapshot, begun_at)
                 label = self._services.specs.of(model.name).label
-                metrics.published(label, model, HELD if withheld else written.value)
+                metrics.published(label, model, WITHHELD if withheld else written.value)
                 published[label] = model
         for label, model in published.items():
             metrics.describe(label, model)
