@@ -6,11 +6,8 @@ a worker that starts again after a crash sends some of them twice, and readers t
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import suppress
-from hashlib import blake2b, sha256
-from hmac import compare_digest
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -35,13 +32,6 @@ WIDEST = 6
 PIECE_BYTES = 1 << 20
 # Bytes of letters that no flush has acknowledged. If there are more, a flush is made.
 MAX_HELD_BYTES = 32 << 20
-
-# Headers of an event that was sent again: the position of its letter, and a seal that only who knows the store's secret
-# can make, or a sender could pass an event of its own off as the copy of somebody else's. The second one stands on
-# events that could not be read at first: no model knows of itself that it refused these.
-RESENT = "omdml-letter"
-RESENT_UNREAD = "omdml-unread-letter"
-SEAL_BYTES = 16
 
 Position = tuple[Partition, int]
 
@@ -295,23 +285,6 @@ def read_letters(records: Iterable[Record]) -> Iterator[Letter]:
     yield from read_book(records).letters.values()
 
 
-def resent_header(position: Position, secret: bytes, read: bool = True) -> tuple[str, bytes]:
-    """The header by which an event that was sent again names its letter; ``read`` if its model was known at first.
-
-    ``secret`` is the store's.
-    """
-    (topic_id, number), offset = position
-    text = f"{topic_id}/{number}/{offset}"
-    return RESENT if read else RESENT_UNREAD, f"{text} {_seal(text, secret)}".encode()
-
-
-def position_of(text: str) -> Position:
-    """The position that ``topic id/partition/offset`` names; raises ValueError."""
-    if not (match := _POSITION.fullmatch(text)):
-        raise ValueError(f"{text[:80]!r} is no position: expected topic id/partition/offset")
-    return Partition(match[1], int(match[2])), int(match[3])
-
-
 class _Mark(msgspec.Struct, forbid_unknown_fields=True):
     """What marks of resent and of dismissed letters have in common."""
 
@@ -329,7 +302,6 @@ class _Numbered(msgspec.Struct):
     format: int = 1
 
 
-_POSITION = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,20})", re.DOTALL)
 _encoder = msgspec.json.Encoder()
 _lines = msgspec.json.Decoder(_Line)
 _marks = msgspec.json.Decoder(_Mark)
@@ -357,31 +329,3 @@ class Sender(Protocol):
 
     def close(self) -> None:
         """Release all resources."""
-
-
-def headers_again(letter: Letter, secret: bytes) -> list[tuple[str, bytes]]:
-    """The headers of the event when it is sent again; ``secret`` is the store's."""
-    others = (header for header in letter.headers if header[0] not in (RESENT, RESENT_UNREAD))
-    return [*others, resent_header(letter.position, secret, letter.model is not None)]
-
-
-def named(record: Record, secret: bytes, headers: Container[str] = (RESENT, RESENT_UNREAD)) -> list[Position]:
-    """The letter that a record of the log names, if it was sent again; what others put there names none."""
-    names = []
-    for name, value in record.headers:
-        if name in headers:
-            with suppress(ValueError):
-                text, _, seal = value.decode().rpartition(" ")
-                if compare_digest(seal.encode(), _seal(text, secret).encode()):
-                    names.append(position_of(text))
-    return names
-
-
-def position_of_copy(record: Record, secret: bytes | None) -> Position | None:
-    """Where the event lies that was refused by its model, and of which this one is a copy; None if it is no copy, or
-    if the store's secret, which tells, is not given."""
-    return next(iter(named(record, secret, (RESENT,))), None) if record.headers and secret else None
-
-
-def _seal(text: str, secret: bytes) -> str:
-    return blake2b(text.encode(), key=secret, digest_size=SEAL_BYTES, person=b"omdml-letter").hexdigest()

@@ -93,7 +93,7 @@ def test_a_model_saved_by_a_newer_release_waits_untouched(tmp_path, monkeypatch)
 
     (partition,) = worker.partitions.values()
     assert partition.models.loaded.keys() == {"user-1"}
-    assert list(partition._blocked.offsets) == ["shop"]
+    assert list(partition._waiting.offsets) == ["shop"]
     names = sorted(path.name for path in (tmp_path / "state" / "models" / "shop").rglob("*.checkpoint"))
     assert names == before
     with pytest.raises(FormatError, match="written by a newer omdml"):

@@ -18,8 +18,9 @@ from omdml.feedback import decode
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.lines import decode_lines
 from omdml.streams.files.segments import SegmentedLog
-from omdml.streams.letters import named, position_of, read_book
+from omdml.streams.letters import read_book
 from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.resent_events import named_letters, position_of
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.keys import read_entry, read_pointer, read_position
 from tests.formats.samples import PARTITION, SAMPLES, Sample
@@ -77,7 +78,7 @@ def test_a_letter_with_a_number_of_thousands_of_digits_is_skipped(field):
 @example(b"t/" + DIGITS + b"/0")
 @example("t/²/3".encode())
 def test_a_header_that_names_no_letter_is_passed_over(value):
-    for partition, offset in named(Record(PARTITION, 0, b"", headers=(("omdml-letter", value),)), b"secret"):
+    for partition, offset in named_letters(Record(PARTITION, 0, b"", headers=(("omdml-letter", value),)), b"secret"):
         assert f"{partition}/{offset}"
 
 

@@ -17,8 +17,9 @@ from omdml.streams.bounded_files import open_regular
 from omdml.streams.disk import take_lock
 from omdml.streams.files.log import reaching
 from omdml.streams.files.source import FileSink
-from omdml.streams.letters import Dismissed, Letter, Position, Resent, headers_again, named
+from omdml.streams.letters import Dismissed, Letter, Position, Resent
 from omdml.streams.protocols.log import Record, Sink
+from omdml.streams.resent_events import headers_again, named_letters
 
 
 class FileSender:
@@ -44,7 +45,7 @@ class FileSender:
     def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
         """Append the events, then mark the letters. The events are on the disk before any mark is written."""
         if self._sent is None:
-            self._sent = {name for records in self._log for record in records for name in named(record, secret)}
+            self._sent = {name for records in self._log for record in records for name in named_letters(record, secret)}
         for letter, key in letters:
             if letter.position not in self._sent:
                 self._feedback.send(letter.payload, key, headers_again(letter, secret))

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from omdml.streams.kafka.routing.transaction import KafkaTransactions
-from omdml.streams.letters import Dismissed, Letter, Resent, headers_again
+from omdml.streams.letters import Dismissed, Letter, Resent
+from omdml.streams.resent_events import headers_again
 
 
 class KafkaSender:

@@ -92,8 +92,11 @@ class Joined(NamedTuple):
 Condition = Compared | Joined
 
 
-class Told(NamedTuple):
-    """A condition that every item that matches a filter meets; ``whole`` if no other item does."""
+class PushedFilter(NamedTuple):
+    """What an index can apply of a filter: every item that matches the filter meets this condition.
+
+    ``whole`` says that no other item does.
+    """
 
     condition: Condition
     whole: bool

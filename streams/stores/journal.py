@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     ``what`` is published, held (kept, but not live, for ``reason``), rolled back, pinned, unpinned or moved; or what
     else happened while the snapshot was live, ``reason`` saying more: drift, say. ``actor`` is who moved the pointer.
-    ``at`` is in seconds since the epoch, ``epoch`` that of the snapshot's publisher, ``live`` the whole pointer where
+    ``at`` is in seconds since the epoch, ``epoch`` that of the snapshot's publisher, ``live`` the whole pointer if
     the journal keeps no other.
     """
 
@@ -73,7 +73,7 @@ class Journal(Protocol):
         """All that were not dropped, oldest first."""
 
     def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
-        """Add an entry; False, and nothing done, where ``number`` was taken, or ``epoch`` is gone, meanwhile."""
+        """Add an entry; False, and nothing is done, if ``number`` was taken, or ``epoch`` is gone, meanwhile."""
 
     def drop_entries(self, numbers: Iterable[int]) -> None:
         """Drop these entries, but never the last one."""

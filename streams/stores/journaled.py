@@ -52,7 +52,7 @@ class JournaledSnapshots(ABC):
         """Drop all checkpoints of the model but the newest."""
 
     def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
-        """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given.
+        """Keep the snapshot, and make it live unless the pointer is pinned or a reason to withhold it is given.
 
         1. Write its bytes. A crash after this leaves a file that no entry names; it goes with the next thinning out.
         2. Append its entry, which makes it live. A crash after this leaves a few snapshots more than need be.
@@ -61,7 +61,7 @@ class JournaledSnapshots(ABC):
         model, key = snapshot.model, (snapshot.version, snapshot.digest)
         book, data = self.journal(model), snapshot.to_bytes()
         for _ in range(ATTEMPTS):
-            if self.owner_of(model) != epoch:
+            if self.required_owner(model) != epoch:
                 return Written.FENCED
             number, last = book.last()
             live, now = (last.live if last else None), time.time()
@@ -119,7 +119,7 @@ class JournaledSnapshots(ABC):
         """Add a remark about the live snapshot to the history."""
         book = self.journal(model)
         for _ in range(ATTEMPTS):
-            if self.owner_of(model) != epoch:
+            if self.required_owner(model) != epoch:
                 return Written.FENCED
             number, last = book.last()
             if last is None or last.live is None:
@@ -148,7 +148,7 @@ class JournaledSnapshots(ABC):
         """Keep only the newest checkpoint, and this snapshot with its entry."""
         model, key = snapshot.model, (snapshot.version, snapshot.digest)
         live = self.current(model)
-        if self.owner_of(model) != epoch or live is None or (live.version, live.digest) != key:
+        if self.required_owner(model) != epoch or live is None or (live.version, live.digest) != key:
             return Written.FENCED
         book = self.journal(model)
         entries = book.entries()
@@ -158,7 +158,7 @@ class JournaledSnapshots(ABC):
         self.drop_earlier_checkpoints(model)
         return Written.STORED
 
-    def owner_of(self, model: str) -> str:
+    def required_owner(self, model: str) -> str:
         """The epoch of the model's owner. Raises StoreLost if the store knows no owner."""
         owner = self.owner(model)
         if owner is None:

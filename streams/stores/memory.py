@@ -165,7 +165,7 @@ class MemoryStore(JournaledSnapshots):
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)
         with self._changed:
-            if self.owner_of(checkpoint.model) != epoch:
+            if self.required_owner(checkpoint.model) != epoch:
                 return Written.FENCED
             if placed_elsewhere(placement, self._placements.get(checkpoint.home[0])):
                 return Written.MOVED

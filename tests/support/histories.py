@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from omdml.feedback import Triplet, encode
 from omdml.learners import DCA
 from omdml.streams.catalogues.building.build import build_catalogue
-from omdml.streams.letters import DeadLetters, read_letters, resent_header
+from omdml.streams.letters import DeadLetters, read_letters
 from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
+from omdml.streams.resent_events import resent_header
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.configuration.specs import Specs

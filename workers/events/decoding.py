@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
 from omdml.feedback import KINDS, MAX_COMPARISONS, AnyFeedback, decode, kind_of
-from omdml.streams.letters import RESENT
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.resent_events import RESENT
 from omdml.workers.configuration.suggestion import nearest
 
 JSON = "application/json"

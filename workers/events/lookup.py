@@ -96,7 +96,7 @@ class Lookup:
     def locate(self, batch: Batch) -> tuple[Located, list[Refusal]]:
         """The events whose items are known, and the others.
 
-        Rows point into the catalogue's own table, or into a small one where an event brings vectors, names an unknown
+        Rows point into the catalogue's own table, or into a small one if an event brings vectors, names an unknown
         item, or judges sets.
         """
         if self._learner.width and not batch.inline:

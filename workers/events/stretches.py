@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError
-from omdml.streams.letters import position_of_copy
 from omdml.streams.protocols.log import Partition
+from omdml.streams.resent_events import position_of_copy
 from omdml.workers.events.decoding import Batch
 
 # A model remembers this many offsets of refused events.

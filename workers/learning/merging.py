@@ -20,18 +20,19 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from omdml.errors import ConfigurationError, CorruptError, Fenced, ParameterError, StoreLost
+from omdml.errors import ConfigurationError, CorruptError, ParameterError, StoreLost
 from omdml.snapshot import Checkpoint
 from omdml.streams.part_names import part_name, part_of
-from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.learning.metrics import HELD
+from omdml.workers.learning.metrics import WITHHELD
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.services import Services
 from omdml.workers.model.parts.merged_model import MergedModel, begin, parts_of, resumed
 from omdml.workers.model.parts.vector import Component, Vector, record_of, was_in_parts
+from omdml.workers.model.written import check_written
 
 # The largest share of its time for which a worker merges.
 SHARE = 0.25
@@ -184,18 +185,14 @@ class Merging:
         whole.merged = dict(model.record.vector.positions)
         label = services.specs.of(name).label
         services.metrics.learned(label, model, 0)
-        services.metrics.published(label, model, HELD if withheld else published.value)
+        services.metrics.published(label, model, WITHHELD if withheld else published.value)
         services.metrics.describe(label, model)
         log.debug("parts_merged", model=name, version=snapshot.version, vector=snapshot.vector)
         return True
 
     def _written(self, answer: Written, name: str, owned: OwnedPartition) -> None:
-        if answer is Written.MOVED:
-            raise PlacementChanged(owned.partition.topic_id)
-        if answer is Written.FENCED:
-            raise Fenced(
-                f"model {name!r}: another worker merges its parts now, or a command moved it; nothing was written"
-            )
+        fenced = f"model {name!r}: another worker merges its parts now, or a command moved it; nothing was written"
+        check_written(answer, owned.partition.topic_id, fenced)
 
     def _wait(self, name: str, whole: Whole, why: str, seconds: float) -> None:
         whole.look_from = self._services.clock() + seconds

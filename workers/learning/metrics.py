@@ -30,7 +30,8 @@ STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save", "me
 DEPENDENCIES = ("log", "store", "letters")
 WAITING_FOR = ("damaged", "moved")
 TAKEN_BACK = "taken_back"
-HELD = "held"
+# The label of what the guard keeps from going live.
+WITHHELD = "held"
 
 
 class WorkerMetrics:
@@ -103,20 +104,20 @@ class WorkerMetrics:
         self.version = gauge("learned_version", "Comparisons that the published metric has learned", "model")
         # What goes out
         self.publications = counter("publications_total", "Snapshots written to the store", "outcome")
-        at_zero(self.publications, [Written.STORED.value, Written.ALREADY.value, HELD, TAKEN_BACK])
+        at_zero(self.publications, [Written.STORED.value, Written.ALREADY.value, WITHHELD, TAKEN_BACK])
         self.decisions = counter(
             "guard_decisions_total", "Decisions about whether a version may go live", "model", "decision", "reason"
         )
         at_zero(self.decisions, models.all(), ["live"], ["ok"])
-        at_zero(self.decisions, models.all(), [HELD], WORDS)
+        at_zero(self.decisions, models.all(), [WITHHELD], WORDS)
         self.margin = gauge(
             "guard_margin", "Mean gain in margins of the newest version over the reference, when last judged", "model"
         )
         self.doubt = gauge("guard_doubt", "Margin of error of guard_margin", "model")
-        self.held = at_zero(
+        self.withheld = at_zero(
             gauge("models_held", "Models whose newest version the guard withholds", "model"), models.all()
         )
-        self.held_since = at_zero(
+        self.withheld_since = at_zero(
             gauge(
                 "held_since_timestamp_seconds",
                 "When a version of a model with this label was first withheld, 0 if none is",
@@ -151,8 +152,8 @@ class WorkerMetrics:
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
         self.gaps = counter("gaps_accepted_total", "Gaps in the log that an operator accepted")
         self.store_changes = counter("store_changed_total", "Times that the store may have forgotten what was saved")
-        # For each label, the homes of its models that wait, and since when.
-        self._held: dict[str, dict[str, tuple[Partition | None, float]]] = {}
+        # For each label, the homes of its models whose newest version is withheld, and since when.
+        self._withheld: dict[str, dict[str, tuple[Partition | None, float]]] = {}
         # When the oldest record that was not taken was logged.
         self._oldest: dict[Partition, float | None] = {}
         self._evicted = 0
@@ -212,7 +213,7 @@ class WorkerMetrics:
             model.counted[name] = getattr(model.learner, name)
             counters[name].labels(label).inc(max(0, model.counted[name] - before))
         for reason, count in model.judge.guard.decisions.items():
-            self.decisions.labels(label, "live" if reason == "ok" else HELD, reason).inc(count)
+            self.decisions.labels(label, "live" if reason == "ok" else WITHHELD, reason).inc(count)
         model.judge.guard.decisions.clear()
         self.ahead.labels(label).inc(ahead)
 
@@ -223,20 +224,20 @@ class WorkerMetrics:
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:
         """Count a publication, or a snapshot that was recorded as withheld."""
         self.publications.labels(outcome).inc()
-        held = self._held.setdefault(self._models.of(label), {})
-        since = held.pop(model.name, (None, time.time()))[1]
+        withheld = self._withheld.setdefault(self._models.of(label), {})
+        since = withheld.pop(model.name, (None, time.time()))[1]
         if model.judge.withheld:
-            held[model.name] = model.home, since
-        self._tell_held(self._models.of(label))
+            withheld[model.name] = model.home, since
+        self._tell_withheld(self._models.of(label))
 
     def count_taken_back(self) -> None:
         """Count that the guard made the reference live again."""
         self.publications.labels(TAKEN_BACK).inc()
 
-    def _tell_held(self, label: str) -> None:
-        held = self._held[label]
-        self.held.labels(label).set(len(held))
-        self.held_since.labels(label).set(min((since for _, since in held.values()), default=0.0))
+    def _tell_withheld(self, label: str) -> None:
+        withheld = self._withheld[label]
+        self.withheld.labels(label).set(len(withheld))
+        self.withheld_since.labels(label).set(min((since for _, since in withheld.values()), default=0.0))
 
     def describe(self, label: str, model: OwnedModel) -> None:
         """Set the gauges of a model that is configured by name, at its publication."""
@@ -287,10 +288,10 @@ class WorkerMetrics:
 
     def given_up(self, partition: Partition) -> None:
         """Remove the values of a partition that is no longer owned. Its new owner exports them."""
-        for label, held in self._held.items():
-            for name in [name for name, (home, _) in held.items() if home == partition]:
-                del held[name]
-            self._tell_held(label)
+        for label, withheld in self._withheld.items():
+            for name in [name for name, (home, _) in withheld.items() if home == partition]:
+                del withheld[name]
+            self._tell_withheld(label)
         self._oldest.pop(partition, None)
         for family in (self.lag, self.lag_seconds, self.last_event):
             # Some versions of the client raise it if nothing was set yet.

@@ -55,7 +55,7 @@ class LearnerWorker:
         wait, publishing takes at most three quarters of the time, and at most a quarter while every poll brings as
         many records as it may.
     hand_over_s
-        Seconds that saving may take where partitions go to another worker, which does not wait for ever.
+        Seconds that saving may take if partitions go to another worker, which does not wait for ever.
     """
 
     def __init__(self, services: Services, config: WorkerConfig, hand_over_s: float = math.inf) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from omdml.errors import CorruptError, Fenced
+from omdml.errors import CorruptError
 from omdml.snapshot import Checkpoint
-from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
+from omdml.workers.model.written import check_written
 
 
 def move_back_to_cut(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
@@ -28,10 +29,8 @@ def move_back_to_cut(store: Store, placement: Placement, partition: Partition, o
         if checkpoint and checkpoint.next > offset:
             moved = msgspec.structs.replace(checkpoint, next=offset)
             written = store.save(moved, epoch, back=True, placement=placement)
-            if written is Written.MOVED:
-                raise PlacementChanged(partition.topic_id)
-            if written is Written.FENCED:
-                raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")
+            fenced = f"model {name!r}: a worker took it back: stop the workers, and try again"
+            check_written(written, partition.topic_id, fenced)
     return damaged
 
 

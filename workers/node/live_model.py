@@ -318,7 +318,7 @@ class SetView(View):
         if by not in (None, VECTOR, AGGREGATE, ELEMENTS):
             raise SearchError(f"by is {by!r}, expected {VECTOR}, {AGGREGATE} or {ELEMENTS}", "invalid")
         if rerank is not None and not (1 <= rerank <= MAX_K and by != ELEMENTS):
-            message = f"rerank is {rerank}, expected 1 to {MAX_K}, and none where every set is searched by its elements"
+            message = f"rerank is {rerank}, expected 1 to {MAX_K}, and none if every set is searched by its elements"
             raise SearchError(message, "invalid")
         return query._replace(by=by or VECTOR, rerank=rerank or 0)
 

@@ -46,11 +46,8 @@ class Commits:
 
     def commit(self, consumer: Any, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> bool | None:
         """True if the group has the offsets, False if this member is out of it, None if the cluster cannot say now."""
-        wanted = {
-            tp: OffsetAndMetadata(offset, self._topic_id, epochs.of(tp, offset)) for tp, offset in offsets.items()
-        }
         try:
-            consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
+            consumer.commit(self.written(offsets, epochs), timeout_ms=milliseconds(ANSWER_LIMIT_S))
         except EXPELLED as error:
             # The client's next polls would not report it.
             self.replaced = isinstance(error, kafka.errors.FencedInstanceIdError)
@@ -59,6 +56,10 @@ class Commits:
         except (kafka.errors.RetriableError, kafka.errors.RebalanceInProgressError) as error:
             return self.refused(type(error).__name__, None)
         return True
+
+    def written(self, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a commit of these offsets holds: the topic's id, and the epoch under which they were read."""
+        return {tp: OffsetAndMetadata(offset, self._topic_id, epochs.of(tp, offset)) for tp, offset in offsets.items()}
 
     def read(self, consumer: Any, wanted: Iterable[TopicPartition]) -> Committed:
         """What the group has committed of these partitions."""

@@ -38,12 +38,8 @@ class RoutedSource(KafkaSource):
 
     def books(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets of these partitions that a transaction commits to the group, as :meth:`commit` would."""
-        return {
-            (tp := TopicPartition(self.topic, partition.number)): OffsetAndMetadata(
-                offset, self.topic_id, self._epochs.of(tp, offset)
-            )
-            for partition, offset in offsets.items()
-        }
+        places = {TopicPartition(self.topic, partition.number): offset for partition, offset in offsets.items()}
+        return self._commits.written(places, self._epochs)
 
     def go_back(self) -> None:
         """Continue at the group's offsets, in every partition that did not stop at a gap. Raises SourceError.

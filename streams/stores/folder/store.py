@@ -91,7 +91,7 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
         home (workers/learning/partition/arrival.py).
         """
         with self._reaching():
-            if self.owner_of(checkpoint.model) != epoch:
+            if self.required_owner(checkpoint.model) != epoch:
                 return Written.FENCED
             if placement and placed_elsewhere(placement, self.placement(checkpoint.home[0])):
                 return Written.MOVED

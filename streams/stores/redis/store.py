@@ -145,11 +145,12 @@ class RedisStore(RedisMarks):
                 claims[model] = Claim(claim.epoch.decode(), checkpoint, fell_back=True)
             elif claim.data or data:
                 claims[model] = none_valid(model, self._where)
+            elif claim.saved:
+                claims[model] = none_left(model, self._where)
             else:
-                claims[model] = none_left(model, self._where) if claim.saved else Claim(claim.epoch.decode(), None)
-                if not claim.saved:
-                    # With its first publications nothing can be superfluous.
-                    self._publications[model] = itertools.count(1)
+                claims[model] = Claim(claim.epoch.decode(), None)
+                # With its first publications nothing can be superfluous.
+                self._publications[model] = itertools.count(1)
         return claims
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
@@ -227,7 +228,7 @@ class RedisStore(RedisMarks):
             )
 
     def publish(self, snapshot: Snapshot, epoch: str, withheld: str = "") -> Written:
-        """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given."""
+        """Keep the snapshot, and make it live unless the pointer is pinned or a reason to withhold it is given."""
         return the_only(self.publish_all([(snapshot, epoch, withheld)]))
 
     def publish_all(

@@ -11,9 +11,9 @@ import pytest
 from omdml.errors import Fenced
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import add_items
-from omdml.streams.letters import headers_again
 from omdml.streams.part_names import part_name
 from omdml.streams.protocols.store import Written
+from omdml.streams.resent_events import headers_again
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.parts.vector import Vector, record_of

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from omdml.streams.catalogues.building.build import add_items
-from omdml.streams.letters import Resent, headers_again, read_book
+from omdml.streams.letters import Resent, read_book
+from omdml.streams.resent_events import headers_again
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate.letters import learnable, passed
 from tests.support.deep import deep_after

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import add_items
-from omdml.streams.letters import RESENT_UNREAD, Letter, headers_again, position_of_copy
+from omdml.streams.letters import Letter
 from omdml.streams.memory_log import MemorySource
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.resent_events import RESENT_UNREAD, headers_again, position_of_copy
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.events.stretches import Stretch, Stretches
 from omdml.workers.operate.fit import publish

@@ -8,8 +8,9 @@ import pytest
 from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import Triplet, encode
 from omdml.streams.files.source import FileSink
-from omdml.streams.letters import Book, Letter, headers_again
+from omdml.streams.letters import Book, Letter
 from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.resent_events import headers_again
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.operate.letters import PORTION, PORTION_BYTES, fate, learnable, passed, portions
 from omdml.workers.operate.replay import read_whole

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from omdml.errors import FeedbackError
 from omdml.feedback import decode
-from omdml.streams.letters import RESENT
 from omdml.streams.newest import EVENTS
 from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Record
+from omdml.streams.resent_events import RESENT
 from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.events.decoding import JSON, content_type

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import structlog
 
-from omdml.errors import Fenced, GapError
+from omdml.errors import GapError
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
-from omdml.streams.protocols.store import Written
-from omdml.workers.learning.partition.unreadable_checkpoints import Misplaced
+from omdml.workers.learning.partition.waiting_models import Misplaced
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Claimed, out_of_reach
 from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.written import check_written
 
 log = structlog.get_logger(__name__)
 
@@ -105,10 +105,8 @@ class Arrival:
         model.next = offset
         checkpoint = model.checkpoint(self._services.platform)
         written = self._services.store.save(checkpoint, model.epoch, back=True, placement=placement)
-        if written is Written.MOVED:
-            raise PlacementChanged(self._partition.topic_id)
-        if written is Written.FENCED:
-            raise Fenced(f"model {model.name!r}: another worker owns it now; nothing was written")
+        fenced = f"model {model.name!r}: another worker owns it now; nothing was written"
+        check_written(written, self._partition.topic_id, fenced)
 
 
 def learned_elsewhere(model: str, home: Partition, here: Partition) -> GapError:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import structlog
 
-from omdml.errors import CorruptError, Fenced, SourceError, StoreError, StoreLost
+from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
 from omdml.streams.part_names import part_of
-from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
-from omdml.streams.protocols.store import ModelPosition, Written
+from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.checkpoints import none_valid
 from omdml.workers.learning.partition.arrival import Arrival
 from omdml.workers.learning.partition.models import OwnedModels
-from omdml.workers.learning.partition.unreadable_checkpoints import Blocked
+from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Change, Claimed, claim, claim_all
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.merged_model import begin
+from omdml.workers.model.written import check_written
 
 # At most this many models are claimed together.
 CLAIMED = 50
@@ -31,16 +32,16 @@ class Claiming:
     """Claims the models of one partition. Events that a claimed model lacks are read again; a damaged model waits."""
 
     def __init__(
-        self, partition: Partition, services: Services, models: OwnedModels, mark: Mark, blocked: Blocked
+        self, partition: Partition, services: Services, models: OwnedModels, mark: Mark, waiting: WaitingModels
     ) -> None:
         self.arrival = Arrival(partition, services)
         self._partition, self._services = partition, services
         self._models, self._mark = models, mark
-        self._blocked = blocked
+        self._waiting = waiting
 
     def must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
         """Whether a model that the store has at this position must be claimed for events up to the offset ``last``."""
-        return name not in self._models.loaded and not self._blocked.waits(name) and not self._took(last, position)
+        return name not in self._models.loaded and not self._waiting.waits(name) and not self._took(last, position)
 
     def _took(self, last: int, position: ModelPosition | None) -> bool:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
@@ -92,7 +93,7 @@ class Claiming:
         else:
             self._own(claimed)
         model, fell_back, changes, from_parent = claimed
-        waits_from = self._blocked.offsets.get(name, offset)
+        waits_from = self._waiting.offsets.get(name, offset)
         back = None
         if fell_back or waits_from < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
@@ -108,9 +109,9 @@ class Claiming:
             self._models.drop(name)
             if back:
                 # Its checkpoint may have been saved nevertheless, and no longer shows which events it lacks.
-                self._blocked.add(name, back.offset, error)
+                self._waiting.add(name, back.offset, error)
             raise
-        self._blocked.unblock(name)
+        self._waiting.remove(name)
         if back:
             raise back
 
@@ -119,7 +120,7 @@ class Claiming:
         return self._own(claim(name, self._services.specs.of(name), self._services.store, self._services.platform))
 
     def _own(self, claimed: Claimed) -> Claimed:
-        cut = self._blocked.cuts.get(claimed.model.name)
+        cut = self._waiting.cuts.get(claimed.model.name)
         self.arrival.admit(claimed, self._models.placement, self._mark.taken or 0, cut)
         return claimed
 
@@ -156,10 +157,10 @@ class Claiming:
 
     def try_waiting(self) -> None:
         """Raise Rewind if the checkpoint of the model that has waited longest can be read now."""
-        if (name := self._blocked.due()) is None:
+        if (name := self._waiting.due()) is None:
             return
         store, source = self._services.store, self._services.source
-        offset = self._blocked.forget_before(name, source.begin(self._partition))
+        offset = self._waiting.forget_before(name, source.begin(self._partition))
         try:
             positions = store.positions([name])
             if positions and store.peek(name) is None:
@@ -167,10 +168,10 @@ class Claiming:
                 raise none_valid(name, str(store))
             model = self.claim(name).model
         except CorruptError as error:
-            self._blocked.add(name, offset, error)
+            self._waiting.add(name, offset, error)
             return
         back = self._mark.back(name, min(offset, model.next) if positions else offset, "model_goes_on")
-        self._blocked.unblock(name)
+        self._waiting.remove(name)
         raise back
 
 
@@ -180,7 +181,6 @@ def begin_part(name: str, partition: Partition, placement: Placement, services: 
     if part is None or store.positions([name]):
         return
     written = begin(part.model, services.specs.of(name), store, partition, placement, services.platform)
-    if written is Written.MOVED:
-        raise PlacementChanged(partition.topic_id)
-    if written is Written.FENCED:
-        raise Fenced(f"model {part.model!r}: another worker begins it just now; nothing was written")
+    if written is not None:
+        fenced = f"model {part.model!r}: another worker begins it just now; nothing was written"
+        check_written(written, partition.topic_id, fenced)

@@ -12,16 +12,17 @@ from contextlib import contextmanager
 
 import structlog
 
-from omdml.errors import CorruptError, Fenced, StoreLost
+from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
-from omdml.workers.learning.metrics import HELD
+from omdml.workers.learning.metrics import WITHHELD
 from omdml.workers.learning.partition.pending_letters import PendingLetters
 from omdml.workers.learning.partition.portions import portions
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.written import check_written
 from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
@@ -137,7 +138,9 @@ class OwnedModels:
             self.require_placement()
             begun_at = time.time()
             with metrics.share_of(metrics.publish_seconds, len(new)):
-                answers = self._services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
+                answers = self._services.store.publish_all(
+                    [(snapshot, model.epoch, withheld) for model, snapshot, withheld in new]
+                )
         for (model, snapshot, withheld), answer in zip(new, answers, strict=True):
             with self.unless_deleted(model):
                 written = self.require_written(answer, model.name)
@@ -146,7 +149,7 @@ class OwnedModels:
                 if not withheld:
                     model.trails.gone_live(snapshot, begun_at)
                 label = self._services.specs.of(model.name).label
-                metrics.published(label, model, HELD if withheld else written.value)
+                metrics.published(label, model, WITHHELD if withheld else written.value)
                 published[label] = model
         for label, model in published.items():
             metrics.describe(label, model)
@@ -219,8 +222,5 @@ class OwnedModels:
         """What a write did, by the store's answer. Raises Fenced, PlacementChanged, or the error that is the answer."""
         if isinstance(answer, CorruptError | StoreLost):
             raise answer
-        if answer is Written.MOVED:
-            raise PlacementChanged(self._partition.topic_id)
-        if answer is Written.FENCED:
-            raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
-        return answer
+        fenced = f"model {name!r}: another worker owns it now, or a command moved it; nothing was written"
+        return check_written(answer, self._partition.topic_id, fenced)

@@ -44,7 +44,7 @@ from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.pending_letters import PendingLetters
 from omdml.workers.learning.partition.portions import portions
 from omdml.workers.learning.partition.turn import turn_of
-from omdml.workers.learning.partition.unreadable_checkpoints import Blocked
+from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Claimed, snapshot
@@ -68,10 +68,10 @@ class OwnedPartition:
         self._committed: int | None = None
         # Models of the store whose events were refused here because they are not configured.
         self._unconfigured: set[str] = set()
-        self._blocked = Blocked(services.clock, services.metrics.models_waiting)
+        self._waiting = WaitingModels(services.clock, services.metrics.models_waiting)
         self._letters = PendingLetters(services.letters, services.specs, services.metrics, services.refusals)
         self.models = OwnedModels(partition, placement, services, self.mark, self._letters)
-        self.claiming = Claiming(partition, services, self.models, self.mark, self._blocked)
+        self.claiming = Claiming(partition, services, self.models, self.mark, self._waiting)
 
     @property
     def placement(self) -> Placement:
@@ -104,7 +104,7 @@ class OwnedPartition:
         return []
 
     def _take(self, records: list[Record]) -> list[Record]:
-        turn = turn_of(records, self.partition, self.placement, self.models.loaded, self._blocked.waits, self.services)
+        turn = turn_of(records, self.partition, self.placement, self.models.loaded, self._waiting.waits, self.services)
         self.crowded = turn.crowded
         if not turn.records:
             return turn.left
@@ -115,7 +115,7 @@ class OwnedPartition:
         needed = [name for name in batches if self.claiming.must_claim(name, reach[name][1], positions.get(name))]
         for name, batch in batches.items():
             first, last = reach[name]
-            if name not in self.models.loaded and not self._blocked.waits(name):
+            if name not in self.models.loaded and not self._waiting.waits(name):
                 try:
                     if name not in claimed and name in needed:
                         # Together with those that need it after this one. Not all at once: memory may not hold them.
@@ -123,7 +123,7 @@ class OwnedPartition:
                     begin, position = turn.records[0].offset, positions.get(name)
                     self.claiming.meet(name, (first, last), position, begin, claimed.get(name))
                 except CorruptError as error:
-                    self._blocked.add(name, first, error)
+                    self._waiting.add(name, first, error)
             if name in self.models.loaded:
                 self._take_up(self.models.loaded[name], batch, refused.pop(name, []))
         for model, refusals in refused.items():
@@ -163,8 +163,8 @@ class OwnedPartition:
         for name in list(self.models.loaded):
             self.models.keep_and_drop(name)
         for name, error in move_back_to_cut(self.services.store, self.placement, self.partition, offset).items():
-            self._blocked.add(name, offset, error)
-        self._blocked.cut(offset)
+            self._waiting.add(name, offset, error)
+        self._waiting.cut(offset)
         self.mark.go_back(offset)
 
     def _cut_placement(self, offset: int) -> None:
@@ -179,8 +179,7 @@ class OwnedPartition:
         """Drop every model from memory, unsaved."""
         for name in list(self.models.loaded):
             self.models.drop(name)
-        self._unconfigured.clear()
-        self._blocked.forget()
+        self._waiting.forget()
 
     def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
         """Learn the events of a model, and note the refused ones. Its next checkpoint will skip both."""
@@ -269,7 +268,7 @@ class OwnedPartition:
         if self.partition in progress:
             # The log's own position also passes offsets that hold no event.
             position, _ = progress[self.partition]
-        needed_from = [*self._blocked.offsets.values()]
+        needed_from = [*self._waiting.offsets.values()]
         needed_from += [model.unsaved_from for model in self.models.unsaved.values()]
         if position is not None:
             needed_from.append(position)

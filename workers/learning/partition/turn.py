@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from omdml.errors import FeedbackError
 from omdml.feedback import kind_of
-from omdml.streams.letters import position_of_copy
 from omdml.streams.part_names import part_name, part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import ModelPosition
+from omdml.streams.resent_events import position_of_copy
 from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch, Refusal, sort_out, wrong_partition

@@ -1,4 +1,4 @@
-"""What of a filter an index in a vector database can look for: the items that match are among those it finds."""
+"""What an index in a vector database can apply of a filter: the items that match are among those that it finds."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from omdml.streams.protocols.index import Compared, Condition, Joined, Told
+from omdml.streams.protocols.index import Compared, Condition, Joined, PushedFilter
 from omdml.workers.node.attributes.columns import Dates
 from omdml.workers.node.attributes.filters import WORDS
 
 
-def told(asked: Mapping[str, Any], columns: Mapping[str, Any]) -> Told | None:
-    """What an index can look for of a filter, which was found to be right; None if that is nothing.
+def pushed_down(asked: Mapping[str, Any], columns: Mapping[str, Any]) -> PushedFilter | None:
+    """What an index can apply of a valid filter; None if that is nothing.
 
     ``columns`` are the attributes by name. Dates are left out: an index has them as texts, and two texts may be the
     same instant.
     """
     parts = [part for name, value in asked.items() if (part := _entry(name, value, columns))]
-    return Told(Joined("all", tuple(parts)), len(parts) == len(asked)) if parts else None
+    return PushedFilter(Joined("all", tuple(parts)), len(parts) == len(asked)) if parts else None
 
 
 def _entry(name: str, value: Any, columns: Mapping[str, Any]) -> Condition | None:
     if name in WORDS:
-        inner = [told(part, columns) for part in (value if isinstance(value, list) else [value])]
+        inner = [pushed_down(part, columns) for part in (value if isinstance(value, list) else [value])]
         wholes = tuple(part.condition for part in inner if part and part.whole)
         return Joined(name, wholes) if len(wholes) == len(inner) else None
     column = columns[name]

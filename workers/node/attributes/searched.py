@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from omdml.workers.node.attributes.conditions import told
+from omdml.workers.node.attributes.conditions import pushed_down
 from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.gallery import Query
@@ -34,7 +34,7 @@ class SearchAttributes:
             raise SearchError("filter: this model answers sets, and attributes are those of items", "bad_filter")
         layers = self._of(view)
         among = layers.mask(asked, view.catalogue, view.count)
-        return query._replace(among=among, told=told(asked, layers.columns) if view.two_stage else None)
+        return query._replace(among=among, pushed=pushed_down(asked, layers.columns) if view.two_stage else None)
 
     def with_fields(self, view: View, answers: Answers, fields: Sequence[str]) -> Answers:
         """The answers with these attributes of each item; raises SearchError."""

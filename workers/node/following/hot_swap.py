@@ -12,6 +12,7 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import CorruptError, OmdmlError, SnapshotGone, StoreError
+from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.configuration.wording import STORE_FELL_BACK
@@ -215,11 +216,15 @@ class Refresher:
             if snapshot is None or snapshot.generation != catalogue.generation:
                 continue
             pointer = Pointer(
-                line["serial"], line["version"], line["digest"], line["epoch"], line["at"],
+                serial=line["serial"],
+                version=line["version"],
+                digest=line["digest"],
+                epoch=line["epoch"],
+                published_at=line["at"],
                 store_id=self._store.store_id,
-            )  # fmt: skip
+            )
             try:
-                view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s, self._candidates.get(model))
+                view = self._embedded(model, pointer, snapshot, catalogue, None)
             except CorruptError:
                 continue
             self._swap(model, None, view, began)
@@ -236,10 +241,16 @@ class Refresher:
             self._lag(model)
             return
         bridge = view and bridged_view(view.complete, *loaded, catalogue)
-        own = self._candidates.get(model)
-        self._swap(model, view, bridge or embedded_view(*loaded, catalogue, view, self._patience_s, own), began)
+        self._swap(model, view, bridge or self._embedded(model, *loaded, catalogue, view), began)
         if bridge:
             self._embed_later(model)
+
+    def _embedded(
+        self, model: str, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue, before: View | None
+    ) -> View:
+        """A view of a snapshot, over the model's index if it has one, else over its embedded gallery."""
+        own = self._candidates.get(model)
+        return embedded_view(pointer, snapshot, catalogue, before, self._patience_s, own)
 
     def _swap(self, model: str, before: View | None, view: View, began: float) -> None:
         self.views[model] = view
@@ -291,9 +302,7 @@ class Refresher:
         elif view.spread is not None:
             self._embed_later(model)
         else:
-            own = self._candidates.get(model)
-            made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s, own)
-            self._swap(model, view, made, began)
+            self._swap(model, view, self._embedded(model, view.pointer, view.snapshot, catalogue, view), began)
 
     def _index_later(self, model: str, view: View) -> None:
         if self._unindexed(model, view):

@@ -18,7 +18,7 @@ from omdml.retrieval.codes import Candidates, Codes
 from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
 from omdml.retrieval.room import Room
-from omdml.streams.protocols.index import Told
+from omdml.streams.protocols.index import PushedFilter
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
@@ -56,8 +56,8 @@ class Query(NamedTuple):
         How sets are searched, and how many are ranked again by their elements.
     among : (n,)
         True for rows that may be answers; None: all may.
-    told
-        What an index outside this process can look for of the filter that ``among`` comes from; None: nothing.
+    pushed
+        What an index outside this process can apply of the filter that ``among`` comes from; None: nothing.
     named
         Names of items that are no answers, because they were put again after the gallery was made.
     place : (R,)
@@ -69,7 +69,7 @@ class Query(NamedTuple):
     by: str = VECTOR
     rerank: int = 0
     among: NDArray[np.bool_] | None = None
-    told: Told | None = None
+    pushed: PushedFilter | None = None
     named: Sequence[str] = ()
     place: NDArray[np.float64] | None = None
 

@@ -203,9 +203,9 @@ class TwoStageSearch:
         gallery, (held, turn, _, later) = self._gallery, self._fitted
         # If a filter leaves a tenth of the items, about a tenth of the candidates remain.
         more = min(MOST, max(depth, int(depth * len(among) / matching)))
-        place, told, ids = (point @ turn).astype(np.float32), query.told, None
-        if told:
-            ids = gallery.index.nearest_among(held, place, depth if told.whole else more, told.condition)
+        place, pushed, ids = (point @ turn).astype(np.float32), query.pushed, None
+        if pushed:
+            ids = gallery.index.nearest_among(held, place, depth if pushed.whole else more, pushed.condition)
         if ids is None:
             ids = gallery.index.nearest(held, place, more)
         rows = gallery._catalogue.rows(ids)

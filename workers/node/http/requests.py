@@ -354,7 +354,7 @@ def content_type(request: Request) -> str:
 
 
 def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
-    """The events in a body: one, or one a line where its ``kind`` is JSON lines. Raises SearchError for too many."""
+    """The events in a body: one, or one a line if its ``kind`` is JSON lines. Raises SearchError for too many."""
     payloads = [line for line in body.split(b"\n") if line.strip()] if kind in JSON_LINES else [body]
     if len(payloads) > MAX_EVENTS:
         raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")

@@ -61,12 +61,12 @@ def expanded_each(
     moved = []
     for query in queries:
         try:
-            wide = index.expanded(query._replace(among=alive, told=None), count) if count else query
+            wide = index.expanded(query._replace(among=alive, pushed=None), count) if count else query
         except NoEmbedding as error:
             raise SearchError(f"expand: {error}: search without", "no_expansion") from error
         if wide is None:
             return None
-        moved.append(wide._replace(among=query.among, told=query.told))
+        moved.append(wide._replace(among=query.among, pushed=query.pushed))
     return moved
 
 

@@ -78,7 +78,7 @@ class SharedScans:
         """Answer a group now, or as soon as a thread is free for it."""
         if group.view.work * max(map(len, group.queries)) <= INLINE_WORK:
             self._close(key, group)
-            _settle(group, _found(self._node, group))
+            _settle(group, _results_of(self._node, group))
         elif len(self._scans) < self._most_scans:
             self._close(key, group)
             task = asyncio.get_running_loop().create_task(self._in_thread(group))
@@ -97,10 +97,10 @@ class SharedScans:
             self._begin(*self._queue.popleft())
 
     async def _in_thread(self, group: _Group) -> None:
-        _settle(group, await run_in_threadpool(_found, self._node, group))
+        _settle(group, await run_in_threadpool(_results_of, self._node, group))
 
 
-def _found(node: RetrievalNode, group: _Group) -> list[Answers | Exception]:
+def _results_of(node: RetrievalNode, group: _Group) -> list[Answers | Exception]:
     """The answer to each search of a group, or the error that it failed with.
 
     If the shared scan fails, each search is run alone, so that only the failing one gets an error.

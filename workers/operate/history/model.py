@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from omdml.feedback import AnyFeedback
-from omdml.streams.letters import RESENT
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
+from omdml.streams.resent_events import RESENT
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, Refusal
 from omdml.workers.model.judging.guard import Guard

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from omdml.streams.protocols.index import Compared
-from omdml.workers.node.attributes.conditions import told
+from omdml.workers.node.attributes.conditions import pushed_down
 from omdml.workers.node.attributes.table import Attributes
 from tests.support.candidates import GALLERY, serving, step
 from tests.support.indexes import Postgres, Sync
@@ -54,7 +54,7 @@ def test_an_index_finds_the_items_that_a_filter_leaves(shop, real_database, aske
     table = Attributes((json.dumps({"id": name} | has).encode() for name, has in offered(shop.catalogue.ids)), "test")
     with Sync(shop, real_database.open(), table) as sync:
         sync.step()
-    condition = told(asked, table.columns)
+    condition = pushed_down(asked, table.columns)
     assert condition.whole
     reader = real_database.open().reader()
     indexed = reader.live()
@@ -66,10 +66,10 @@ def test_an_index_finds_the_items_that_a_filter_leaves(shop, real_database, aske
 def test_what_a_filter_says_of_dates_is_left_to_the_node(shop):
     table = Attributes((json.dumps({"id": name} | has).encode() for name, has in offered(shop.catalogue.ids)), "test")
     since = {"since": {"gte": "2026-11-10"}}
-    assert told(since, table.columns) is None
-    assert not told({"brand": "acme"} | since, table.columns).whole
-    assert told({"not": since, "any": [{"brand": "acme"}, since]}, table.columns) is None
-    assert told({"price": {"lt": math.inf}}, table.columns) is None
+    assert pushed_down(since, table.columns) is None
+    assert not pushed_down({"brand": "acme"} | since, table.columns).whole
+    assert pushed_down({"not": since, "any": [{"brand": "acme"}, since]}, table.columns) is None
+    assert pushed_down({"price": {"lt": math.inf}}, table.columns) is None
 
 
 def test_a_filter_is_pushed_down_so_that_enough_candidates_remain(shop, real_database, monkeypatch):

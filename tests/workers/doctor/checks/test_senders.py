@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from omdml.feedback import Triplet, encode
-from omdml.streams.letters import resent_header
 from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.resent_events import resent_header
 from omdml.workers.doctor.checks.senders import advise, look_at_senders
 from omdml.workers.doctor.findings import Level
 

@@ -129,7 +129,7 @@ class Api:
         node = self._node
         if asked.filter is not None:
             filtered = node.attributes.filtered(view, queries[0], asked.filter)
-            queries = [query._replace(among=filtered.among, told=filtered.told) for query in queries]
+            queries = [query._replace(among=filtered.among, pushed=filtered.pushed) for query in queries]
         answers = node.answers(view, queries, asked.k, asked.task, *self._page_and_options(view, asked))
         return node.attributes.with_fields(view, answers, asked.fields) if asked.fields else answers
 

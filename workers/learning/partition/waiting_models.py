@@ -19,15 +19,16 @@ class Misplaced(CorruptError):
     """A sound checkpoint of a model that lives on another partition."""
 
 
-class Blocked:
-    """Those of one partition.
+class WaitingModels:
+    """The models of one partition that wait.
 
     Attributes
     ----------
     offsets
-        Of each, where its first event lies that was not taken.
+        For each model, the offset of its first event that was not taken.
     cuts
-        Of those that waited as the log was cut, where: its checkpoint may tell of what the log lost.
+        For each model that waited when the log was cut, the offset of the cut: its checkpoint may tell of events that
+        the log lost.
     """
 
     def __init__(self, clock: Callable[[], float], count: Gauge) -> None:
@@ -42,7 +43,7 @@ class Blocked:
         return self._clock() < self._again.get(name, 0.0)
 
     def add(self, name: str, offset: int, error: OmdmlError) -> None:
-        """A model could not be claimed, again perhaps."""
+        """Note that a model could not be claimed, perhaps not for the first time."""
         if name not in self.offsets:
             self._causes[name] = "moved" if isinstance(error, Misplaced) else "damaged"
             self._count.labels(self._causes[name]).inc()
@@ -52,12 +53,12 @@ class Blocked:
         self._again[name] = self._clock() + AGAIN_S
 
     def due(self) -> str | None:
-        """The model to look at again, the one first that was looked at least lately."""
+        """The model that was claimed in vain longest ago, if it is time to try it again."""
         name = min(self.offsets, key=lambda model: self._again[model], default=None)
         return None if name is None or self.waits(name) else name
 
     def forget_before(self, name: str, offset: int) -> int:
-        """The log begins there now: what it no longer holds is not waited for. Answers where the model waits."""
+        """Wait no longer for events before this offset, where the log begins now; returns where the model waits."""
         before = self.offsets[name]
         if before < offset:
             self.offsets[name] = offset
@@ -65,12 +66,12 @@ class Blocked:
         return self.offsets[name]
 
     def cut(self, offset: int) -> None:
-        """What the log holds from there on is new."""
-        self.offsets = {name: min(blocked_at, offset) for name, blocked_at in self.offsets.items()}
+        """Note that the log was cut at this offset: all that it holds from there on is new."""
+        self.offsets = {name: min(first, offset) for name, first in self.offsets.items()}
         self.cuts = {name: min(offset, self.cuts.get(name, offset)) for name in self.offsets}
 
-    def unblock(self, name: str) -> None:
-        """A model was claimed; it may have waited."""
+    def remove(self, name: str) -> None:
+        """Note that a model was claimed; it may have waited."""
         if name in self.offsets:
             self._count.labels(self._causes.pop(name)).dec()
             log.info("model_waits_no_longer", model=name)
