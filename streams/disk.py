@@ -71,7 +71,11 @@ def _new_aside(folder: Path, mode: int) -> tuple[Path, int]:
     """A new empty file with a lock of ours."""
     while True:
         path = folder / f"{ASIDE}{secrets.token_hex(8)}.unfinished"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        except OSError as error:
+            # The same refusal always has the same words, so that it is told once: the file's name is another each time.
+            raise OSError(error.errno, error.strerror, str(folder)) from error
         # Otherwise another process came between, and took it for one that was left.
         if take_lock(descriptor) and os.fstat(descriptor).st_nlink:
             return path, descriptor

@@ -43,7 +43,10 @@ class Log(Protocol):
         """
 
     def successor(self, number: int, descriptor: int) -> int | None:
-        """The number of the segment after this open one; None as long as this one may still grow."""
+        """The number of the segment after this open one; None as long as this one may still grow.
+
+        Raises GapError if this one is gone.
+        """
 
     def growing(self) -> Path:
         """The file to append to; it may not exist yet."""

@@ -59,8 +59,22 @@ class SegmentedLog:
                 continue
 
     def successor(self, number: int, descriptor: int) -> int | None:
-        """The next number as soon as its file exists, because our sinks never append to an older one."""
-        return number + 1 if os.path.exists(self._segment(number + 1)) else None
+        """The next number as soon as its file exists, because our sinks never append to an older one.
+
+        Raises GapError if another file is in the place of this one: nothing is ever appended to what is open here.
+        """
+        # A segment is removed only when there is a next one, so the order of the two looks matters.
+        is_there = is_file(self._segment(number), descriptor)
+        if os.path.exists(self._segment(number + 1)):
+            return number + 1
+        if not is_there:
+            # Fails if the folder is not there: it may come back.
+            numbers = self._numbers()
+            raise GapError(
+                f"{self._segment(number)} was deleted or replaced while it was read, the folder has segments "
+                f"{numbers or 'none'}: put it back, or accept the loss (omdml worker --accept-gap)"
+            )
+        return None
 
     def growing(self) -> Path:
         """The newest segment, which is still appended to."""
@@ -95,6 +109,14 @@ class SegmentedLog:
 
     def _segment(self, number: int) -> Path:
         return segment_path(self.path, number)
+
+
+def is_file(path: Path, descriptor: int) -> bool:
+    """Whether the file at this path is the one that is open."""
+    try:
+        return os.stat(path).st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def size_of(path: Path) -> int:

@@ -132,11 +132,13 @@ class FileSource:
 
     def begin(self, partition: Partition) -> int:
         """The offset at which the oldest segment begins."""
-        return self.log.oldest() << OFFSET_BITS
+        with reaching(self.log.path):
+            return self.log.oldest() << OFFSET_BITS
 
     def end(self, partition: Partition) -> int:
         """The offset at which the newest segment ends."""
-        newest, size = self.log.newest()
+        with reaching(self.log.path):
+            newest, size = self.log.newest()
         return newest << OFFSET_BITS | size
 
     def close(self) -> None:

@@ -143,3 +143,11 @@ def test_what_only_has_the_name_of_a_temporary_folder_stays(temporary: Path) -> 
     with scratch_folder():
         pass
     assert set(temporary.iterdir()) == before
+
+
+def test_the_same_refusal_always_has_the_same_words(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as first, written_aside(tmp_path / "gone", b""):
+        pass
+    with pytest.raises(FileNotFoundError) as second, written_aside(tmp_path / "gone", b""):
+        pass
+    assert str(first.value) == str(second.value)

@@ -20,10 +20,13 @@ ROOM = "room"
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A disk of a few megabytes, in a namespace of its own that ends with this block: needs no rights."""
+def small_disk(folder: Path, access: str = "rw") -> Iterator[Path]:
+    """A disk of a few megabytes, in a namespace of its own that ends with this block: needs no rights.
+
+    ``access`` is ``ro`` for a disk that takes no writes, not even from root.
+    """
     (folder / ROOM).mkdir()
-    script = f"mount -t tmpfs -o size={SIZE_MB}m none {folder / ROOM} && echo mounted && exec sleep infinity"
+    script = f"mount -t tmpfs -o {access},size={SIZE_MB}m none {folder / ROOM} && echo mounted && exec sleep infinity"
     command = ["unshare", "--mount", "--map-root-user", "sh", "-c", script]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
     try:

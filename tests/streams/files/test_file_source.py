@@ -344,6 +344,33 @@ def test_a_segment_rewritten_under_a_reader_is_a_gap(folder: Path, follow: Follo
         source.poll(1, 0)
 
 
+@pytest.mark.parametrize("new_events", [0, 1, 5])
+def test_a_folder_that_was_made_again_under_a_reader_is_a_gap(folder: Path, follow: Follow, new_events: int) -> None:
+    append(folder / SEGMENT, (EVENT + b"\n") * 2)
+    source = follow()
+    assert values(source) == [EVENT, EVENT]
+    folder.rename(folder.with_name("earlier"))
+    sink = FileSink(folder)
+    for _ in range(new_events):
+        sink.send(EVENT)
+    sink.close()
+    with pytest.raises(GapError, match="was deleted or replaced while it was read"):
+        source.poll(1, 0)
+
+
+def test_a_folder_that_is_away_for_a_while_is_waited_for(folder: Path, follow: Follow) -> None:
+    append(folder / SEGMENT, EVENT + b"\n")
+    source = follow()
+    assert values(source) == [EVENT]
+    away = folder.rename(folder.with_name("away"))
+    for ask in (lambda: source.poll(1, 0), source.progress, lambda: source.end(source.partition)):
+        with pytest.raises(SourceError, match="check that it is there"):
+            ask()
+    away.rename(folder)
+    append(folder / SEGMENT, EVENT + b"\n")
+    assert values(source) == [EVENT]
+
+
 def test_a_half_line_taken_back_by_its_writer_harms_nothing(folder: Path, follow: Follow) -> None:
     append(folder / SEGMENT, EVENT + b"\n" + b'{"half')
     source = follow()

@@ -41,6 +41,17 @@ def test_a_worker_that_takes_nothing_is_a_warning_after_a_minute(shop, monkeypat
     assert "everything" in problem(shop, "reading", Level.OK)
 
 
+def test_a_store_that_lost_what_was_read_is_an_error_while_a_worker_waits_for_it(shop):
+    worker = shop.living()
+    shop.tell(*events(7))
+    run_until_idle(worker)
+    state = shop.folder / "state"
+    away = state.rename(state.with_name("away"))
+    assert "was read before, but the store knows nothing of it" in problem(shop, "reading", Level.ERROR)
+    away.rename(state)
+    assert "everything" in problem(shop, "reading", Level.OK)
+
+
 def test_a_look_at_who_reads_keeps_no_worker_from_starting(tmp_path):
     state = GroupState(open_log(tmp_path / "feedback"), "omdml")
     assert state.reader() == ""

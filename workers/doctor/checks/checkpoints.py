@@ -80,8 +80,8 @@ class Seen:
             )
         if extent is None and self.topics and home.topic_id not in self.topics:
             self.elsewhere[name] = (
-                f"model {name}: learned from log {home.topic_id}, but the configured one is "
-                f"{', '.join(sorted(self.topics))}: the log was created again, or is another one. Correct [log]. Or "
+                f"model {name}: learned from log {home.topic_id}, but the configured one "
+                f"{self._named()}: the log was created again, or is another one. Bring it back, or correct [log]. Or "
                 "have workers begin at the beginning of this log: omdml worker --accept-gap"
             )
         elif extent and offset > extent.end:
@@ -90,6 +90,10 @@ class Seen:
                 f"{extent.end:,}: the log was cut, or is an older copy. New events below {offset:,} are not learned. "
                 f"Bring the log back, or learn what it holds now: omdml replay --model {name} --publish --replace"
             )
+
+    def _named(self) -> str:
+        # A log in files that is not there yet has no name.
+        return f"is {name}" if (name := ", ".join(sorted(self.topics))) else "is not there yet"
 
     def _misplaced(self, name: str, home: Partition, offset: int, older: bool) -> str:
         """Why no worker moves a model from the partition of its checkpoint to the one that it lives on now."""

@@ -5,7 +5,9 @@ They are warnings: events are learned all the same, until a broker, a server or 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from omdml.streams.addresses import SCHEMES, masked
@@ -55,6 +57,11 @@ def safety_of(url: str) -> ServerSafety | None:
 def of_store(url: str, safety: ServerSafety | None) -> str | list[Remark]:
     """Settings under which the store may lose writes that it acknowledged, and whether it has room for more."""
     if safety is None:
+        folder = Path(url.partition(":")[2])
+        if folder.exists() and not os.access(folder, os.W_OK):
+            return [warning(f"{folder} cannot be written by this user. That is enough for a node, but a worker waits: "
+                            "give it the right to write. If the file system is read-only, the kernel's log (dmesg) "
+                            "says why")]  # fmt: skip
         return f"{masked(url)} is as safe as its disk"
     return [*full(safety), *(warning(text) for text in unsafe_server(safety))] or safe_server(safety)
 

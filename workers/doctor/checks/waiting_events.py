@@ -30,12 +30,14 @@ class Reading(NamedTuple):
 
     ``reader`` is the number of the worker's process, empty if there is none. ``events`` wait from ``offset`` on,
     the first since ``since`` (seconds since the epoch, None if that is not known); one more than ``MOST`` is any more.
+    ``store_lost`` is whether the log was read before, and the store knows nothing of it.
     """
 
     reader: str
     events: int
     offset: int
     since: float | None
+    store_lost: bool
 
 
 def look_at_files(config: FileLog, store: MarkStore | None) -> Reading:
@@ -48,12 +50,16 @@ def look_at_files(config: FileLog, store: MarkStore | None) -> Reading:
     committed, mark = state.read(), store.marks([partition]).get(partition) if store else None
     known = [offset for offset in (mark, committed.offset if committed else None) if offset is not None]
     waits = waiting(LogReader(log), min(known, default=log.oldest() << OFFSET_BITS))
-    return Reading(state.reader(), *waits)
+    return Reading(state.reader(), *waits, store_lost=store is not None and committed is not None and mark is None)
 
 
 def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark]:
     """What is wrong with how a log in files is read."""
-    reader, count, first, oldest = reading
+    reader, count, first, oldest, store_lost = reading
+    if store_lost:
+        return [error(f"{config.path} was read before, but the store knows nothing of it: the store was emptied, is "
+                      "another one, or its disk is not mounted, and no worker goes on. Correct store.url, or restore "
+                      "the store. Or learn again: an empty store and another log.group")]  # fmt: skip
     if not count:
         return f"everything in {config.path} is learned and saved; " + (
             f"process {reader} reads it" if reader else "no worker reads it now"

@@ -19,6 +19,7 @@ from omdml.workers.doctor.checks.durability import (
     unsafe_topic,
 )
 from omdml.workers.doctor.findings import Level
+from tests.fault.chaos.disks import small_disk
 
 TOPIC = TopicSafety(
     replicas=3,
@@ -115,6 +116,12 @@ def test_what_a_safe_server_may_still_lose_is_reported():
 def test_files_are_as_safe_as_their_disk(tmp_path):
     assert "as safe as its disk" in of_log(FileLog(path=str(tmp_path)))
     assert "as safe as its disk" in of_store(f"dir:{tmp_path}", None)
+
+
+def test_a_store_that_became_read_only_is_a_warning(tmp_path):
+    with small_disk(tmp_path, "ro") as disk:
+        (remark,) = of_store(f"dir:{disk}", None)
+    assert "cannot be written by this user" in remark.text
 
 
 @pytest.mark.parametrize(
