@@ -88,8 +88,8 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         "",
         'A name may be a pattern, such as `[models."shop-*"]`, which covers many models.',
         "The first table has the options of each learner, which are its hyperparameters.",
-        "[The Python reference](python.md) explains them, and says what happens without an option whose default is empty.",
-        "The second table has the options that every model has.",
+        "[The Python reference](python.md) explains them. It also says what happens without an option whose default is",
+        "empty. The second table has the options that every model has.",
         "",
         "| learner | option | default |",
         "|---|---|---|",
@@ -150,7 +150,7 @@ def _request(request: dict[str, Any]) -> Iterator[str]:
 
 def _schema(part: dict[str, Any]) -> Iterator[str]:
     if meaning := part.get("description"):
-        yield from (re.sub(r"\n\s*", "\n", meaning.replace("``", "`")), "")
+        yield from (re.sub(r"\n +", "\n", meaning.replace("``", "`")), "")
     if properties := part.get("properties"):
         yield from ("| field | type | default | meaning |", "|---|---|---|---|")
         for name, option in properties.items():
@@ -174,7 +174,9 @@ def _type(part: dict[str, Any], parts: dict[str, Any] | None = None) -> str:
             return f"list of {', '.join(dict.fromkeys(_type(item, parts) for item in items))}"
         case "object":
             values = part.get("additionalProperties")
-            return f"object of {_type(values, parts)}" if isinstance(values, dict) else "object"
+            if isinstance(values, dict):
+                return f"object of {_type(values, parts)}"
+            return f"object with {', '.join(f'`{name}`' for name in part.get('properties', {}))}".removesuffix(" with ")
         case "string":
             return "text"
         case str(name):

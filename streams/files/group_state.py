@@ -58,7 +58,7 @@ class GroupState:
                 os.close(descriptor)
                 raise SourceError(
                     f"feedback log {self.log.path}: group {self.group!r} is read by process {holder} already, and a "
-                    "file log has only one reader for each group: stop that process, or choose another group"
+                    "file log has only one reader for each group. Stop that process, or choose another group"
                 )
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)

@@ -145,13 +145,13 @@ class KafkaSink:
             self._drop_producer()
         if failures:
             raise SourceError(
-                f"{failures} events for topic {self.topic!r} at {self.options.servers} were not written; the first: "
-                f"{self._first_failure}; send them again when the cluster is well"
+                f"{failures} events for topic {self.topic!r} at {self.options.servers} were not written. The first: "
+                f"{self._first_failure}. Send them again when the cluster is well"
             )
         if self._on_the_way:
             raise SourceError(
                 f"{len(self._on_the_way)} events for topic {self.topic!r} at {self.options.servers} are not "
-                f"acknowledged after {timeout_s:g} s; they may still be: flush again before sending them again"
+                f"acknowledged after {timeout_s:g} s. They may still be: flush again before you send them again"
             )
 
     def close(self) -> None:

@@ -114,14 +114,14 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
         policy = _setting(admin, name, "cleanup.policy") if topic else ""
     if topic is None:
         raise SourceError(
-            f"Kafka at {options.servers} has no topic {name!r}; create it: omdml topics create, or "
+            f"Kafka at {options.servers} has no topic {name!r}. Create it: omdml topics create, or "
             f"kafka-topics.sh --create --topic {name} --partitions N --config cleanup.policy=delete "
             f"--bootstrap-server {options.servers}"
         )
     if "compact" in policy:
         raise SourceRefused(
-            f"topic {name!r} at {options.servers} has cleanup.policy={policy}, which keeps one event a model (the key "
-            f"is the model's name) and drops the rest; expected delete: kafka-configs.sh --bootstrap-server "
+            f"topic {name!r} at {options.servers} has cleanup.policy={policy}, which keeps one event for each model "
+            f"(the key is the model's name) and drops the rest. Set it to delete: kafka-configs.sh --bootstrap-server "
             f"{options.servers} --alter --entity-type topics --entity-name {name} --add-config cleanup.policy=delete"
         )
     return topic

@@ -119,5 +119,5 @@ def store_lost(model: str, where: str) -> StoreLost:
     return StoreLost(
         f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed. If the model "
         "was deleted meanwhile, nothing else is lost: start this again. If the store was emptied, restore a backup. Or "
-        "learn again: omdml topics rewind, or if the log is in files, an empty store and another log.group"
+        "learn again: omdml topics rewind. If the log is in files: take an empty store and another log.group"
     )

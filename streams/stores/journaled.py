@@ -179,5 +179,5 @@ class JournaledSnapshots(ABC):
     def _too_busy(self, model: str) -> StoreError:
         return StoreError(
             f"model {model!r}: {ATTEMPTS} writes to {self} came second to another writer's: more than one worker "
-            "publishes it: see who does"
+            "publishes it. Find out which"
         )

@@ -47,7 +47,7 @@ class GivesUpOnce:
         held, self.held = self.held, []
         if self.away:
             self.away = False
-            raise SourceError(f"{len(held)} events for topic 'feedback' at kafka:9092 were not written; the first: ...")
+            raise SourceError(f"{len(held)} events for topic 'feedback' at kafka:9092 were not written. The first: ...")
         self.written += held
 
 

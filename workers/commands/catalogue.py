@@ -30,7 +30,9 @@ def catalogue() -> None:
 @click.argument("target", type=click.Path(file_okay=False))
 @click.argument("inputs", nargs=-1)
 @click.option("--pictures", type=click.Path(exists=True, file_okay=False), help="Folder with files ID.jpg.")
-@click.option("--text", "texts", multiple=True, metavar="COLUMN", help="Column of text that becomes a modality. May be repeated.")
+@click.option(
+    "--text", "texts", multiple=True, metavar="COLUMN", help="Column of text that becomes a modality. May be repeated."
+)
 @click.option("--onnx", type=click.Path(exists=True, dir_okay=False), help="Your own model of pictures, an ONNX file.")
 @click.option(
     "--onnx-size", type=click.IntRange(1, 512), help="Side of the model's input in pixels, if the model leaves it open."

@@ -156,6 +156,8 @@ def confirm(question: str, yes: bool) -> None:
     except click.Abort as error:
         if sys.stdin.isatty():
             raise
+        # The question has left the cursor in its line.
+        click.echo()
         raise click.UsageError("nobody is there to answer: pass --yes if the answer is yes") from error
     if not agreed:
         raise click.Abort

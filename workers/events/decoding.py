@@ -216,9 +216,9 @@ def wrong_partition(model: str, partition: Partition, placement: Placement) -> F
     """The error for an event that came by another partition than its model's home."""
     return FeedbackError(
         f"events of model {model!r} belong on partition {placement.home(model)} ({placement.partitioner} of the "
-        f"model's name, modulo {placement.count}), this one came by partition {partition.number}: have its sender use "
-        "the model's name as key and this partitioner (omdml doctor says which one senders use), then: omdml letters "
-        "resend",
+        f"model's name, modulo {placement.count}), but this one came by partition {partition.number}. Have its sender "
+        "use the model's name as key and this partitioner (omdml doctor says which one senders use). Then run omdml "
+        "letters resend",
         reason="wrong_partition",
     )
 

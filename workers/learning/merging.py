@@ -215,7 +215,7 @@ def read_parts(name: str, store: Store, positions: Mapping[int, int]) -> Iterato
         checkpoint = store.peek(part)
         if checkpoint is None:
             raise CorruptError(
-                f"model {part!r}: no checkpoint of it can be read: restore the store from a backup, or begin the model "
+                f"model {part!r}: no checkpoint of it can be read. Restore the store from a backup, or begin the model "
                 f"again: omdml models reset {name}"
             )
         yield checkpoint
@@ -247,7 +247,7 @@ def check_parts(specs: Specs, store: Store) -> None:
 def not_in_parts(name: str) -> ConfigurationError:
     """The error for a model that is to be in parts and has an ordinary checkpoint."""
     return ConfigurationError(
-        f"model {name!r} has parts = true, but was learned without parts: leave parts out. Or move what it learned "
-        f"into parts, while workers are stopped: leave parts out, omdml models copy {name} NEW, omdml models delete "
-        f"{name}, set parts = true, omdml models copy NEW {name}"
+        f"model {name!r} has parts = true, but was learned without parts. Leave parts out. Or move what it learned "
+        f"into parts: stop the workers, leave parts out, run omdml models copy {name} NEW and omdml models delete "
+        f"{name}, set parts = true, and run omdml models copy NEW {name}"
     )

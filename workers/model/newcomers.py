@@ -86,8 +86,8 @@ class Newcomers:
 def too_many_models(name: str, spec: Spec) -> FeedbackError:
     """The error for an event of a name that must not begin a model."""
     return FeedbackError(
-        f"model {name!r} is new, and the store lists {spec.max_models:,} models of {spec.label!r} already: raise "
-        f"max_models in [models.{spec.label!r}], or delete models that nobody needs (omdml models delete), then: "
+        f"model {name!r} is new, and the store lists {spec.max_models:,} models of {spec.label!r} already. Raise "
+        f"max_models in [models.{spec.label!r}], or delete models that nobody needs (omdml models delete). Then run "
         "omdml letters resend",
         reason="too_many_models",
     )

@@ -142,8 +142,8 @@ class UserShares:
     def _refusal(self, count: int) -> FeedbackError:
         return FeedbackError(
             f"an event of {count} comparisons: with it, its user would have more than {self.limit} of the newest "
-            f"{WINDOW:,} comparisons that name a user, and max_share_a_user allows no more: resend it once others have "
-            "sent more, or raise that share",
+            f"{WINDOW:,} comparisons that name a user, and max_share_a_user allows no more. Send it again once others "
+            "have sent more, or raise max_share_a_user",
             reason="user_share",
         )
 

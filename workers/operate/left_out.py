@@ -59,7 +59,7 @@ class LeftOut(NamedTuple):
         if count == 0 and self == LeftOut(self.users) != NOTHING:
             raise StoreError(
                 f"model {name!r}: no event of {', '.join(sorted(map(repr, self.users)))} is in the log. Nothing was "
-                "changed: check how the events write the user. To learn again what the log holds all the same, pass "
+                "changed. Check how the events write the user. To learn again what the log holds all the same, pass "
                 "--accept-gap"
             )
 
@@ -71,7 +71,7 @@ class LeftOut(NamedTuple):
             reason = f"the log only leads to version {reached}: earlier events were deleted from the log"
         else:
             reason = f"no event of the log ends at this version, the next one leads to {reached}"
-        raise StoreError(f"model {name!r}: version {self.version}: {reason}. Nothing was changed: name another "
+        raise StoreError(f"model {name!r}: version {self.version}: {reason}. Nothing was changed. Name another "
                          "version, or put a backup back (omdml restore)")  # fmt: skip
 
 
@@ -89,13 +89,13 @@ def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
         raise StoreError(
             f"model {name!r} did not begin with its first event: it was reset, copied, rewound or moved at offset "
             f"{tally.since} of partition {home.number}. Learning the log again would bring back what came before that. "
-            "Nothing was changed; to do it anyway, pass --accept-gap"
+            "Nothing was changed. To do it anyway, pass --accept-gap"
         )
     begin, end = next(((extent.begin, extent.end) for extent in extents if extent.partition == home), (0, 0))
     if begin > tally.since or end < checkpoint.next:
         raise StoreError(
             f"model {name!r} learned the offsets {tally.since} to {checkpoint.next - 1} of partition {home.number}, "
-            f"but the log only holds {begin} to {end - 1}: the rest would be lost. Nothing was changed; to learn only "
+            f"but the log only holds {begin} to {end - 1}: the rest would be lost. Nothing was changed. To learn only "
             "what the log holds, pass --accept-gap"
         )
 

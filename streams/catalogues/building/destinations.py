@@ -113,8 +113,8 @@ def _build_at(
         told(read_left_out(built.path))
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
-                f"{masked(target)} holds generation {there}, these inputs make {built.generation}: replace it "
-                f"(--replace), which running processes adopt when they open it again, or choose another name"
+                f"{masked(target)} holds generation {there}, these inputs make {built.generation}. Replace it "
+                "(--replace): running processes take it up when they open it again. Or choose another name"
             )
         upload_catalogue(built, target)
     return RedisCatalogue(target)

@@ -61,8 +61,8 @@ class CsvTable:
             )
         if len(header) == 1 and (other := next((sign for sign in ";\t|" if sign in header[0]), "")):
             raise CatalogueError(
-                f"{path}: the first line {header[0]!r:.80} has no comma, but {other!r}: expected columns that are "
-                f"separated by commas, and numbers with a decimal point: save the file again in this way"
+                f"{path}: the first line {header[0]!r:.80} has no comma, but {other!r}. Save the file again with "
+                f"commas between the columns, and with a decimal point in numbers"
             )
         require_ids(self.name, id_column, header)
         chosen = columns or numbered_columns(self.name, (name for name in header if name != id_column))

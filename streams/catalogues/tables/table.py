@@ -111,7 +111,7 @@ def require_modality(
     ``others`` are columns that may hold text, which omdml could describe.
     """
     if not list(modalities):
-        advice = f": to have omdml describe the words of a column, name it: --text {others[0]}" if others else ""
+        advice = f". To have omdml describe the words of a column, name it: --text {others[0]}" if others else ""
         raise NoVectors(
             f"{table}: no modality: expected {expected}; it has {_shown(list(columns)) or 'nothing'}{advice}"
         )

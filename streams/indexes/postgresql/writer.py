@@ -232,8 +232,8 @@ class PostgresIndex(VectorIndex):
             database.execute("CREATE EXTENSION IF NOT EXISTS vector")
         except self._psycopg.Error as error:
             raise IndexRefused(
-                f"{self}: the extension vector is missing, and cannot be created ({told(error)}): install pgvector on "
-                "the server (Debian's package is postgresql-NN-pgvector), then have a superuser run: "
+                f"{self}: the extension vector is missing, and cannot be created ({told(error)}). Install pgvector on "
+                "the server (Debian's package is postgresql-NN-pgvector). Then have a superuser run: "
                 "CREATE EXTENSION vector"
             ) from error
 

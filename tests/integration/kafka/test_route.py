@@ -98,7 +98,7 @@ def test_a_router_without_its_topics_says_what_to_do(tmp_path, kafka, new_topic)
     good, compacted = new_topic(), new_topic(configs={"cleanup.policy": "compact"})
     refused = {
         ("clicks-nobody-made", good): (1, "has no topic 'clicks-nobody-made': correct --from"),
-        (good, "feedback-nobody-made"): (1, "has no topic 'feedback-nobody-made'; create it: omdml topics create"),
+        (good, "feedback-nobody-made"): (1, "has no topic 'feedback-nobody-made'. Create it: omdml topics create"),
         (good, good): (2, "is log.topic itself: expected the topic that unkeyed events come by"),
         (f"{good}.letters", good): (2, "is the topic of the dead letters itself"),
         (compacted, good): (3, "has cleanup.policy=compact"),

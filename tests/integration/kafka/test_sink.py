@@ -142,7 +142,7 @@ def test_an_outage_fills_the_buffer_and_flush_names_the_first_event_that_failed(
 
     with pytest.raises(SourceError, match="buffer of 10000 bytes is full"):
         send_until_full()
-    with pytest.raises(SourceError, match=r"events for topic .* were not written; the first: 6 bytes with key 'shop'"):
+    with pytest.raises(SourceError, match=r"events for topic .* were not written\. The first: 6 bytes with key 'shop'"):
         sink.flush()
 
     # If the broker is back, I expect the sink to go on.

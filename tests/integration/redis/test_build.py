@@ -100,7 +100,7 @@ def test_another_generation_takes_the_place_in_redis_only_where_asked_to(items: 
     target, other = f"{redis_url}#shop", rows("other.npz", 0, 25, seed=1)
     assert run(target, items).exit_code == 0
     before = open_catalogue(target)
-    assert "replace it (--replace)" in str(run(target, other).exception)
+    assert "Replace it (--replace)" in str(run(target, other).exception)
     assert open_catalogue(target).generation == before.generation
     assert run(target, other, "--replace").exit_code == 0
     assert open_catalogue(target).generation != before.generation

@@ -151,7 +151,12 @@ def test_a_topic_created_again_stops_the_worker_until_the_gap_is_accepted(place)
 def test_a_compacted_topic_is_refused_at_the_start(tmp_path, kafka, valkey_server, new_topic):
     place = Place(tmp_path, kafka, valkey_server.url, new_topic(configs={"cleanup.policy": "compact"}))
     message = place.stops()
-    for said in (place.topic, "cleanup.policy=compact", "one event a model", "--add-config cleanup.policy=delete"):
+    for said in (
+        place.topic,
+        "cleanup.policy=compact",
+        "one event for each model",
+        "--add-config cleanup.policy=delete",
+    ):
         assert said in message
     assert place.store.models() == []
 
@@ -183,4 +188,4 @@ def test_events_in_another_partition_are_dead_letters_and_the_rest_is_exact(plac
     place.expect((0, 20))
     letters = place.letters
     assert [letter["reason"] for letter in letters] == ["wrong_partition"] * 5
-    assert all("have its sender use the model's name as key" in letter["error"] for letter in letters)
+    assert all("Have its sender use the model's name as key" in letter["error"] for letter in letters)

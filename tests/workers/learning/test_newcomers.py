@@ -56,7 +56,7 @@ def test_names_beyond_the_limit_become_letters_and_others_go_on(tmp_path):
     assert {letter.model for letter in letters(world)} == set(NAMES[3:])
     assert {letter.reason for letter in letters(world)} == {"too_many_models"}
     assert len(letters(world)) == 6
-    assert "lists 3 models of 'user-*' already: raise max_models in [models.'user-*']" in letters(world)[0].error
+    assert "lists 3 models of 'user-*' already. Raise max_models in [models.'user-*']" in letters(world)[0].error
     assert {name: world.store.peek(name).version for name in world.store.models()} == dict.fromkeys(
         ["shop", *NAMES[:3]], 2
     )

@@ -136,7 +136,7 @@ def test_what_exceeds_the_share_is_refused_and_what_others_send_is_learned(specs
     assert len(refused) == 30
     assert model.learner.version + model.progress.hold_out.count == 30
     assert "at most" not in str(refused[0].error)
-    assert "resend it once others have sent more" in str(refused[0].error)
+    assert "Send it again once others have sent more" in str(refused[0].error)
     figures = model.snapshot().progress
     assert (figures["users"], figures["largest_share_of_a_user"]) == (21, 10 / WINDOW)
 

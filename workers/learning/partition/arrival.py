@@ -142,6 +142,6 @@ def not_from_there(model: str, before: Partition, here: Partition, fell_back: bo
     why = "the newer ones are damaged, so what it learned there last is lost" if fell_back else "it never lived there"
     return Misplaced(
         f"model {model!r} lives on partition {here.number}, but its checkpoint is about partition {before.number} and "
-        f"{why}: restore the store from a backup, or learn the model again: "
+        f"{why}. Restore the store from a backup, or learn the model again: "
         f"omdml replay --model {model} --publish --replace"
     )

@@ -152,6 +152,6 @@ def copy_of_elsewhere(name: str, partition: Partition, offset: int) -> FeedbackE
     return FeedbackError(
         f"each event of model {name!r} is learned on its own partition, and this is a copy of the one at "
         f"{partition}/{offset}: it was sent again before the model was learned in parts. If that event is a dead "
-        "letter, send that letter again: omdml letters resend; then dismiss this one",
+        "letter, send that letter again (omdml letters resend). Then dismiss this one",
         reason="wrong_partition",
     )

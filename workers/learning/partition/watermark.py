@@ -36,7 +36,7 @@ class Mark:
             raise StoreLost(
                 f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: "
                 "the store was emptied, or is another one. Correct store.url, or restore the store. Or learn again: "
-                "omdml topics rewind, or if the log is in files, an empty store and another log.group"
+                "omdml topics rewind. If the log is in files: take an empty store and another log.group"
             )
         self.offset, self._run = mark, marks.run
         return mark if mark is None or committed is None else min(mark, committed)
@@ -94,7 +94,7 @@ class Mark:
         if run != self._run:
             difference += f"; its run is {run!r}, was {self._run!r}"
         return StoreChanged(
-            f"partition {self._partition}: the store changed under this worker: {difference}: it was restarted, "
+            f"partition {self._partition}: the store changed under this worker: {difference}. It was restarted, "
             "emptied or restored from a copy"
         )
 

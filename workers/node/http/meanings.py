@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-CATALOGUE_OF = "The model whose items are meant. It may be left out if the node has exactly one."
+MODEL = "The model to search with. It may be left out if the node is configured with exactly one."
+CATALOGUE_OF = "The model whose items are meant. It may be left out if the node is configured with exactly one."
 EVENT_FEATURES = (
     "Raw vectors of items that are not in the catalogue: by id of the item, then by modality: "
     '`{"new-1": {"color": [0.9, 0.1]}}`'
@@ -17,7 +18,7 @@ SECONDS = "in seconds since the epoch (1970-01-01 UTC)"
 
 EVERYWHERE = {
     "id": "The item's id",
-    "model": "The model. It may be left out if the node has exactly one.",
+    "model": "The model",
     "version": "The version of the model: how many comparisons it has learned",
     "serial": "A number that rises each time another version goes live, even at a rollback",
     "k": "How many items to answer, at most 10,000 together with `offset`",
@@ -30,7 +31,7 @@ EVERYWHERE = {
     "parent_version": "The version of `parent` that answered",
     "candidates_version": "If an index in a vector database proposed the candidates: the version that it held",
     "at": "The time, " + SECONDS,
-    "features": "Raw vectors, by modality",
+    "features": 'Raw vectors by modality, such as `{"color": [0.9, 0.1]}`',
     "attributes": "All attributes of the item. They replace those that it had; without this field it keeps them.",
 }
 EVENT = {
@@ -43,7 +44,7 @@ EVENT = {
 }
 LISTS = {"relevant": "Items that fit the query", "irrelevant": "Items that fit it less"}
 MEANINGS: dict[str, dict[str, str]] = {
-    "ItemSearch": {"id": "The item to search with. It is not in the answer."},
+    "ItemSearch": {"id": "The item to search with. It is not in the answer.", "model": MODEL},
     "OneQuery": {
         "id": "An item to search with. It is not in the answer.",
         "ids": "Several items: the search is for their mean.",
@@ -51,6 +52,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     "Search": {
         "id": "An item to search with. It is not in the answer.",
         "ids": "Several items: the search is for their mean.",
+        "model": MODEL,
         "exclude": "Ids that must not be in the answer",
         "filter": 'Conditions on attributes that each item must meet, such as `{"price": {"lt": 20}}` '
         "(deploy/SEARCH.md has the language)",

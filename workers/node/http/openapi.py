@@ -323,7 +323,6 @@ def operation(
         "responses": {
             status: {"description": "done", "content": {kind: {"schema": answer or {"type": "object"}}}},
             **(more or {}),
-            "default": REFUSED,
         },
     }
     if parameters:
@@ -335,6 +334,7 @@ def operation(
         # Without one if the node has none.
         described["security"] = [{"token": []}, {}]
         described["responses"]["401"] = REFUSED | {"description": "the token is missing or wrong"}
+    described["responses"]["default"] = REFUSED
     return described
 
 

@@ -185,7 +185,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
     ("text", "expected"),
     [
         ("", "the file is empty, expected a line with the names"),
-        ("id;name\na;b\n", "has no comma, but ';': expected columns that are separated by commas"),
+        ("id;name\na;b\n", "has no comma, but ';'. Save the file again with commas between the columns"),
         ("id,v.0\na,1\nb,2\na,3\n", r"id 'a' is there twice, in rows 1 and 3 \(a header is not counted\)"),
         ("id,v.0\n", "no items"),
         (
