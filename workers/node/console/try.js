@@ -29,10 +29,10 @@ export async function tryPage(place, { model, onStep }) {
   const shown = el("div", { className: "shown" });
   const key = el("p", { className: "soft legend" });
   const counted = el("p", { className: "grow", aria: { live: "polite" } });
-  const send = el("button", { className: "main", type: "button", on: { click: () => trying(sendMarks) } }, "Send");
-  const clear = el("button", { type: "button", on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
-  const curl = el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
-  const undo = el("button", { type: "button", on: { click: () => undoMark() } }, "Undo");
+  const send = el("button", { className: "main", type: "button", disabled: true, on: { click: () => trying(sendMarks) } }, "Send");
+  const clear = el("button", { type: "button", disabled: true, on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
+  const curl = el("button", { className: "quiet", type: "button", disabled: true, on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
+  const undo = el("button", { type: "button", disabled: true, on: { click: () => undoMark() } }, "Undo");
   const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
   const news = el("p", { className: "news", hidden: true });
   const picker = new Picker(model, (id) => trying(() => search(id)));
@@ -68,7 +68,7 @@ export async function tryPage(place, { model, onStep }) {
 
   async function search(id) {
     if (id !== state.query?.id) begin({ id });
-    shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id" }, id)));
+    shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id", title: id }, id)));
     picker.choose(id);
     await first();
   }
