@@ -9,8 +9,10 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
+from tests.support import worlds
 from tests.support.browsers import Visit
 from tests.support.changing import plain_catalogue
 from tests.support.consoles import go_to, mark_two, search
@@ -72,6 +74,14 @@ def test_marks_that_could_not_be_sent_are_still_there(shop, browser):
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
 
 
+def test_nothing_can_be_sent_before_there_is_a_query(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
+        page.route(re.compile("limit=200"), lambda route: None)
+        page.goto(f"{server.url}/console/")
+        for name in ("Send", "Undo", "Clear"):
+            expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
+
+
 def test_the_news_come_again_after_a_proxy_answered_for_a_node_that_was_away(shop, browser):
     with shop.serving() as node, listening(node) as server:
         context = browser.new_context()
@@ -112,6 +122,17 @@ def test_a_page_that_waits_for_the_first_version_shows_it_by_itself(shop, browse
         shop.publish()
         node._refresher.refresh("shop")
         expect(page.locator(".results > li")).to_have_count(20)
+
+
+def test_a_page_that_could_not_be_loaded_comes_once_the_network_is_back(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        page.context.set_offline(True)
+        go_to(page, "Versions")
+        expect(page.get_by_role("main")).to_contain_text("This node does not answer")
+        expect(page.locator("#live")).to_have_text(re.compile("version 0 is live|this node is out of reach"))
+        page.context.set_offline(False)
+        expect(page.get_by_text("Version 0 of shop answers")).to_be_visible()
 
 
 def test_a_model_of_a_pattern_is_opened_by_its_name(shop, browser):
@@ -184,6 +205,34 @@ def test_the_keyboard_leads_from_the_page_try_to_another(shop, browser):
         page.get_by_role("link", name="Watch").focus()
         page.keyboard.press("Enter")
         expect(page.locator(".charts .card")).to_have_count(6)
+
+
+def test_a_chart_of_one_step_is_about_a_minute(shop, browser):
+    record = (
+        "const fill = CanvasRenderingContext2D.prototype.fillText; window.drawn = [];"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) "
+        "{ drawn.push(text); return fill.call(this, text, ...rest); };"
+    )
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
+        page.add_init_script(record)
+        page.goto(f"{server.url}/console/#watch/shop")
+        # The lines are those of the weights; beside them is their newest value.
+        expect(page.locator(".u-legend").first).to_contain_text("0.500")
+        times = [text for text in page.evaluate("drawn") if text.count(":") == 2]
+        assert len(set(times)) >= 2
+
+
+def test_a_long_id_takes_no_more_room_than_another(tmp_path, browser):
+    def long_ids(folder):
+        features = {name: x[:30] for name, x in worlds.items()[0].items()}
+        return build_catalogue(folder, features, ids=[f"{row:02}" + "x" * 510 for row in range(30)])
+
+    shop = Shop(tmp_path, items=long_ids)
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        for place in (".query .shown", ".results > li"):
+            assert page.locator(place).first.bounding_box()["height"] < 250
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_colours_of_bars_stay_if_a_system_forces_its_own(shop, browser):

@@ -8,8 +8,10 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from omdml.workers.node.attributes.table import Attributes
+from tests.support import worlds
 from tests.support.browsers import Visit
-from tests.support.consoles import cards, learned, live, mark, search
+from tests.support.consoles import cards, go_to, learned, live, mark, search
 from tests.support.shops import Shop, listening
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -102,6 +104,30 @@ def test_a_result_of_the_query_before_is_not_marked_for_the_next_one(tmp_path, b
         expect(page.locator(".results[data-of='i77'] > li")).to_have_count(20)
         marking.click()
         expect(page.locator(".send")).to_contain_text("1 marked as fitting")
+        context.close()
+
+
+def test_items_are_called_by_their_label(tmp_path, browser):
+    labels = {"i0": "<b>a mug</b>", "i1": "كوب أزرق", "i2": "🦄" * 1000}
+    known = Attributes.of_items(
+        (item, {"label": labels.get(item, f"Mug {item}"), "colour": "blue"})
+        for item in (f"i{row}" for row in range(worlds.ITEMS))
+    )
+    shop = Shop(tmp_path)
+    with shop.serving(attributes=lambda model: known) as node, listening(node) as server:
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        opened = Visit(context, f"{server.url}/console/")
+        page = opened.page
+        search(page, "i5")
+        for card in page.locator(".results > li").all():
+            item = card.get_attribute("data-id")
+            name = card.locator(".id")
+            expect(name).to_have_text(labels.get(item, f"Mug {item}"))
+            expect(name).to_have_attribute("title", f"{item}, colour blue")
+        go_to(page, "Versions")
+        expect(page.locator(".two .id").first).to_have_attribute("title", re.compile("colour blue"))
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert opened.wrong == []
         context.close()
 
 

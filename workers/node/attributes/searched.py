@@ -45,10 +45,18 @@ class SearchAttributes:
             lists.append([msgspec.structs.replace(item, attributes=attributes) for item, attributes in pairs])
         return msgspec.structs.replace(answers, answers=lists)
 
+    def names(self, view: View) -> list[str]:
+        """The names of the attributes that answers can show."""
+        layers = self._layers(view)
+        return list(layers.columns) if layers else []
+
+    def _layers(self, view: View) -> Layers | None:
+        return self._changed.over(self._filed(view.snapshot.model), view.catalogue)
+
     def _of(self, view: View) -> Layers:
-        model = view.snapshot.model
-        layers = self._changed.over(self._filed(model), view.catalogue)
+        layers = self._layers(view)
         if layers is None:
+            model = view.snapshot.model
             message = (
                 f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
                 "items with attributes"

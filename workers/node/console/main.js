@@ -4,7 +4,7 @@ import { el, hush, say, trying, whole } from "./dom.js";
 import { experimentsPage } from "./experiments.js";
 import { healthPage } from "./health.js";
 import { lettersPage } from "./letters.js";
-import { follow, Seldom } from "./live.js";
+import { follow, Seldom, whileSeen } from "./live.js";
 import { tryPage } from "./try.js";
 import { versionsPage } from "./versions.js";
 import { watchPage } from "./watch.js";
@@ -14,6 +14,7 @@ const PAGES = {
   letters: ["Dead letters", lettersPage], health: ["Health", healthPage],
 };
 const AGAIN_MS = 2000;
+const AWAY_MS = 5000;
 const place = document.getElementById("page");
 const choice = document.getElementById("model");
 const live = document.getElementById("live");
@@ -64,11 +65,9 @@ async function show() {
     refuse(inside, error, show);
     // What is missing may be the first version, or the node itself.
     const again = new Seldom(show, AGAIN_MS);
-    const forget = onStep((step) => { if (step.model === model) again.ask(); });
-    leave = () => {
-      forget();
-      again.close();
-    };
+    const ends = [onStep((step) => { if (step.model === model) again.ask(); }), () => again.close()];
+    if (error.error === "unreachable") ends.push(whileSeen(show, AWAY_MS));
+    leave = () => { for (const end of ends) end(); };
   }
 }
 
@@ -92,7 +91,9 @@ function noModel(inside) {
 async function drawLive(step) {
   const { model } = where();
   if (step && step.model !== model) return;
-  const { version, pinned } = step ?? (await get("/models").catch(() => ({ models: [] }))).models.find((one) => one.model === model) ?? {};
+  const known = step ? { models: [step] } : await get("/models").catch(() => null);
+  if (!known) return;
+  const { version, pinned } = known.models.find((one) => one.model === model) ?? {};
   live.classList.remove("lost");
   live.replaceChildren(...(version === undefined ? ["nothing is live"] : ["version ", el("b", {}, whole(version)), pinned ? " is pinned" : " is live"]));
   live.classList.remove("moved");

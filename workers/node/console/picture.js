@@ -18,6 +18,15 @@ export function listed(model, part, at) {
   return cell ? thumbnail(model, part.items[at], part.atlas.cells, cell) : picture(model, part.items[at], part.pictures);
 }
 
+/** The attributes that answers are to bring, if `items`, an answer of `GET /items`, have labels. */
+export const fieldsOf = (items) => (items.attributes.includes("label") ? items.attributes : []);
+
+/** What an item is called: its attribute `label` if it has one. A pointer on it shows its id and its other attributes. */
+export function named({ id, attributes: { label = id, ...others } = {} }) {
+  const more = Object.entries(others).map((pair) => pair.join(" "));
+  return el("p", { className: "id", dir: "auto", title: [id, ...more].join(", ") }, String(label));
+}
+
 export function picture(model, id, pictures) {
   const words = () => el("span", { className: "picture words" }, id);
   if (!pictures) return words();

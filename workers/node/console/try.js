@@ -5,7 +5,7 @@ import { el, say, seconds, trying } from "./dom.js";
 import { Seldom } from "./live.js";
 import { legend, shares } from "./parts.js";
 import { Picker } from "./picker.js";
-import { picture } from "./picture.js";
+import { fieldsOf, named, picture } from "./picture.js";
 
 const SHOWN = 20;
 // Of people who type, before the grid is asked anew.
@@ -29,10 +29,10 @@ export async function tryPage(place, { model, onStep }) {
   const shown = el("div", { className: "shown" });
   const key = el("p", { className: "soft legend" });
   const counted = el("p", { className: "grow", aria: { live: "polite" } });
-  const send = el("button", { className: "main", type: "button", on: { click: () => trying(sendMarks) } }, "Send");
-  const clear = el("button", { type: "button", on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
-  const curl = el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
-  const undo = el("button", { type: "button", on: { click: () => undoMark() } }, "Undo");
+  const send = el("button", { className: "main", type: "button", disabled: true, on: { click: () => trying(sendMarks) } }, "Send");
+  const clear = el("button", { type: "button", disabled: true, on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
+  const curl = el("button", { className: "quiet", type: "button", disabled: true, on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
+  const undo = el("button", { type: "button", disabled: true, on: { click: () => undoMark() } }, "Undo");
   const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
   const news = el("p", { className: "news", hidden: true });
   const picker = new Picker(model, (id) => trying(() => search(id)));
@@ -43,7 +43,7 @@ export async function tryPage(place, { model, onStep }) {
   });
   const random = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
   const searchCurl = el("button", {
-    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", fromItem() ? { parameters: wanted() } : { body: { ...wanted(), ...(state.query?.picture ? { picture: "BASE64 OF THE PICTURE" } : {}) } }) },
+    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", inAddress() ? { parameters: wanted() } : { body: { ...wanted(), ...(state.query?.picture ? { picture: "BASE64 OF THE PICTURE" } : {}) } }) },
   }, "Copy as curl");
 
   place.append(el("div", { className: "try" },
@@ -68,7 +68,7 @@ export async function tryPage(place, { model, onStep }) {
 
   async function search(id) {
     if (id !== state.query?.id) begin({ id });
-    shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id" }, id)));
+    shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id", title: id }, id)));
     picker.choose(id);
     await first();
   }
@@ -104,8 +104,11 @@ export async function tryPage(place, { model, onStep }) {
   }
 
   const fromItem = () => state.query?.id !== undefined;
-  const wanted = () => ({ model, k: SHOWN, ...(state.explain ? { explain: true } : {}), ...state.query });
-  const ask = () => (fromItem() ? get : post)("/search", { ...wanted(), session: SESSION });
+  const fields = fieldsOf(items);
+  // What comes beside the items can be named in a body only.
+  const inAddress = () => fromItem() && fields.length === 0;
+  const wanted = () => ({ model, k: SHOWN, ...(fields.length ? { fields } : {}), ...(state.explain ? { explain: true } : {}), ...state.query });
+  const ask = () => (inAddress() ? get : post)("/search", { ...wanted(), session: SESSION });
 
   /** Search anew under what is live; cards slide to their new places. Answers how many moved. */
   async function again() {
@@ -151,11 +154,12 @@ export async function tryPage(place, { model, onStep }) {
     const button = (mark, className, text, name) => el("button", {
       className, type: "button", data: { mark }, aria: { pressed: "false", label: `${name}: ${one.id}` }, on: { click: () => setMark(one.id, mark) },
     }, text);
-    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${one.id}` } },
+    const name = named(one);
+    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${name.textContent}` } },
       el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${one.id}` }, on: { click: () => trying(() => search(one.id)) } },
         picture(model, one.id, items.pictures)),
       el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compare ? arrow(one.was, rank) : null, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
-      el("p", { className: "id", title: one.id }, one.id),
+      name,
       shares(one.parts),
       fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
   }

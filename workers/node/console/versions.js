@@ -2,7 +2,7 @@
 import { copyAsCurl, get, post } from "./api.js";
 import { day, el, percent, say, table, trying, whole } from "./dom.js";
 import { Seldom } from "./live.js";
-import { picture } from "./picture.js";
+import { fieldsOf, named as called, picture } from "./picture.js";
 
 const SHOWN = 10;
 const LINES = 200;
@@ -98,7 +98,7 @@ export async function versionsPage(place, { model, onStep }) {
     let answers;
     try {
       answers = await Promise.all([from, to].map((one) =>
-        post("/search", { model, id: query.value, k: SHOWN, ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
+        post("/search", { model, id: query.value, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
     } catch (error) {
       // The answers of the query before would look like answers to this one.
       if (mine === asked) compared.replaceChildren();
@@ -109,7 +109,7 @@ export async function versionsPage(place, { model, onStep }) {
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
       el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
-        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? moved(compareTo.get(one.id), rank) : null), el("p", { className: "id" }, one.id)))));
+        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? moved(compareTo.get(one.id), rank) : null), called(one)))));
     compared.replaceChildren(column(named(before.version), before, null), column(named(after.version), after, ranks));
   }
 

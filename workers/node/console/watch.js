@@ -122,7 +122,7 @@ function judgement({ decision, at, reason, sentence, margin, doubt, version, ref
 
 /** Lines over time, and the same as a table for who does not see lines. */
 class Chart {
-  constructor(title, about, told, series, nothing = "Nothing went live yet. Send feedback, or mark something under Try.") {
+  constructor(title, about, told, series, nothing = "Nothing was learned yet. Send feedback, or mark something under Try.") {
     Object.assign(this, { told, series, names: "", plot: null });
     this.canvas = el("div", { aria: { role: "img", label: `${title}, as lines; the table below has the numbers` } });
     this.rows = el("div");
@@ -161,8 +161,8 @@ class Chart {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
     return new globalThis.uPlot({
       width: this.width, height: 210, cursor: { y: false },
-      // One point alone would stretch over years.
-      scales: { x: { range: (_, low, high) => (low === high ? [low - ALONE_S, high + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
+      // One point alone would stretch over a day.
+      scales: { x: { range: ({ data: [times] }, low, high) => (times.length === 1 ? [times[0] - ALONE_S, times[0] + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
       axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
       // Beside the lines, the newest values, unless a pointer is at others.
       series: [{ value: (plot, at, _, index) => clock(index === null ? plot.data[0].at(-1) : at) }, ...this.labels.map((label, at) => ({

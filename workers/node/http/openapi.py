@@ -244,6 +244,7 @@ ITEMS = {
         "total": {"type": "integer", "description": "how many there are"},
         "position": {"type": "integer", "description": "changes that this node answers with"},
         "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
+        "attributes": {"type": "array", "items": TEXT, "description": "what `fields` of a search may name"},
         "describes": {
             "type": "object",
             "description": "what a search may bring instead of an item: these texts, and whether a picture",

@@ -61,6 +61,7 @@ def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(client):
         "total": 120,
         "position": 0,
         "pictures": False,
+        "attributes": [],
         "describes": {"texts": [], "picture": False},
     }
     answer = client.get("/items", params={"find": "I11", "limit": 3}).json()

@@ -106,6 +106,7 @@ class Watch:
         thumbnails = await run_in_threadpool(self._thumbnails.told, view.catalogue, ids)
         pictures = self._pictures(model) is not None or bool(thumbnails)
         page = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
+        page["attributes"] = await run_in_threadpool(self._node.attributes.names, view)
         return reply({"model": model, **page, "describes": describes(view.catalogue), **thumbnails})
 
     async def picture(self, request: Request) -> Response:
