@@ -12,6 +12,7 @@ import pytest
 
 from omdml import LEARNERS
 from omdml.comparisons import Judgement
+from omdml.engines.base import Engine
 from omdml.errors import FeedbackError, NotStarted, StartError
 from omdml.snapshot import Snapshot
 from tests.support.deep import examples
@@ -170,6 +171,22 @@ def test_a_value_that_is_not_finite_leaves_the_state_unchanged(name):
     whole = made(name)
     learn(whole, rows, columns)
     assert model.to_bytes() == whole.to_bytes()
+
+
+def test_a_first_batch_that_is_interrupted_does_not_decide_the_start(name, monkeypatch):
+    rows, columns = comparisons(name)
+    model, whole = made(name), made(name)
+    with monkeypatch.context() as broken:
+        broken.setattr(Engine, "learn", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            learn(model, rows, columns, items=features(1))
+    for learner in (model, whole):
+        learn(learner, rows, columns)
+    assert model.to_bytes() == whole.to_bytes()
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
 
 
 def flat(row):

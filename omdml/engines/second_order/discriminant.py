@@ -96,7 +96,8 @@ def rows_near_earlier(
 
     Directions are searched in the span of ``S^-1 T A'`` only: one step of subspace iteration with the Rayleigh-Ritz
     procedure (Saad, Numerical methods for large eigenvalue problems, 2011, 5.2), in the precision of A. If A has many
-    rows compared with the coordinates, or does not lead to as many directions, all directions are searched.
+    rows compared with the coordinates, or leads to fewer directions than it has rows, or to none with b above 1, all
+    directions are searched.
 
     Parameters
     ----------
@@ -109,13 +110,13 @@ def rows_near_earlier(
     learned = _searched_near(near, others, added, few) if few else {}
     if rest := {name: other for name, other in others.items() if name not in learned}:
         learned |= discriminant_rows(near, rest, added)
-    return {name: rows for name, rows in learned.items() if len(rows)}
+    return learned
 
 
 def _searched_near(
     near: Array, others: Mapping[str, Array], added: float, earlier: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """The rows in the spans that earlier rows lead to, by name; a name is left out if they do not lead to a basis."""
+    """The rows in the spans that earlier rows lead to, by name; a name is left out if they lead to none."""
     learned: dict[str, Array] = {}
     dtype = next(iter(earlier.values())).dtype
     symm, trsm = get_blas_funcs(("symm", "trsm"), dtype=dtype)
@@ -137,9 +138,9 @@ def _searched_near(
             if not singular and R.diagonal().min() > APART:
                 X = trsm(1.0, L, trsm(1.0, R, X, side=1), lower=1, trans_a=1, overwrite_b=1)
                 values, vectors, failed = syevd(X.T @ symm(1.0, T, X, lower=1))
-                if not failed:
-                    made = _rows(X, values.astype(np.float64) * (unit / added), vectors) / math.sqrt(added)
-                    learned[name] = made.astype(dtype)
+                made = _rows(X, values.astype(np.float64) * (unit / added), vectors)
+                if not failed and len(made):
+                    learned[name] = (made / math.sqrt(added)).astype(dtype)
     return learned
 
 

@@ -51,6 +51,8 @@ class SummingEngine(Engine):
     def add_unscored(self, rows: Array, tables: Sequence[Array], known: Array) -> None:
         """Add triplets in order, scoring none, and close the block; Hedge learns nothing, and nothing is refreshed.
 
+        The block must be closed before, too: tiles are added whole.
+
         Parameters
         ----------
         rows : (n, 3)

@@ -152,8 +152,8 @@ class Learner(base.Base):
         try:
             table, matrices = tables(checked, features, list(self.dims), np.dtype(self.dtype))
             return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns, known=checked))
-        except Exception:
-            # A first batch that was refused must not decide the start.
+        except BaseException:
+            # A first batch that was refused or interrupted must not decide the start.
             if fresh:
                 self._engine = None
             raise

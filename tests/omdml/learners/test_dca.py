@@ -135,6 +135,13 @@ def test_all_directions_are_searched_if_earlier_rows_are_no_guide(rows):
     assert (rows_near_earlier(*compared, {"one": earlier} if rows else {})["one"] == expected).all()
 
 
+def test_all_directions_are_searched_if_the_earlier_ones_no_longer_tell_items_apart():
+    near, other, d = np.diag([9.0] + [1.0] * 127), np.diag([5.0, 3.0] + [0.5] * 126), 128
+    earlier = {"one": np.eye(1, d)}
+    (row,) = rows_near_earlier(near, {"one": other}, 0.05, earlier)["one"]
+    assert np.flatnonzero(row).tolist() == [1]
+
+
 def test_what_is_served_is_nearer_to_the_next_refresh_than_the_last_one_is():
     draw = np.random.default_rng(4)
     features = {"x": draw.normal(0, 1, (400, 160)) + 3 * np.eye(160)[draw.integers(0, 4, 400)]}
