@@ -27,6 +27,7 @@ FORKS.set_forkserver_preload(
         "omdml.workers.commands.processes",
         "omdml.workers.wiring.node",
         "omdml.workers.wiring.worker",
+        "tests.support.loaded",
     ]
 )
 LIMIT_S = 120.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
@@ -166,8 +167,11 @@ class Watcher(threading.Thread):
         try:
             with self._database.watched() as read:
                 # A reader that never rests would leave the writer no time on a small machine.
-                while not self.ended.wait(0.02):
+                rest_s = 0.0
+                while not self.ended.wait(rest_s):
+                    begin = time.monotonic()
                     self.answers.append(read())
+                    rest_s = max(0.02, 3 * (time.monotonic() - begin))
         except BaseException as error:
             self.failed = error
 

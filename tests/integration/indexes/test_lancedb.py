@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 import warnings
 from collections import Counter
 from contextlib import closing
 from datetime import timedelta
+from itertools import count
 from types import SimpleNamespace
 
 import lancedb
@@ -21,8 +21,9 @@ from omdml.errors import ConfigurationError
 from omdml.streams.indexes.lancedb.writer import LanceIndex
 from omdml.streams.protocols.index import IndexAway, Indexed, IndexRefused
 from tests.support.exports import error
+from tests.support.forks import FORKS
 from tests.support.indexes import NAME, Lance, Sync
-from tests.support.processes import ROOT, die_with_parent, wait_for
+from tests.support.processes import die_with_parent, wait_for
 from tests.support.worlds import ITEMS
 
 KILLS = 5
@@ -297,25 +298,18 @@ def test_bad_names_and_missing_packages_are_refused(tmp_path, monkeypatch):
         LanceIndex(tmp_path, NAME)
 
 
-WRITER = """
-import sys
-from itertools import count
-
-import numpy as np
-
-from omdml.streams.indexes.lancedb.writer import LanceIndex
-from tests.integration.indexes.test_lancedb import indexed
-
-index = LanceIndex(sys.argv[1], sys.argv[2])
-live = index.live()
-for version in count(live[0].version + 1 if live else 1):
-    rows = index.draft(2)
-    for start in range(0, 40, 8):
-        ids = [f"i{row}" for row in range(start, start + 8)]
-        places = np.full((8, 2), version, np.float32)
-        index.write(rows._replace(ids=ids, embedding=places, attributes=[{}] * 8))
-    index.switch(indexed(version, 40))
-"""
+def bring_versions(folder):
+    """Write one version after the other, until this process is killed."""
+    die_with_parent()
+    index = LanceIndex(folder, NAME)
+    live = index.live()
+    for version in count(live[0].version + 1 if live else 1):
+        rows = index.draft(2)
+        for start in range(0, 40, 8):
+            ids = [f"i{row}" for row in range(start, start + 8)]
+            places = np.full((8, 2), version, np.float32)
+            index.write(rows._replace(ids=ids, embedding=places, attributes=[{}] * 8))
+        index.switch(indexed(version, 40))
 
 
 @pytest.mark.deep
@@ -330,13 +324,13 @@ def test_kills_at_any_moment_leave_readers_one_whole_version(database):
 
     for _ in range(KILLS):
         before = seen[-1].version if seen else 0
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(database.folder), NAME], cwd=ROOT, preexec_fn=die_with_parent
-        ) as writer:
-            wait_for(brings_another, "another version", 60)
-            # It is somewhere in the next ones.
-            time.sleep(draw.uniform(0, 0.5))
-            writer.kill()
+        writer = FORKS.Process(target=bring_versions, args=(database.folder,), daemon=True)
+        writer.start()
+        wait_for(brings_another, "another version", 60)
+        # It is somewhere in the next ones.
+        time.sleep(draw.uniform(0, 0.5))
+        writer.kill()
+        writer.join()
         seen.append(database.read())
     assert all(len(answer.vectors) == 40 for answer in seen)
     assert all({vector[0] for vector in answer.vectors.values()} == {answer.version} for answer in seen)
