@@ -172,9 +172,7 @@ def test_expansion_and_explanation_work_on_candidates(shop, lance):
         wait_until_ready(node)
         wait_until_ready(whole)
         one, other = (
-            each.answers(
-                view := each.view(), [each.query(view, ["i3"], None)], 8, options=Options(expand=3, explain=True)
-            )
+            each.answers(view := each.view(), [view.query(["i3"])], 8, options=Options(expand=3, explain=True))
             for each in (node, whole)
         )
         assert [item.id for item in one.answers[0]] == [item.id for item in other.answers[0]]
@@ -191,7 +189,7 @@ def test_an_expansion_goes_by_all_items_whatever_the_filter_leaves(shop, lance):
         for each in (node, whole):
             wait_until_ready(each)
         one, other = (
-            each.answers(view := each.view(), [each.filtered(view, each.query(view, ["i3"], None), {"half": True})], 8,
+            each.answers(view := each.view(), [each.attributes.filtered(view, view.query(["i3"]), {"half": True})], 8,
                          options=Options(expand=3))
             for each in (node, whole)
         )  # fmt: skip
