@@ -11,6 +11,7 @@ import sys
 import time
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 import structlog
@@ -224,6 +225,12 @@ def test_the_schema_describes_every_route_but_those_of_the_console(node, client)
     document = client.get("/schema").json()
     assert document == json.loads(json.dumps(openapi()))
     validate(document)
+
+
+def test_the_schema_is_made_once(client, monkeypatch):
+    document = client.get("/schema").content
+    monkeypatch.setattr(msgspec.json, "schema_components", None)
+    assert client.get("/schema").content == document
 
 
 def test_an_unknown_path_and_a_wrong_method_are_json_errors_too(client):
