@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import structlog
 
 from omdml.errors import ConfigurationError, StoreError
@@ -51,7 +53,12 @@ class LogPlacement:
         unread = self.services.source.partitions - count
         self.services.metrics.unread.set(unread)
         self.services.metrics.homes.set(count)
-        if unread and (placement := self.services.store.placement(self.services.source.topic_id)):
+        placement = None
+        if unread:
+            # If the store is away, this is asked again a second later.
+            with suppress(StoreError):
+                placement = self.services.store.placement(self.services.source.topic_id)
+        if placement:
             self._require_same_count(placement)
         if unread and not self._told_of_added:
             log.warning("partitions_not_read", partitions=unread, reason=added(count))
