@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omdml.errors import GapError
 from omdml.streams.bounded_files import open_regular
-from omdml.streams.files.log import FIRST, identify, reaching
+from omdml.streams.files.log import FIRST, identify, reaching, read_identity
 
 _NAME = re.compile(r"(\d{8,})\.jsonl")
 
@@ -68,11 +68,11 @@ class SegmentedLog:
         if os.path.exists(self._segment(number + 1)):
             return number + 1
         if not is_there:
-            # Fails if the folder is not there: it may come back.
-            numbers = self._numbers()
+            # Fails if the folder is away, or its disk is: it may come back.
+            read_identity(self.identity)
             raise GapError(
                 f"{self._segment(number)} was deleted or replaced while it was read, the folder has segments "
-                f"{numbers or 'none'}: put it back, or accept the loss (omdml worker --accept-gap)"
+                f"{self._numbers() or 'none'}: put it back, or accept the loss (omdml worker --accept-gap)"
             )
         return None
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import structlog
 
 from omdml.errors import ConfigurationError, StoreError
-from omdml.streams.placement import Placement
+from omdml.streams.placement import Placement, PlacementChanged
 from omdml.workers.learning.services import Services
 
 log = structlog.get_logger(__name__)
@@ -20,7 +22,11 @@ class LogPlacement:
         self._told_of_added = False
 
     def read(self, topic_id: str) -> Placement:
-        """The placement of a log's models, which the first worker records. Raises ConfigurationError, StoreError."""
+        """The placement of a log's models, which the first worker records.
+
+        Raises ConfigurationError, StoreError, and PlacementChanged if this worker joined its group under another count:
+        the group goes on sharing out as many partitions as there were then.
+        """
         store, source = self.services.store, self.services.source
         placement = store.placement(topic_id)
         if placement is None:
@@ -33,18 +39,34 @@ class LogPlacement:
                 f"log.partitioner is {source.partitioner!r}, but the models of log {topic_id} live where "
                 f"{placement.partitioner!r} puts them. Set it back, or learn them again: omdml topics rewind"
             )
+        self._require_same_count(placement)
         self._last = placement
         return placement
 
     def look_for_added(self) -> None:
-        """Log a warning if the log has partitions that no models live on."""
+        """Log a warning if the log has partitions that no models live on.
+
+        Raises PlacementChanged if models live there now: a worker that has nothing to save does not hear of it
+        otherwise.
+        """
         count = self._last.count if self._last else self.services.source.partitions
         unread = self.services.source.partitions - count
         self.services.metrics.unread.set(unread)
         self.services.metrics.homes.set(count)
+        placement = None
+        if unread:
+            # If the store is away, this is asked again a second later.
+            with suppress(StoreError):
+                placement = self.services.store.placement(self.services.source.topic_id)
+        if placement:
+            self._require_same_count(placement)
         if unread and not self._told_of_added:
             log.warning("partitions_not_read", partitions=unread, reason=added(count))
         self._told_of_added = unread > 0
+
+    def _require_same_count(self, placement: Placement) -> None:
+        if self._last and placement.count != self._last.count:
+            raise PlacementChanged(self.services.source.topic_id)
 
 
 def added(count: int) -> str:

@@ -366,6 +366,11 @@ def test_a_folder_that_is_away_for_a_while_is_waited_for(folder: Path, follow: F
     for ask in (lambda: source.poll(1, 0), source.progress, lambda: source.end(source.partition)):
         with pytest.raises(SourceError, match="check that it is there"):
             ask()
+    # An empty place at which a disk was mounted.
+    folder.mkdir()
+    with pytest.raises(SourceError, match="check that it is there"):
+        source.poll(1, 0)
+    folder.rmdir()
     away.rename(folder)
     append(folder / SEGMENT, EVENT + b"\n")
     assert values(source) == [EVENT]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -33,6 +34,12 @@ from omdml.workers.node.searching.compare import Comparison
 from omdml.workers.versions.judgement import Judgement
 
 JSON = "application/json"
+
+
+@cache
+def document() -> bytes:
+    """The OpenAPI document in JSON. Making it takes as long as twenty searches, and anybody may ask for it."""
+    return msgspec.json.encode(openapi())
 
 
 def openapi() -> dict[str, Any]:

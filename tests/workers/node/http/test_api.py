@@ -11,6 +11,7 @@ import sys
 import time
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 import structlog
@@ -245,6 +246,12 @@ def test_every_meaning_belongs_to_a_field_that_exists():
     fields |= {struct.__name__: set(struct.__struct_fields__) for struct in IN_QUERIES}
     for name, meanings in MEANINGS.items():
         assert set(meanings) <= fields[name], name
+
+
+def test_the_schema_is_made_once(client, monkeypatch):
+    document = client.get("/schema").content
+    monkeypatch.setattr(msgspec.json, "schema_components", None)
+    assert client.get("/schema").content == document
 
 
 def test_an_unknown_path_and_a_wrong_method_are_json_errors_too(client):

@@ -22,7 +22,7 @@ from omdml.workers.node.http.body_limits import MAX_FEEDBACK_BYTES, MAX_MOVE_BYT
 from omdml.workers.node.http.endpoints.items.describing import described
 from omdml.workers.node.http.endpoints.trials import Trials
 from omdml.workers.node.http.min_version import view_from
-from omdml.workers.node.http.openapi import openapi
+from omdml.workers.node.http.openapi import document
 from omdml.workers.node.http.problems import error_reply, reply
 from omdml.workers.node.http.requests import (
     MAX_ERRORS,
@@ -242,7 +242,7 @@ class Api:
 
     async def schema(self, _: Request) -> Response:
         """``GET /schema``: the OpenAPI document."""
-        return reply(openapi())
+        return Response(document(), media_type="application/json")
 
     async def click_js(self, request: Request) -> Response:
         """What a shop's page includes to send its clicks; a browser keeps it for an hour."""
