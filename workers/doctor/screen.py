@@ -93,7 +93,7 @@ def owners(log: LogStatus) -> list[str]:
     if unowned and log.workers:
         lines.append(f"nobody: {lags(unowned)}")
     elif unowned:
-        lines.append(f"none is running: {lags(unowned)}")
+        lines.append(f"none is running; nobody reads {lags(unowned)}")
     return lines or ["none is running"]
 
 

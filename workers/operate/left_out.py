@@ -68,7 +68,7 @@ class LeftOut(NamedTuple):
         if self.version is None or reached == self.version:
             return
         if reached < self.version:
-            reason = f"the log only leads to version {reached}: earlier events were deleted from the log"
+            reason = f"the log only leads to version {reached}: there was no such version, or the log lost events"
         else:
             reason = f"no event of the log ends at this version, the next one leads to {reached}"
         raise StoreError(f"model {name!r}: version {self.version}: {reason}. Nothing was changed. Name another "

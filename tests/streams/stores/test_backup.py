@@ -136,7 +136,7 @@ def test_a_store_that_holds_something_is_replaced_only_if_the_answer_is_yes(plac
     del store
     # If nobody answers, I expect to read what is there and what comes, and nothing to change.
     asked = omdml("restore", "copy.omdml")
-    assert asked.exit_code == 1
+    assert (asked.exit_code, "pass --yes if the answer is yes" in asked.output) == (2, True)
     assert "there now: 1 model, newest shop version 5" in asked.output
     assert "the backup: 1 model, newest shop version 2" in asked.output
     assert "warning: the backup was learned from another log (topic-id) than the store that it replaces" in asked.output

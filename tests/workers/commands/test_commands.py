@@ -138,8 +138,11 @@ def test_a_command_that_asks_says_what_to_do_if_nobody_can_answer(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     catalogue(tmp_path / "items")
     (tmp_path / "omdml.toml").write_text(
-        '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
+        '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n[guard]\non = false\n'
     )
+    event = {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "i2"}
+    (tmp_path / "feedback").mkdir()
+    (tmp_path / "feedback" / "00000001.jsonl").write_text(json.dumps(event) + "\n")
     worker = build_worker(load("omdml.toml", {}, {}), CollectorRegistry())
     run_until_idle(worker)
     worker.stop()

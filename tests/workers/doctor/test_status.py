@@ -79,7 +79,7 @@ def test_without_a_worker_what_waits_is_counted_and_the_doctor_is_named(shop):
     code, lines = told(shop)
     assert code == 0
     assert value(lines, "log").endswith("6 events to be learned")
-    assert value(lines, "workers") == "none is running: partition 0 (lag 6)"
+    assert value(lines, "workers") == "none is running; nobody reads partition 0 (lag 6)"
     assert lines[-1] == "doctor     has 1 finding about this (1 error): run `omdml doctor`"
 
 

@@ -29,7 +29,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """An experiment and its result. ``first`` is the model's own ranking, ``second`` the other one.
 
     ``better`` is ``first``, ``second``, or None if neither is surely better. Of the decided searches, the second
-    ranking won the ``share``, which surely lies between ``low`` and ``high``.
+    ranking won the ``share``. ``low`` and ``high`` are the ends of its confidence interval.
     """
 
     name: str

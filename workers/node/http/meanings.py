@@ -163,7 +163,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     "Change": {
         "text": "Words by column of text: they stand for the vectors that the catalogue makes of them",
         "picture": "A picture in base64: it stands for the vectors that the catalogue makes of it",
-        "delete": "true: delete the item. It must come without all other fields but `id`.",
+        "delete": "true: delete the item. Only `id` may come with it.",
     },
     "ItemsChanged": {
         "position": "How many changes the catalogue has had. `GET /items` says how many of them a node answers with.",
@@ -190,8 +190,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "counts": "What was counted",
         "better": "`first` (the model's own ranking), `second` (the other one), or null if neither is surely better",
         "share": "The share of the decided searches that the second ranking won; null if there are none",
-        "low": "The lower bound of `share`",
-        "high": "The upper bound of `share`",
+        "low": "The lower end of the 95 % confidence interval of `share`",
+        "high": "The upper end of that interval",
         "confidence": "How sure it is that the two differ, 0 to 1",
     },
     "Counts": {

@@ -45,7 +45,7 @@ def test_safe_settings_have_no_warnings():
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ({"replicas": 1, "min_insync": 1}, ("one copy", "lost with their broker", "give it three")),
+        ({"replicas": 1, "min_insync": 1}, ("one copy", "lost with their broker", "Give it three")),
         ({"min_insync": 1}, ("3 copies", "as soon as one broker has it", "min.insync.replicas=2")),
         ({"replicas": 2, "min_insync": 2}, ("refused as soon as one broker is down", "min.insync.replicas=1")),
         ({"unclean_election": True}, ("--accept-gap", "unclean.leader.election.enable=false")),
@@ -73,7 +73,7 @@ def test_an_unsafe_topic_is_a_warning_that_says_what_to_do(setting, expected):
         ({"fsync": "no"}, ("its machine goes down", "appendfsync everysec")),
         ({"policy": "allkeys-lru"}, ("drops what was learned", "noeviction")),
         ({"replicas": 2}, ("2 replicas and waits for none", "lacks the newest writes", "min-replicas-max-lag 10")),
-        ({"is_replica": True}, ("workers cannot write", "name the primary")),
+        ({"is_replica": True}, ("workers cannot write", "Name the primary")),
     ],
     ids=lambda value: ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )
