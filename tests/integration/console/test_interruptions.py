@@ -61,6 +61,22 @@ def test_who_clicks_send_twice_sends_once(shop, browser):
         assert len(sent(shop)) == 1
 
 
+def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
+        held, searched = [], []
+        page.on("request", lambda request: searched.extend(re.findall(r"/search\?.*&id=(\w+)", request.url)))
+        page.route(re.compile(r"offset=\d+&limit=1$"), lambda route: held.append(route))
+        with page.expect_request(re.compile(r"offset=\d+&limit=1$")) as asked:
+            page.goto(f"{server.url}/console/")
+        page.get_by_role("listbox", name="Items").locator("button[data-id='i5']").click()
+        answers = page.locator(".results[data-of='i5'] > li")
+        expect(answers).to_have_count(20)
+        with page.expect_response(lambda response: response.request == asked.value):
+            held[0].continue_()
+        search(page, "i77")
+        assert searched == ["i5", "i77"]
+
+
 def test_marks_that_could_not_be_sent_are_still_there(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
         search(page, "i5")
@@ -168,6 +184,7 @@ def test_results_of_the_query_before_are_no_answer_to_an_item_that_is_gone(tmp_p
         items.locator("button[data-id='i77']").click()
         expect(page.get_by_role("status")).to_contain_text("i77")
         expect(page.locator(".results > li")).to_have_count(0)
+        expect(items.locator("button[data-id='i77']")).to_have_count(0)
 
 
 def test_marks_of_a_pinned_model_are_told_why_nothing_moves(shop, browser):
