@@ -202,18 +202,21 @@ def test_who_marks_is_not_told_of_an_experiment_that_has_ended(shop, browser):
     shop.publish()
     shop.learn(200)
     experiments = Experiments({"metric": ExperimentConfig(model="shop", against_version=0, share=1.0)})
-    with shop.serving() as node, listening(node, experiments=experiments) as server:
-        with opened(browser, f"{server.url}/console/") as page:
-            expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
-            experiments.all.clear()
-            mark_two(page)
-            with page.expect_response(re.compile("/clicks")) as votes:
-                page.get_by_role("button", name="Send").click()
-            assert votes.value.status == 404
-            expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
-            wait_for(lambda: len(sent(shop)) == 1, "the marks", 30)
-            go_to(page, "A/B")
-            expect(page.get_by_text("No experiment runs on this node")).to_be_visible()
+    with (
+        shop.serving() as node,
+        listening(node, experiments=experiments) as server,
+        opened(browser, f"{server.url}/console/") as page,
+    ):
+        expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
+        experiments.all.clear()
+        mark_two(page)
+        with page.expect_response(re.compile("/clicks")) as votes:
+            page.get_by_role("button", name="Send").click()
+        assert votes.value.status == 404
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        wait_for(lambda: len(sent(shop)) == 1, "the marks", 30)
+        go_to(page, "A/B")
+        expect(page.get_by_text("No experiment runs on this node")).to_be_visible()
 
 
 def test_the_keyboard_leads_from_the_page_try_to_another(shop, browser):
@@ -253,9 +256,12 @@ def test_a_long_id_takes_no_more_room_than_another(tmp_path, browser):
 
 
 def test_colours_of_bars_stay_if_a_system_forces_its_own(shop, browser):
-    with shop.serving() as node, listening(node) as server:
-        with opened(browser, f"{server.url}/console/", forced_colors="active") as page:
-            shares = page.locator(".results .parts").first.locator(".share")
-            expect(shares).to_have_count(2)
-            colours = shares.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
-            assert len(set(colours)) == 2
+    with (
+        shop.serving() as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/", forced_colors="active") as page,
+    ):
+        shares = page.locator(".results .parts").first.locator(".share")
+        expect(shares).to_have_count(2)
+        colours = shares.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
+        assert len(set(colours)) == 2

@@ -96,7 +96,7 @@ class Course:
             listener(step)
 
     def forget(self, model: str) -> None:
-        """Keep no more of a model that was dropped than its steps: a node may load very many names one after another."""
+        """Keep no more than the steps of a model that was dropped: a node may load many names one after another."""
         with self._changing:
             self._highest.pop(model, None)
 
