@@ -28,6 +28,9 @@ class PatternMemory:
         """Drop the models that were not searched for longest, until the others fit; never the newest one."""
         with self._counting:
             views = dict(self._refresher.views)
+            # Models that the store no longer has are dropped without a word.
+            for model in dict(self._used_at).keys() - views.keys():
+                self._used_at.pop(model, None)
             sizes = {name: view.nbytes for name, view in views.items() if name not in self._named}
             for model in sorted(sizes, key=lambda name: self._used_at.get(name, 0.0)):
                 if sum(sizes.values()) <= self._budget_bytes:

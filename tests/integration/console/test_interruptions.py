@@ -61,6 +61,22 @@ def test_who_clicks_send_twice_sends_once(shop, browser):
         assert len(sent(shop)) == 1
 
 
+def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
+        held, searched = [], []
+        page.on("request", lambda request: searched.extend(re.findall(r"/search\?.*&id=(\w+)", request.url)))
+        page.route(re.compile(r"offset=\d+&limit=1$"), lambda route: held.append(route))
+        with page.expect_request(re.compile(r"offset=\d+&limit=1$")) as asked:
+            page.goto(f"{server.url}/console/")
+        page.get_by_role("listbox", name="Items").locator("button[data-id='i5']").click()
+        answers = page.locator(".results[data-of='i5'] > li")
+        expect(answers).to_have_count(20)
+        with page.expect_response(lambda response: response.request == asked.value):
+            held[0].continue_()
+        search(page, "i77")
+        assert searched == ["i5", "i77"]
+
+
 def test_marks_that_could_not_be_sent_are_still_there(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
         search(page, "i5")
@@ -168,6 +184,7 @@ def test_results_of_the_query_before_are_no_answer_to_an_item_that_is_gone(tmp_p
         items.locator("button[data-id='i77']").click()
         expect(page.get_by_role("status")).to_contain_text("i77")
         expect(page.locator(".results > li")).to_have_count(0)
+        expect(items.locator("button[data-id='i77']")).to_have_count(0)
 
 
 def test_marks_of_a_pinned_model_are_told_why_nothing_moves(shop, browser):
@@ -185,18 +202,21 @@ def test_who_marks_is_not_told_of_an_experiment_that_has_ended(shop, browser):
     shop.publish()
     shop.learn(200)
     experiments = Experiments({"metric": ExperimentConfig(model="shop", against_version=0, share=1.0)})
-    with shop.serving() as node, listening(node, experiments=experiments) as server:
-        with opened(browser, f"{server.url}/console/") as page:
-            expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
-            experiments.all.clear()
-            mark_two(page)
-            with page.expect_response(re.compile("/clicks")) as votes:
-                page.get_by_role("button", name="Send").click()
-            assert votes.value.status == 404
-            expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
-            wait_for(lambda: len(sent(shop)) == 1, "the marks", 30)
-            go_to(page, "A/B")
-            expect(page.get_by_text("No experiment runs on this node")).to_be_visible()
+    with (
+        shop.serving() as node,
+        listening(node, experiments=experiments) as server,
+        opened(browser, f"{server.url}/console/") as page,
+    ):
+        expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
+        experiments.all.clear()
+        mark_two(page)
+        with page.expect_response(re.compile("/clicks")) as votes:
+            page.get_by_role("button", name="Send").click()
+        assert votes.value.status == 404
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        wait_for(lambda: len(sent(shop)) == 1, "the marks", 30)
+        go_to(page, "A/B")
+        expect(page.get_by_text("No experiment runs on this node")).to_be_visible()
 
 
 def test_the_keyboard_leads_from_the_page_try_to_another(shop, browser):
@@ -236,9 +256,12 @@ def test_a_long_id_takes_no_more_room_than_another(tmp_path, browser):
 
 
 def test_colours_of_bars_stay_if_a_system_forces_its_own(shop, browser):
-    with shop.serving() as node, listening(node) as server:
-        with opened(browser, f"{server.url}/console/", forced_colors="active") as page:
-            shares = page.locator(".results .parts").first.locator(".share")
-            expect(shares).to_have_count(2)
-            colours = shares.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
-            assert len(set(colours)) == 2
+    with (
+        shop.serving() as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/", forced_colors="active") as page,
+    ):
+        shares = page.locator(".results .parts").first.locator(".share")
+        expect(shares).to_have_count(2)
+        colours = shares.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
+        assert len(set(colours)) == 2

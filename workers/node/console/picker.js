@@ -8,6 +8,16 @@ const SIDE = 56;
 const GAP = 6;
 const PART = 200;
 
+/** The id of any item; `total` is how many there were a while ago. */
+export async function anyId(model, total) {
+  const any = (count) => get("/items", { model, offset: Math.floor(Math.random() * count), limit: 1 });
+  let part = await any(total);
+  // Items may have gone since then.
+  if (!part.items.length) part = await any(part.total);
+  if (!part.items.length) throw new Error("There is no item to search from: the catalogue is empty.");
+  return part.items[0];
+}
+
 export class Picker {
   /** `picked` is called with an id. */
   constructor(model, picked) {

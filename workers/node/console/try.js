@@ -4,7 +4,7 @@ import { describeFields } from "./describe.js";
 import { el, say, seconds, trying } from "./dom.js";
 import { Seldom } from "./live.js";
 import { legend, shares } from "./parts.js";
-import { Picker } from "./picker.js";
+import { anyId, Picker } from "./picker.js";
 import { fieldsOf, named, picture } from "./picture.js";
 
 const SHOWN = 20;
@@ -41,7 +41,7 @@ export async function tryPage(place, { model, onStep }) {
     type: "search", placeholder: "Find an id", autocomplete: "off", aria: { label: "Find an item by its id" },
     on: { input: () => { clearTimeout(typing); typing = setTimeout(() => picker.show(find.value.trim()), PAUSE_MS); } },
   });
-  const random = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
+  const random = el("button", { type: "button", on: { click: () => trying(async () => search(await anyId(model, items.total))) } }, "Any item");
   const searchCurl = el("button", {
     className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", inAddress() ? { parameters: wanted() } : { body: { ...wanted(), ...(state.query?.picture ? { picture: "BASE64 OF THE PICTURE" } : {}) } }) },
   }, "Copy as curl");
@@ -57,14 +57,6 @@ export async function tryPage(place, { model, onStep }) {
     relevant: marked("relevant"), irrelevant: marked("irrelevant"),
   });
   const marked = (kind) => [...state.marks].filter(([, mark]) => mark === kind).map(([id]) => id);
-
-  async function anyItem() {
-    // Items may have gone since the page was opened.
-    const { total } = await get("/items", { model, limit: 1 });
-    if (!total) throw new Error("There is no item to search from: the catalogue is empty.");
-    const { items: [id] } = await get("/items", { model, offset: Math.floor(Math.random() * total), limit: 1 });
-    await search(id);
-  }
 
   async function search(id) {
     if (id !== state.query?.id) begin({ id });
@@ -91,6 +83,8 @@ export async function tryPage(place, { model, onStep }) {
         key.replaceChildren();
         about.textContent = "";
       }
+      // The grid may be of a catalogue that was replaced.
+      if (error.error === "unknown_item") picker.show(find.value.trim());
       throw error;
     });
   }
@@ -281,7 +275,9 @@ export async function tryPage(place, { model, onStep }) {
   document.addEventListener("keydown", keys);
 
   await picker.show("");
-  await anyItem();
+  const id = await anyId(model, items.total);
+  // Unless somebody was quicker.
+  if (!state.query) await search(id);
   return () => {
     forget();
     follow.close();

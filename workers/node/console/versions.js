@@ -2,6 +2,7 @@
 import { copyAsCurl, get, post } from "./api.js";
 import { day, el, percent, say, table, trying, whole } from "./dom.js";
 import { Seldom } from "./live.js";
+import { anyId } from "./picker.js";
 import { fieldsOf, named as called, picture } from "./picture.js";
 
 const SHOWN = 10;
@@ -25,7 +26,8 @@ export async function versionsPage(place, { model, onStep }) {
   place.append(el("div", { className: "stack" }, el("section", { className: "card stack" }, now, el("label", { className: "reason" }, "Reason for a move ", reason),
       el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time. Hold Shift and click to copy a move as curl.")),
     el("section", { className: "card stack" },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to)), compared),
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to),
+        el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/compare`, { parameters: comparison() }) } }, "Copy as curl")), compared),
     el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told)));
 
   let described = null;
@@ -87,10 +89,11 @@ export async function versionsPage(place, { model, onStep }) {
   }
 
   async function anyItem() {
-    const { items: [id] } = await get("/items", { model, offset: Math.floor(Math.random() * items.total), limit: 1 });
-    query.value = id;
+    query.value = await anyId(model, items.total);
     await compare();
   }
+
+  const comparison = () => ({ id: query.value, before: from.value, k: SHOWN, ...(to.value === LIVE ? {} : { after: to.value }) });
 
   async function compare() {
     if (!query.value || !from.value || !to.value) return;

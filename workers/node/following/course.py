@@ -15,7 +15,7 @@ from omdml.workers.versions.inspection import weights
 # Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a course of any length
 # keeps its shape.
 MOST = 2000
-# Steps that are kept in all, about 1.2 kB each: labels share them evenly, but each has room for some.
+# Steps that are kept in all, 1 to 2 kB each: labels share them evenly, but each has room for some.
 IN_ALL = 20_000
 FEWEST = 50
 
@@ -93,6 +93,11 @@ class Course:
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(step)
+
+    def forget(self, model: str) -> None:
+        """Keep no more than the steps of a model that was dropped: a node may load many names one after another."""
+        with self._changing:
+            self._highest.pop(model, None)
 
     def steps(self, model: str) -> list[Step]:
         """The remembered steps of a model, oldest first."""

@@ -127,6 +127,7 @@ class Refresher:
             self._behind.discard(model)
             self._gone.discard(model)
             self._fallen.pop(model, None)
+            self.course.forget(model)
 
     def refresh(self, model: str) -> View | None:
         """Make the model's view what the store points at, if that can be served; answer the view there is.

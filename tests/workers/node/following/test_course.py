@@ -99,6 +99,19 @@ def test_a_long_course_keeps_its_beginning_and_its_shape_in_bounded_memory(shop,
     assert versions[-1] == 800
 
 
+def test_names_that_are_loaded_one_after_another_leave_nothing_behind_but_steps(tmp_path):
+    shop = Shop(tmp_path)
+    node = shop.node(models=["user-*"])
+    for name in ("user-0", "user-1", "user-2"):
+        shop.store.publish(shop.snapshot(model=name), shop.store.claim(name).epoch)
+        node.view(name)
+        shop.store.delete(name)
+        node._refresher.refresh(name)
+    assert (node.course._highest, list(node._refresher.views)) == ({}, [])
+    assert list(node._pattern_memory._used_at) == ["user-2"]
+    assert len(node.course.steps("user-0")) == 1
+
+
 def test_many_names_share_the_room_for_steps(shop, monkeypatch):
     monkeypatch.setattr(courses, "IN_ALL", 40)
     monkeypatch.setattr(courses, "FEWEST", 2)
