@@ -18,7 +18,7 @@ from tests.support.nodes import CONFIGURATION
 from tests.support.processes import wait_for
 from tests.support.shops import Shop
 
-KILLS = 15 if DEEP else 3
+KILLS = 10 if DEEP else 3
 MOVED = 0.05
 
 
