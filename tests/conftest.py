@@ -2,6 +2,8 @@
 
 import gc
 import os
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -28,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Use five processes on two processors, because most tests that take long wait for other processes."""
     return len(os.sched_getaffinity(0)) * 5 // 2
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for no doctests below this folder, where there are none: that would import every module, and take long."""
+    collectors = yield
+    return [collector for collector in collectors if type(collector) is pytest.Module]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

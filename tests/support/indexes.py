@@ -9,7 +9,6 @@ import time
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-import lancedb
 import numpy as np
 import psycopg
 from pgvector.psycopg import register_vector
@@ -113,6 +112,9 @@ class Lance:
 
     def table(self):
         """The table at its newest version: the draft."""
+        # The import takes three seconds of processor time: only processes that run such a test spend them.
+        import lancedb
+
         return lancedb.connect(self.folder).open_table(NAME)
 
 

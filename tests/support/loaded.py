@@ -1,4 +1,4 @@
-"""What the fork server imports last: the kernels that most processes need are loaded, and run once, before any is forked.
+"""What the fork server imports last: it loads the kernels that most processes need, before it forks any.
 
 Each ``omdml worker`` or ``omdml node`` would spend about 0.4 s of processor time on that.
 """

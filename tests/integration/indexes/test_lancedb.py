@@ -11,7 +11,6 @@ from datetime import timedelta
 from itertools import count
 from types import SimpleNamespace
 
-import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -26,6 +25,8 @@ from tests.support.indexes import NAME, Lance, Sync
 from tests.support.processes import die_with_parent, wait_for
 from tests.support.worlds import ITEMS
 
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
 KILLS = 5
 
 
@@ -86,6 +87,8 @@ def test_every_item_of_a_live_version_is_in_its_search_structure(shop, database)
 
 @pytest.mark.usefixtures("few_are_enough")
 def test_cells_are_chosen_again_after_many_small_changes(shop, database, monkeypatch):
+    import lancedb
+
     trained = Counter()
     create = lancedb.table.LanceTable.create_index
 
@@ -264,6 +267,8 @@ def test_a_tag_of_somebody_else_keeps_old_versions_and_does_not_stop_the_sync(sh
 
 
 def test_a_table_that_omdml_did_not_make_is_left_alone(shop, database):
+    import lancedb
+
     mine = lancedb.connect(database.folder).create_table(NAME, pa.table({"id": ["a"], "vector": [[1.0, 2.0]]}))
     with Sync(shop, database.open()) as sync, pytest.raises(IndexRefused, match="that omdml did not make"):
         sync.step()

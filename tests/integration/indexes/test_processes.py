@@ -1,4 +1,4 @@
-"""``omdml sync`` as a process of its own: probes, and what it says. How it is killed: tests/fault/test_killed_sync.py."""
+"""``omdml sync`` as a process of its own: probes, and what it says. ``tests/fault/test_killed_sync.py`` kills it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from tests.support.indexes import start_sync
 from tests.support.processes import free_port, wait_for
 from tests.support.worlds import ITEMS
 
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
+
 
 def test_the_daemon_tells_how_it_is(installed, real_database, tmp_path):
     port = free_port()
@@ -21,7 +24,7 @@ def test_the_daemon_tells_how_it_is(installed, real_database, tmp_path):
 
     def answers(path):
         try:
-            return httpx.get(f"http://127.0.0.1:{port}{path}").status_code == 200
+            return httpx.get(f"http://127.0.0.1:{port}{path}", verify=False).status_code == 200
         except httpx.HTTPError:
             return False
 

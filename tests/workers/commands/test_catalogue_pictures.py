@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.describers import pool
 from omdml.workers.cli import main
+from tests.support.deep import deep_after
 from tests.support.products import COUNT, TEXT, drawn, write_shop
 from tests.support.waiting import comes_true
 
@@ -70,7 +71,7 @@ def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path
     assert len(MappedCatalogue(tmp_path / "c").ids) == MANY
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", deep_after(1, [signal.SIGINT, signal.SIGTERM]))
 def test_a_build_that_is_interrupted_ends_without_a_catalogue(tmp_path, how):
     folder = tmp_path / "pictures"
     folder.mkdir()

@@ -29,6 +29,9 @@ from tests.support.shops import asking, refused
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS
 
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
+
 
 def table_of(shop):
     """Attributes by which half of the items, and three of them, can be found."""

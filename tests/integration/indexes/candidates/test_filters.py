@@ -17,6 +17,9 @@ from tests.support.indexes import Postgres, Sync
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS
 
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
+
 FILTERS = (
     {"price": 5},
     {"price": {"gte": 20, "lt": 40.5}},
