@@ -27,7 +27,7 @@ class Format(NamedTuple):
         >>> Format("checkpoint", 2).check(3, "checkpoint")
         Traceback (most recent call last):
         omdml.errors.FormatError: checkpoint: written by a newer omdml (format 3, this one reads up to 2): run that
-        release here too, nothing was changed
+        release here too. Nothing was changed
         """
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             error = CorruptError if error is FormatError else error

@@ -34,12 +34,14 @@ class LogPlacement:
             if not store.place(topic_id, None, placement):
                 raise StoreError(f"log {topic_id}: another worker recorded where its models live just now")
             log.info("models_placed", log=topic_id, partitioner=placement.partitioner, partitions=placement.count)
+        else:
+            # A store that was emptied has no record; its claims say that it lost the models.
+            self._require_same_count(placement)
         if placement.partitioner != source.partitioner:
             raise ConfigurationError(
                 f"log.partitioner is {source.partitioner!r}, but the models of log {topic_id} live where "
                 f"{placement.partitioner!r} puts them. Set it back, or learn them again: omdml topics rewind"
             )
-        self._require_same_count(placement)
         self._last = placement
         return placement
 
