@@ -68,11 +68,11 @@ class SegmentedLog:
         if os.path.exists(self._segment(number + 1)):
             return number + 1
         if not is_there:
-            # Fails if the folder is away, or its disk is: it may come back.
-            read_identity(self.identity)
+            # Both fail if the folder is away, or its disk is: it may come back. The first has the words of other looks.
+            numbers, _ = self._numbers(), read_identity(self.identity)
             raise GapError(
                 f"{self._segment(number)} was deleted or replaced while it was read, the folder has segments "
-                f"{self._numbers() or 'none'}: put it back, or accept the loss (omdml worker --accept-gap)"
+                f"{numbers or 'none'}: put it back, or accept the loss (omdml worker --accept-gap)"
             )
         return None
 

@@ -363,9 +363,12 @@ def test_a_folder_that_is_away_for_a_while_is_waited_for(folder: Path, follow: F
     source = follow()
     assert values(source) == [EVENT]
     away = folder.rename(folder.with_name("away"))
+    words = set()
     for ask in (lambda: source.poll(1, 0), source.progress, lambda: source.end(source.partition)):
-        with pytest.raises(SourceError, match="check that it is there"):
+        with pytest.raises(SourceError, match="check that it is there") as refused:
             ask()
+        words.add(str(refused.value))
+    assert len(words) == 1, "a worker would tell the same trouble again and again"
     # An empty place at which a disk was mounted.
     folder.mkdir()
     with pytest.raises(SourceError, match="check that it is there"):
