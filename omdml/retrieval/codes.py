@@ -40,7 +40,7 @@ class Codes:
     Parameters
     ----------
     matrix : (n, d)
-        Finite.
+        Finite, with squared lengths that float32 can hold; the same goes for points.
 
     Examples
     --------
