@@ -35,6 +35,9 @@ def by_schedule(f: Array) -> Array:
     by_told = np.maximum(0.0, (n * spread_of + 20 * max(0.0, spread_of.mean()) + 1) / (n + 20)) ** 2
     plain = 3 / (3 + n)
     joint = (1 - plain) * (0.8 - 300 / (1_000 + n))
+    if not by_told.any():
+        # No modality was right on average. They count alike.
+        by_told[:] = 1.0
     return np.array([plain, joint, *((1 - plain - joint) * by_told / by_told.sum())])
 
 
