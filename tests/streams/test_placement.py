@@ -177,7 +177,7 @@ def test_events_from_before_a_rehome_are_no_letters_when_they_are_read_again(tmp
 
 def test_a_rehome_says_what_is_not_learned_or_committed_yet(tmp_path):
     world, _ = grown(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"\d+ events are not learned and saved yet.*start a worker"):
+    with pytest.raises(ConfigurationError, match=r"\d+ events are not learned and saved yet.*Start a worker"):
         rehomed(world)
     saved(world, world.worker())
     committed = world.log.group("omdml").committed

@@ -84,7 +84,7 @@ def test_a_gap_is_gone_on_behind_only_once_it_was_reported():
 def test_a_topic_made_again_is_reported_without_positions_that_nobody_knows():
     for position, told in ((None, False), (7, True)):
         text = str(gap.created_anew("clicks", Partition("new", 0), position, (0, 5), before="old", now="new"))
-        assert ("offset 7 of partition 0 belongs to the old topic" in text) is told
+        assert ("Offset 7 of partition 0 belongs to the old topic" in text) is told
         assert "None" not in text
         assert "omdml topics rewind" in text
 

@@ -190,7 +190,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
         ("id,v.0\n", "no items"),
         (
             "id,name\na,b\n",
-            r"no modality: expected columns color\.0, .* or .*; it has id, name: .*--text name$",
+            r"no modality: expected columns color\.0, .* or .*; it has id, name\. .*--text name$",
         ),
         ("sku,v.0\na,1\n", "0 columns named 'id', expected one; it has sku, v.0: name the .*--id-column sku$"),
         ("id,v.0\na,1\nb,\n", "item 'b', column 'v.0' is '', expected a number"),
