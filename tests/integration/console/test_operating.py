@@ -135,7 +135,7 @@ def test_health_shows_the_whole_installation(visit):
     go_to(page, "Health")
     expect(page.locator(".facts")).to_contain_text("events waiting")
     # The demo's Valkey keeps nothing on a disk.
-    expect(page.locator(".findings").first).to_contain_text("set appendonly yes")
+    expect(page.locator(".findings").first).to_contain_text("Set appendonly yes")
     expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(1)
 
 

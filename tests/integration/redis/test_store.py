@@ -273,7 +273,7 @@ def test_a_snapshot_that_something_else_removed_is_an_error_with_what_to_do(
 ) -> None:
     published(store, 4)
     client.delete(*client.keys("omdml:{shop}:snapshot:*"))
-    with pytest.raises(StoreError, match=r"version 4 .* are gone.*go back to another version"):
+    with pytest.raises(StoreError, match=r"version 4 .* are gone.*Go back to another version"):
         store.load("shop")
     with pytest.raises(StoreError, match="no snapshot of version 4 is kept"):
         store.move("shop", 4, pin=True)
