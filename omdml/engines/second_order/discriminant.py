@@ -138,8 +138,10 @@ def _searched_near(
             if not singular and R.diagonal().min() > APART:
                 X = trsm(1.0, L, trsm(1.0, R, X, side=1), lower=1, trans_a=1, overwrite_b=1)
                 values, vectors, failed = syevd(X.T @ symm(1.0, T, X, lower=1))
+                if failed:
+                    continue
                 made = _rows(X, values.astype(np.float64) * (unit / added), vectors)
-                if not failed and len(made):
+                if len(made):
                     learned[name] = (made / math.sqrt(added)).astype(dtype)
     return learned
 
