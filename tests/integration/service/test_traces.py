@@ -11,7 +11,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.support import records
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.prometheus import Prometheus
 from tests.support.worlds import catalogue, events
 
@@ -73,7 +74,8 @@ class Followed:
             '[guard]\non = false\n[models.shop]\nlearner = "lomdml"\nrank = 3\n'
         )
         self.worker, self.node = (
-            Process(folder, name, "--config", "omdml.toml", name=name, environment=environment) for name in self.ports
+            ForkedProcess(folder, name, "--config", "omdml.toml", name=name, environment=environment)
+            for name in self.ports
         )
         self.url = f"http://127.0.0.1:{self.ports['node']}"
         wait_for(lambda: self.answers("/readyz"), "the node to be ready", 60, self.node)

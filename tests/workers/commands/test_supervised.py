@@ -10,7 +10,7 @@ import pytest
 
 from deploy.local.ports import free_port
 from tests.integration.waiting import until
-from tests.support.processes import Process
+from tests.support.forks import ForkedProcess
 from tests.support.worlds import catalogue, events
 
 CONFIGURATION = """
@@ -45,7 +45,7 @@ class Place:
 
     def start(self, role):
         environment = {"NOTIFY_SOCKET": str(self.folder / "systemd"), "WATCHDOG_USEC": "200000"}
-        return Process(self.folder, role, name=role, environment=environment)
+        return ForkedProcess(self.folder, role, name=role, environment=environment)
 
     def heard(self):
         """Lines that systemd has heard so far."""

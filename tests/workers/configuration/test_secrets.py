@@ -14,7 +14,8 @@ from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.wiring.indexes import index_of_candidates
-from tests.support.processes import Process, free_port, wait_for
+from tests.support.forks import ForkedProcess
+from tests.support.processes import free_port, wait_for
 from tests.support.worlds import catalogue
 
 SECRET = "hush-0123456789-hush"
@@ -233,7 +234,7 @@ def test_a_running_node_says_its_token_nowhere(tmp_path):
         f'[node]\nbind = "127.0.0.1:{port}"\ntoken_file = "token"\n[catalogues.c]\npath = "items"\n'
         '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
     )
-    node = Process(tmp_path, "node", name="node")
+    node = ForkedProcess(tmp_path, "node", name="node")
     try:
         wait_for(lambda: "node_started" in node.said, "the node", 60.0, node)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
