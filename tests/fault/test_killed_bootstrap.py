@@ -15,6 +15,7 @@ from omdml.workers.operate.replay import read_whole
 from tests.fault.killed_at import BOOTSTRAP_STEPS
 from tests.support.deep import deep_after
 from tests.support.forks import ForkedProcess
+from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.replays import LoggedShop
 from tests.support.worlds import events
 

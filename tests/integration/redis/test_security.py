@@ -13,6 +13,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.redis.store import RedisStore
 from tests.support.certificates import Authority
+from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.processes import ROOT
 from tests.support.shops import Shop
 from tests.support.store_samples import checkpoint
