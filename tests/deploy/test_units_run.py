@@ -7,11 +7,13 @@ import shutil
 
 import httpx
 import pytest
+from numba.core.caching import UserProvidedCacheLocator
 
 from deploy.local.ports import free_port
 from tests.integration.waiting import until
 from tests.support.booted import Booted, CannotBoot
 from tests.support.documents import block_that_begins, operators_commands, read
+from tests.support.processes import ROOT
 from tests.support.worlds import catalogue
 
 CONFIGURATION = """
@@ -31,6 +33,8 @@ on = false
 """
 CLICK = {"type": "triplet", "model": "shop", "query": "i1", "relevant": "i2", "irrelevant": "i3"}
 WORKER, NODE = "omdml-worker@1.service", "omdml-node@1.service"
+# The kernel that a worker compiles on each machine, because its unit must let it. All of them would take half a minute.
+COMPILED = "lomdml.flush_all-"
 
 
 class Machine(Booted):
@@ -39,6 +43,8 @@ class Machine(Booted):
     def __enter__(self):
         super().__enter__()
         self.kernels = self.place / "var/cache/omdml-worker"
+        for role in ("worker", "node"):
+            copy_kernels(self.place / f"var/cache/omdml-{role}")
         self.etc, self.var = self.place / "etc/omdml", self.place / "var/lib/omdml"
         catalogue(self.var / "items")
         (self.etc / "omdml.toml").write_text(CONFIGURATION)
@@ -65,22 +71,18 @@ class Machine(Booted):
         until(lambda: versions() > before, 60)
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """The kernels that the worker of the first machine compiled, for the next one: that takes half a minute."""
-    return tmp_path_factory.mktemp("compiled") / "kernels"
+def copy_kernels(cache):
+    """Fill a cache of numba's with the kernels that were compiled for the tests, but for one."""
+    folder = cache / UserProvidedCacheLocator.get_suitable_cache_subpath("/opt/source/omdml/kernels/lomdml.py")
+    left_out = shutil.ignore_patterns(f"{COMPILED}*", "*.pyc")
+    shutil.copytree(ROOT / "omdml/kernels/__pycache__", folder, ignore=left_out)
 
 
 @pytest.fixture
-def machine(systemd, tmp_path, compiled):
+def machine(systemd, tmp_path):
     try:
-        booted = Machine(systemd, tmp_path)
-        with booted:
-            if compiled.exists():
-                shutil.copytree(compiled, booted.kernels)
+        with Machine(systemd, tmp_path) as booted:
             yield booted
-            if booted.kernels.exists() and not compiled.exists():
-                shutil.copytree(booted.kernels, compiled)
     except CannotBoot as error:
         pytest.skip(f"no systemd can be started here, so the units were not run: {error}")
 
@@ -103,7 +105,7 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     secret = os.stat(machine.var / "state/secret")
     assert (secret.st_uid, secret.st_mode & 0o777) == (uids[WORKER], 0o600)
     assert uids[NODE] != uids[WORKER]
-    assert list(machine.kernels.rglob("*.nbc"))
+    assert list(machine.kernels.rglob(f"{COMPILED}*.nbc"))
 
     # Killed: it is back by itself, and learns on.
     assert machine.ask("kill", "--signal=KILL", WORKER) == ""
