@@ -18,7 +18,9 @@ from tests.support.nodes import CONFIGURATION
 from tests.support.processes import wait_for
 from tests.support.shops import Shop
 
-KILLS = 30 if DEEP else 3
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
+KILLS = 10 if DEEP else 3
 MOVED = 0.05
 
 

@@ -31,6 +31,8 @@ from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS
 
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
 GALLERY = "omdml.workers.node.galleries.two_stage"
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 import warnings
 from collections import Counter
 from contextlib import closing
 from datetime import timedelta
+from itertools import count
 from types import SimpleNamespace
 
-import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,10 +20,13 @@ from omdml.errors import ConfigurationError
 from omdml.streams.indexes.lancedb.writer import LanceIndex
 from omdml.streams.protocols.index import IndexAway, Indexed, IndexRefused
 from tests.support.exports import error
+from tests.support.forks import FORKS
 from tests.support.indexes import NAME, Lance, Sync
-from tests.support.processes import ROOT, die_with_parent, wait_for
+from tests.support.processes import die_with_parent, wait_for
 from tests.support.worlds import ITEMS
 
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
 KILLS = 5
 
 
@@ -85,6 +87,8 @@ def test_every_item_of_a_live_version_is_in_its_search_structure(shop, database)
 
 @pytest.mark.usefixtures("few_are_enough")
 def test_cells_are_chosen_again_after_many_small_changes(shop, database, monkeypatch):
+    import lancedb
+
     trained = Counter()
     create = lancedb.table.LanceTable.create_index
 
@@ -263,6 +267,8 @@ def test_a_tag_of_somebody_else_keeps_old_versions_and_does_not_stop_the_sync(sh
 
 
 def test_a_table_that_omdml_did_not_make_is_left_alone(shop, database):
+    import lancedb
+
     mine = lancedb.connect(database.folder).create_table(NAME, pa.table({"id": ["a"], "vector": [[1.0, 2.0]]}))
     with Sync(shop, database.open()) as sync, pytest.raises(IndexRefused, match="that omdml did not make"):
         sync.step()
@@ -297,25 +303,18 @@ def test_bad_names_and_missing_packages_are_refused(tmp_path, monkeypatch):
         LanceIndex(tmp_path, NAME)
 
 
-WRITER = """
-import sys
-from itertools import count
-
-import numpy as np
-
-from omdml.streams.indexes.lancedb.writer import LanceIndex
-from tests.integration.indexes.test_lancedb import indexed
-
-index = LanceIndex(sys.argv[1], sys.argv[2])
-live = index.live()
-for version in count(live[0].version + 1 if live else 1):
-    rows = index.draft(2)
-    for start in range(0, 40, 8):
-        ids = [f"i{row}" for row in range(start, start + 8)]
-        places = np.full((8, 2), version, np.float32)
-        index.write(rows._replace(ids=ids, embedding=places, attributes=[{}] * 8))
-    index.switch(indexed(version, 40))
-"""
+def bring_versions(folder):
+    """Write one version after the other, until this process is killed."""
+    die_with_parent()
+    index = LanceIndex(folder, NAME)
+    live = index.live()
+    for version in count(live[0].version + 1 if live else 1):
+        rows = index.draft(2)
+        for start in range(0, 40, 8):
+            ids = [f"i{row}" for row in range(start, start + 8)]
+            places = np.full((8, 2), version, np.float32)
+            index.write(rows._replace(ids=ids, embedding=places, attributes=[{}] * 8))
+        index.switch(indexed(version, 40))
 
 
 @pytest.mark.deep
@@ -330,13 +329,13 @@ def test_kills_at_any_moment_leave_readers_one_whole_version(database):
 
     for _ in range(KILLS):
         before = seen[-1].version if seen else 0
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(database.folder), NAME], cwd=ROOT, preexec_fn=die_with_parent
-        ) as writer:
-            wait_for(brings_another, "another version", 60)
-            # It is somewhere in the next ones.
-            time.sleep(draw.uniform(0, 0.5))
-            writer.kill()
+        writer = FORKS.Process(target=bring_versions, args=(database.folder,), daemon=True)
+        writer.start()
+        wait_for(brings_another, "another version", 60)
+        # It is somewhere in the next ones.
+        time.sleep(draw.uniform(0, 0.5))
+        writer.kill()
+        writer.join()
         seen.append(database.read())
     assert all(len(answer.vectors) == 40 for answer in seen)
     assert all({vector[0] for vector in answer.vectors.values()} == {answer.version} for answer in seen)

@@ -25,6 +25,9 @@ from tests.support.indexes import (
 from tests.support.processes import free_port, wait_for
 from tests.support.worlds import ITEMS
 
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
+
 
 @pytest.fixture
 def database(postgres):

@@ -23,6 +23,8 @@ from tests.support.indexes import (
 from tests.support.shops import Thinned
 from tests.support.worlds import ITEMS, catalogue, items
 
+# One process runs the tests of indexes, with one PostgreSQL.
+pytestmark = pytest.mark.xdist_group("indexes")
 MOVED = 0.05
 
 
