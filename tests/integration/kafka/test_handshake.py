@@ -17,6 +17,8 @@ from omdml.workers.cli import main
 from tests.fault.chaos.proxy import Proxy
 from tests.support.secured import MODULES
 
+# One process runs them, with one broker.
+pytestmark = pytest.mark.xdist_group("handshake")
 # Numbers of requests in Kafka's protocol.
 HANDSHAKE, AUTHENTICATE = 17, 36
 LOGIN = {

@@ -22,6 +22,8 @@ from tests.support.processes import free_port, wait_for
 from tests.support.secured import SecuredKafka, password
 from tests.support.worlds import catalogue, events
 
+# One process runs them, with one broker.
+pytestmark = pytest.mark.xdist_group("secured broker")
 TOPIC = "feedback"
 OPERATORS = ("doctor", "letters list", "letters resend", "topics status", "topics rehome", "topics rewind --yes")
 
