@@ -223,9 +223,9 @@ def test_memory_does_not_grow(name):
     for _ in range(40):
         learn(model, rows, columns, items=items)
     # What a library keeps once is no growth. A learner that grows does so each time.
-    grown = [growth(lambda: learn(model, rows, columns, items=items)) for _ in range(3)]
+    stays = any(growth(lambda: learn(model, rows, columns, items=items)) < 20_000 for _ in range(3))
     tracemalloc.stop()
-    assert min(grown) < 20_000
+    assert stays
 
 
 def growth(work):

@@ -51,7 +51,7 @@ def assert_serves(model, experts, shares, **exact):
         np.testing.assert_allclose(M, experts[name] / np.trace(experts[name]), **exact)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dims=st.lists(st.integers(1, 20), min_size=1, max_size=4),
@@ -160,7 +160,7 @@ def off(M, exact):
     return 1 - np.vdot(M, exact) / np.linalg.norm(M) / np.linalg.norm(exact)
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dtype=st.sampled_from(["float32", "float64"]),

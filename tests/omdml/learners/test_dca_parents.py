@@ -33,7 +33,7 @@ def begun_from(features, known, seed=100, **options):
     return child, parent
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dims=st.lists(st.integers(1, 20), min_size=1, max_size=3),
@@ -70,7 +70,7 @@ def test_at_its_start_a_learner_serves_what_its_parent_does():
         assert metric.embed(features).tobytes() == parent.metric.embed(features).tobytes()
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dtype=st.sampled_from(["float32", "float64"]),

@@ -18,7 +18,7 @@ from tests.support.dca import learner, world
 from tests.support.deep import examples
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(seed=st.integers(0, 10_000), memory=st.sampled_from([0, 40]), looks=st.lists(st.integers(1, 50), min_size=1))
 def test_what_is_served_at_a_version_is_a_function_of_the_state(seed, memory, looks):
     features, rows, _, _ = world(seed, events=200)

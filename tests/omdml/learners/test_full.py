@@ -81,7 +81,7 @@ def test_the_golden_vectors_of_qwise_are_reproduced(kind):
     C=st.sampled_from([0.01, 0.3, 100.0]), memory=st.sampled_from([0, 20]), flat=st.sampled_from([0, 2]),
     width=st.sampled_from([3, 4]), direct=st.sampled_from([0, 160]),
 )  # fmt: skip
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_lazy_projection_equals_the_dense_one(seed, dims, rank, C, memory, flat, width, direct):
     features, rows, margins = world(seed, dims, width=width, flat=flat)
     init = starts(features, seed, rank)

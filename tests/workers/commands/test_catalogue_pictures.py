@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.describers import pool
 from omdml.workers.cli import main
+from tests.support.deep import deep_after
 from tests.support.products import COUNT, TEXT, drawn, write_shop
 from tests.support.waiting import comes_true
 
@@ -21,8 +22,9 @@ MANY = pool.FEW + 100
 OMDML = [sys.executable, "-m", "omdml.workers.cli", "catalogue", "build"]
 
 
-def run(*arguments):
-    return subprocess.run([*OMDML, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
+def built(*arguments):
+    """The outcome of ``omdml catalogue build``, without a process of its own."""
+    return CliRunner().invoke(main, ["catalogue", "build", *map(str, arguments)])
 
 
 def children_of(process):
@@ -33,8 +35,8 @@ def children_of(process):
 def test_a_folder_and_a_table_become_a_catalogue_and_what_is_left_out_is_reported(tmp_path):
     table, sources = write_shop(tmp_path)
     (sources.pictures / "product-0003.png").write_bytes(drawn()[3][1][:200])
-    result = run(tmp_path / "c", table, "--pictures", sources.pictures, "--text", TEXT)
-    assert result.returncode == 0, result.stderr
+    result = built(tmp_path / "c", table, "--pictures", sources.pictures, "--text", TEXT)
+    assert result.exit_code == 0, result.output
     assert f"{COUNT} items, color 720, {TEXT} " in result.stdout
     assert "product-0003.png: it is damaged" in result.stdout
     assert "1 file left out" in result.stdout
@@ -45,7 +47,7 @@ def test_nothing_to_build_from_and_options_without_a_model_are_usage_errors(tmp_
         ([], "name an input, or a folder with --pictures"),
         (["--pictures", str(tmp_path), "--onnx-size", "64"], "name a model too"),
     ):
-        result = CliRunner().invoke(main, ["catalogue", "build", str(tmp_path / "c"), *options])
+        result = built(tmp_path / "c", *options)
         assert result.exit_code == 2
         assert expected in result.output
 
@@ -64,13 +66,13 @@ def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path
     assert not (tmp_path / "c").exists()
     for worker in workers:
         assert comes_true(lambda pid=worker: not os.path.exists(f"/proc/{pid}/exe"), 120)
-    again = run(tmp_path / "c", "--pictures", folder, "--no-map")
-    assert again.returncode == 0, again.stderr
+    again = built(tmp_path / "c", "--pictures", folder, "--no-map")
+    assert again.exit_code == 0, again.output
     assert not unfinished.exists()
     assert len(MappedCatalogue(tmp_path / "c").ids) == MANY
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", deep_after(1, [signal.SIGINT, signal.SIGTERM]))
 def test_a_build_that_is_interrupted_ends_without_a_catalogue(tmp_path, how):
     folder = tmp_path / "pictures"
     folder.mkdir()
