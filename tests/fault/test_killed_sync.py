@@ -83,7 +83,7 @@ def test_a_sync_that_is_killed_at_any_moment_never_shows_two_versions(database, 
     reader.start()
     for number in range(KILLS):
         changing.go_on()
-        process = started(f"sync-{number}", "--rows-per-second", "300")
+        process = started(f"sync-{number}", "--rows-per-second", "100")
         # Half of them are killed anywhere from the start on, the others while they bring something.
         if number % 2:
             wait_for(lambda process=process: "sync_writing" in process.said or "sync_current" in process.said,
