@@ -173,7 +173,7 @@ class Watch(Protocol):
     """A cheap wait for news; hints may be lost or spurious, so pointers are polled as well."""
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Models that may have moved, as soon as there is one; empty after ``timeout_s``."""
+        """Models whose history may have grown, as soon as there is one; empty after ``timeout_s``."""
 
     def close(self) -> None:
         """End a wait, and release what the watch holds. The store stays usable, also for other watches."""
@@ -227,7 +227,7 @@ class SnapshotStore(Protocol):
         """
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """Start to receive hints that these models' pointers moved."""
+        """Start to receive hints that these models' histories grew, as they do whenever a pointer moves."""
 
 
 class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):

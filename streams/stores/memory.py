@@ -226,7 +226,7 @@ class MemoryStore(JournaledSnapshots):
             state.checkpoints, state.damaged = state.checkpoints[state.damaged :][:1], 0
 
     def watch(self, models: Iterable[str]) -> Watch:
-        """A wait that ends as soon as a pointer moves."""
+        """A wait that ends as soon as a history grows."""
         return MemoryWatch(self, self._changed, models)
 
     def owner(self, model: str) -> str | None:
@@ -240,19 +240,19 @@ class MemoryStore(JournaledSnapshots):
 
 
 class MemoryWatch:
-    """Compares pointers whenever something was written."""
+    """Compares the ends of histories whenever something was written."""
 
     def __init__(self, store: MemoryStore, changed: threading.Condition, models: Iterable[str]) -> None:
         self._store, self._changed = store, changed
-        self._seen = {model: store.current(model) for model in models}
+        self._seen = {model: store.journal(model).last() for model in models}
         self._closed = False
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Wait until the pointers of some models moved, and return these models."""
+        """Wait until the histories of some models grew, and return these models."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._moved(), timeout_s)
             moved = self._moved()
-            self._seen.update((model, self._store.current(model)) for model in moved)
+            self._seen.update((model, self._store.journal(model).last()) for model in moved)
             return moved
 
     def close(self) -> None:
@@ -262,4 +262,4 @@ class MemoryWatch:
             self._changed.notify_all()
 
     def _moved(self) -> set[str]:
-        return {model for model, pointer in self._seen.items() if pointer != self._store.current(model)}
+        return {model for model, last in self._seen.items() if last != self._store.journal(model).last()}

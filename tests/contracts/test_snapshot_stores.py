@@ -266,6 +266,16 @@ class TestSnapshotsOfAnyStore:
         assert watch.wait(0) == set()
         watch.close()
 
+    def test_a_watch_tells_of_what_the_history_says_though_no_pointer_moved(self, store: Store) -> None:
+        epoch = published(store, 1)
+        watch = store.watch(["shop"])
+        store.publish(snapshot(2), epoch, "its norms grew")
+        assert watch.wait(10) == {"shop"}
+        store.note("shop", epoch, "drift", "mistakes rose")
+        assert watch.wait(10) == {"shop"}
+        assert watch.wait(0) == set()
+        watch.close()
+
     def test_a_watch_wakes_up_while_it_waits(self, store: Store, watching: Callable[[], Watch]) -> None:
         epoch = published(store, 1)
         watch = watching()

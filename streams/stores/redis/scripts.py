@@ -99,7 +99,7 @@ return 'stored'
 NOTE = """
 -- Add a remark about the live snapshot to the history.
 local epoch, current, history = unpack(KEYS)
-local owner, what, reason = unpack(ARGV)
+local owner, what, reason, channel = unpack(ARGV)
 local actual = redis.call('GET', epoch)
 if not actual then return 'lost' end
 if actual ~= owner then return 'fenced' end
@@ -109,6 +109,7 @@ if not version then return 'already' end
 local time = redis.call('TIME')
 redis.call('XADD', history, '*', 'what', what, 'version', version, 'digest', digest, 'epoch', publisher,
   'at', string.format('%d.%06d', time[1], time[2]), 'serial', serial, 'pinned', pinned, 'reason', reason)
+redis.call('PUBLISH', channel, serial)
 return 'stored'
 """
 

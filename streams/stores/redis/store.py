@@ -308,7 +308,7 @@ class RedisStore(RedisMarks):
         """Tell the history something about the live snapshot."""
         keys = self._keys.model(model)
         with reaching(self._where, model):
-            outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason])
+            outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason, keys.updates])
         return the_only([self._written(outcome, model)])
 
     def drop_earlier(self, snapshot: Snapshot, epoch: str) -> Written:

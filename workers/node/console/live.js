@@ -5,14 +5,16 @@ const AGAIN_MS = 2000;
 
 /**
  * The newest step of each model, and each from now on; again the newest after a break. Answers what ends it.
- * `lost` is told whether the node is out of reach. A tab that nobody sees asks for nothing.
+ * `remarked` is told what happened without changing what is live, `lost` whether the node is out of reach. A tab that
+ * nobody sees asks for nothing.
  */
-export function follow(heard, lost) {
+export function follow(heard, remarked, lost) {
   let source = null;
   let waiting = 0;
   const open = () => {
     source = new EventSource(address("/events"));
     source.addEventListener("step", (event) => heard(JSON.parse(event.data)));
+    source.addEventListener("remark", (event) => remarked(JSON.parse(event.data)));
     source.addEventListener("open", () => lost(false));
     source.addEventListener("error", () => {
       lost(true);

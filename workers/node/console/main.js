@@ -19,14 +19,17 @@ const place = document.getElementById("page");
 const choice = document.getElementById("model");
 const live = document.getElementById("live");
 const listeners = new Set();
+const remarkListeners = new Set();
 let leave = () => {};
 let turn = 0;
 let patterns = [];
 
-const onStep = (listener) => {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
+const adding = (set) => (listener) => {
+  set.add(listener);
+  return () => set.delete(listener);
 };
+const onStep = adding(listeners);
+const onRemark = adding(remarkListeners);
 
 /** The page and the model stand in the address, so that both can be sent to a colleague. */
 function where() {
@@ -57,7 +60,7 @@ async function show() {
   place.replaceChildren(inside);
   drawLive(null);
   try {
-    const left = await (model || page === "health" ? PAGES[page][1] : noModel)(inside, { model, onStep });
+    const left = await (model || page === "health" ? PAGES[page][1] : noModel)(inside, { model, onStep, onRemark });
     if (mine === turn) leave = left;
     else left();
   } catch (error) {
@@ -136,6 +139,8 @@ async function begin() {
   follow((step) => {
     drawLive(step);
     for (const listener of listeners) listener(step);
+  }, (remark) => {
+    for (const listener of remarkListeners) listener(remark);
   }, lost);
   await show();
 }

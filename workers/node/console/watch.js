@@ -16,7 +16,7 @@ const TOLD = 30;
 const SERIES = 6;
 const ALONE_S = 30;
 
-export async function watchPage(place, { model, onStep }) {
+export async function watchPage(place, { model, onStep, onRemark }) {
   let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`);
   const big = el("div", { className: "big" });
   const grid = el("div", { className: "charts" });
@@ -82,11 +82,13 @@ export async function watchPage(place, { model, onStep }) {
   scheme.addEventListener("change", repaint);
   draw();
   looking.ask(true);
-  // What the guard withholds is no step of this node.
+  const ignore = onRemark((remark) => { if (remark.model === model) looking.ask(true); });
+  // What was remarked while this page did not listen.
   const unwatch = whileSeen(() => looking.ask(), WITHHELD_MS);
   return () => {
     unwatch();
     forget();
+    ignore();
     drawing.close();
     looking.close();
     scheme.removeEventListener("change", repaint);

@@ -40,6 +40,16 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     weights: Mapping[str, float]
 
 
+class Remark(msgspec.Struct, frozen=True, gc=False):
+    """What happened to a model without changing what is live. ``at`` is in seconds since the epoch."""
+
+    model: str
+    what: str
+    version: int
+    at: float
+    reason: str
+
+
 class Course:
     """The steps of a node, oldest first. Any number of threads may use it.
 
@@ -56,7 +66,7 @@ class Course:
         self._steps: dict[str, list[Step]] = {}
         # The highest version of each model that answered.
         self._highest: dict[str, int] = {}
-        self._listeners: set[Callable[[Step], None]] = set()
+        self._listeners: set[Callable[[Step | Remark], None]] = set()
 
     def add(self, what: str, model: str, before: View | None, view: View, took_s: float) -> None:
         """Note that a view of a model went live, and how many seconds it took to load."""
@@ -110,8 +120,20 @@ class Course:
             newest = {step.model: step for steps in self._steps.values() for step in steps}
         return sorted(newest.values(), key=lambda step: step.number)
 
-    def listen(self, listener: Callable[[Step], None]) -> Callable[[], None]:
-        """Call this with each step from now on, from any thread; returns what ends it."""
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    def remark(self, remark: Remark) -> None:
+        """Tell those who listen. Nothing is kept."""
+        with self._changing:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(remark)
+
+    def listen(self, listener: Callable[[Step | Remark], None]) -> Callable[[], None]:
+        """Call this with each step and remark from now on, from any thread; returns what ends it."""
         with self._changing:
             self._listeners.add(listener)
 

@@ -12,6 +12,7 @@ import structlog
 from omdml.errors import StoreError
 from omdml.streams.protocols.store import SnapshotStore, Watch
 from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.remarks import Remarks
 
 # After this many seconds without a turn nobody knows whether models are up to date.
 OVERDUE_S = 5.0
@@ -41,6 +42,8 @@ class Follower:
         self._poll_interval_s = poll_interval_s
         self._watch: Watch | None = None
         self._watched = frozenset[str]()
+        self._hinted = frozenset[str]()
+        self._remarks = Remarks(store, refresher.course)
         self._polled_at = -math.inf
         self._answered_at = 0.0
         self._lost_at: float | None = None
@@ -88,6 +91,7 @@ class Follower:
                     self._refresh(model)
                 if due == models:
                     self._answered_at = time.time()
+                self._remarks.look(self._hinted)
             except Exception as error:
                 # Whether it is a StoreError or a failure that nobody foresaw: the thread must go on.
                 self._lost(models, error)
@@ -104,9 +108,9 @@ class Follower:
             self._watch, self._watched = self._store.watch(models), models
             # What moved before this watch began gave it no hint.
             self._polled_at = -math.inf
-        hints = self._watch.wait(min(HINT_WAIT_S, self._poll_interval_s))
+        self._hinted = models & self._watch.wait(min(HINT_WAIT_S, self._poll_interval_s))
         if time.monotonic() - self._polled_at < self._poll_interval_s:
-            return models & hints
+            return self._hinted
         self._polled_at = time.monotonic()
         return models
 

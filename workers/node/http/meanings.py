@@ -149,6 +149,12 @@ MEANINGS: dict[str, dict[str, str]] = {
         "figures": "What the learner reports about itself, by name",
         "weights": "The weight of each modality, or of each expert",
     },
+    "Remark": {
+        "what": "`withheld` (a version did not go live) or `drift` (mistakes became more frequent)",
+        "version": "The version that was withheld, or that was live",
+        "at": f"When the store noted it, {SECONDS}",
+        "reason": "Why, in a sentence",
+    },
     "Judgement": {
         "decision": "`allowed`, `withheld`, `taken back` (an earlier version is live again) or `not judged`",
         "at": f"When the decision took effect, {SECONDS}",

@@ -10,7 +10,7 @@ import msgspec
 from omdml.feedback import AnyFeedback
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.experiments.experiments import Outcome
-from omdml.workers.node.following.course import Step
+from omdml.workers.node.following.course import Remark, Step
 from omdml.workers.node.http.endpoints.items.changes import ItemsChanged, OfModel, PutItem
 from omdml.workers.node.http.endpoints.operators import LetterAt, Letters, Settle
 from omdml.workers.node.http.endpoints.trials import Clicked, Clicks
@@ -45,11 +45,11 @@ def document() -> bytes:
 def openapi() -> dict[str, Any]:
     """The OpenAPI document of all endpoints."""
     structs = [
-        *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step, Judgement),
+        *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step, Remark, Judgement),
         *(PutItem, Change, ItemsChanged, Settle, Clicks, Clicked, Outcome, *IN_QUERIES),
     ]
     described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    search, answer, answers, comparison, event, move, step, judged, *more = described[: -len(IN_QUERIES)]
+    search, answer, answers, comparison, event, move, step, _, judged, *more = described[: -len(IN_QUERIES)]
     put_item, change, changed, settle, clicks, clicked, outcome = more
     components["Error"] = ERROR
     explain_fields(components)
@@ -142,7 +142,8 @@ def openapi() -> dict[str, Any]:
         },
         "/events": {
             "get": operation(
-                "A stream of server-sent events named `step`: what is live, and then each version that goes live",
+                "A stream of server-sent events. A `step` (Step) tells what is live, then each version that goes live or "
+                "is moved. A `remark` (Remark) tells that a version was withheld or that mistakes became more frequent",
                 {"type": "string"},
                 kind="text/event-stream",
                 parameters=events,

@@ -114,6 +114,21 @@ def test_what_is_live_is_reported_first_and_what_goes_live_at_once(shop, node):
         assert next_step(lines)["version"] == 40
 
 
+def test_a_withheld_version_and_drift_are_reported_in_a_second(shop, node):
+    with listening(node) as server, streaming(server, model="shop") as lines:
+        assert next_step(lines)["version"] == 0
+        shop.learn()
+        shop.store.publish(shop.snapshot(), shop.epoch, "its norms grew")
+        remark = next_step(lines)
+        assert (remark["what"], remark["version"], remark["reason"]) == ("withheld", 20, "its norms grew")
+        shop.store.note("shop", shop.epoch, "drift", "mistakes rose")
+        remark = next_step(lines)
+        assert (remark["what"], remark["version"], remark["reason"]) == ("drift", 0, "mistakes rose")
+        # What was told is not told again.
+        learn(shop, node)
+        assert next_step(lines)["what"] == "new_version"
+
+
 def test_streams_end_when_the_server_stops(node):
     with listening(node) as server, streaming(server) as lines:
         stopped = threading.Timer(0.2, server.stop)

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.following.course import Step
+from omdml.workers.node.following.course import Remark, Step
 from omdml.workers.node.http.endpoints.items.describing import describes
 from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
 from omdml.workers.node.http.problems import reply
@@ -179,7 +179,7 @@ class Watch:
         return compared(before, after, asked.id, asked.k, asked.task, expand)
 
     async def events(self, request: Request) -> Response:
-        """Server-sent events: the newest step of one model, or of each, and every one from now on."""
+        """Server-sent events: the newest step of one model, or of each; then every step, and remarks of the history."""
         asked = parameters_as(Events, request.query_params)
         if asked.model is not None:
             self._node.models.require(asked.model)
@@ -196,11 +196,11 @@ class Watch:
 
     async def _stream(self, request: Request, model: str | None) -> AsyncIterator[bytes]:
         loop, came = asyncio.get_running_loop(), asyncio.Event()
-        waiting: deque[Step] = deque(maxlen=WAITING)
+        waiting: deque[Step | Remark] = deque(maxlen=WAITING)
 
-        def heard(step: Step) -> None:
-            if model in (None, step.model):
-                waiting.append(step)
+        def heard(news: Step | Remark) -> None:
+            if model in (None, news.model):
+                waiting.append(news)
                 loop.call_soon_threadsafe(came.set)
 
         end = self._node.course.listen(heard)
@@ -217,19 +217,21 @@ class Watch:
                     # The first step after a pause is told at once, those that follow it closely come together.
                     await asyncio.sleep(early_s)
                 came.clear()
-                steps = [waiting.popleft() for _ in range(len(waiting))]
-                if steps or time.monotonic() - told_at >= ALIVE_S:
+                news = [waiting.popleft() for _ in range(len(waiting))]
+                if news or time.monotonic() - told_at >= ALIVE_S:
                     told_at = time.monotonic()
-                    yield b"".join(map(self._event, steps)) or b": alive\n\n"
+                    yield b"".join(map(self._event, news)) or b": alive\n\n"
         finally:
             end()
 
-    def _event(self, step: Step) -> bytes:
-        if step.number not in self._encoded:
+    def _event(self, news: Step | Remark) -> bytes:
+        if isinstance(news, Remark):
+            return b"event: remark\ndata: %b\n\n" % msgspec.json.encode(news)
+        if news.number not in self._encoded:
             if len(self._encoded) >= ENCODED:
                 self._encoded.clear()
-            self._encoded[step.number] = as_event(step)
-        return self._encoded[step.number]
+            self._encoded[news.number] = as_event(news)
+        return self._encoded[news.number]
 
     def _known(self, request: Request) -> str:
         model: str = request.path_params["model"]

@@ -1,0 +1,51 @@
+"""What a model's history says beside the versions that go live: what was withheld, and drift. Told to who listens."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+
+from omdml.streams.protocols.store import SnapshotStore
+from omdml.workers.node.following.course import Course, Remark
+
+# Words of the history, and how listeners hear them.
+WORDS = {"held": "withheld", "drift": "drift"}
+# Seconds between two looks: a remark comes up to this much later. A look reads this many histories at most.
+LOOK_S, AT_ONCE = 1.0, 20
+
+
+class Remarks:
+    """Looks into the history of models that the store hinted at, as long as somebody listens. One thread uses it."""
+
+    def __init__(self, store: SnapshotStore, course: Course) -> None:
+        self._store, self._course = store, course
+        self._hinted: set[str] = set()
+        # When the newest line of each model's history was written, by the store's clock.
+        self._known: dict[str, float] = {}
+        self._looked_at = -math.inf
+
+    def look(self, hinted: Iterable[str]) -> None:
+        """Look now and then at the models that were hinted at. Raises StoreError."""
+        if not self._course.heard:
+            self._hinted.clear()
+            self._known.clear()
+            return
+        self._hinted.update(hinted)
+        if self._hinted and time.monotonic() - self._looked_at >= LOOK_S:
+            self._looked_at = time.monotonic()
+            for model in sorted(self._hinted)[:AT_ONCE]:
+                self._tell_new(model)
+                self._hinted.discard(model)
+
+    def _tell_new(self, model: str) -> None:
+        lines = self._store.history(model)
+        if not lines:
+            return
+        newest = lines[-1]["at"]
+        # Before the first look, one of the lines since the last turn was the reason for the hint.
+        known = self._known.get(model, newest - 2 * LOOK_S)
+        self._known[model] = newest
+        for line in lines:
+            if line["at"] > known and (what := WORDS.get(line["what"])):
+                self._course.remark(Remark(model, what, line["version"], line["at"], line["reason"]))
