@@ -142,8 +142,9 @@ def openapi() -> dict[str, Any]:
         },
         "/events": {
             "get": operation(
-                "A stream of server-sent events. A `step` (Step) tells what is live, then each version that goes live or "
-                "is moved. A `remark` (Remark) tells that a version was withheld or that mistakes became more frequent",
+                "A stream of server-sent events. A `step` (Step) tells what is live, then each version that goes live "
+                "or is moved. A `remark` (Remark) tells that a version was withheld, or that mistakes became more "
+                "frequent",
                 {"type": "string"},
                 kind="text/event-stream",
                 parameters=events,
