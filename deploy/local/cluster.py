@@ -169,11 +169,15 @@ class KafkaCluster(Started):
             self._wait(leads, f"broker {order[0]} to lead {topic}")
         return order[0]
 
-    def elect_unclean(self, topic: str) -> None:
-        """Let a broker lead partition 0 whose copy may lack acknowledged records, because no other is left."""
+    def elect_unclean(self, topic: str) -> int:
+        """Let a broker lead partition 0 whose copy may lack acknowledged records, because no other is left.
+
+        Returns the number of that broker.
+        """
         with self.admin() as admin:
             admin.elect_leaders(UNCLEAN, {topic: [0]}, raise_errors=False)
         self._wait(lambda: self.leader(topic) in BROKERS, f"{topic} to have a leader")
+        return self.leader(topic)
 
     @contextmanager
     def admin(self) -> Iterator[Any]:
