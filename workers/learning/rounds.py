@@ -14,7 +14,6 @@ from omdml.workers.learning.ownership import Ownership
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.partition.portions import by_owner
 from omdml.workers.learning.services import Services
-from omdml.workers.model.owned_model import OwnedModel
 
 # What saving may take when the worker is told to stop. What is not saved is read again.
 FINISH_S = 5.0
@@ -24,8 +23,6 @@ STOP_S = 0.1
 PUBLISHING, CATCHING_UP = 0.75, 0.25
 # A poll that waited for this long and found nothing means that there is nothing.
 DRAINED_S = 0.005
-# Bytes of a model for which its changes wait one more checkpoint_interval_s until they are saved.
-MEGABYTE = 1_000_000
 
 log = structlog.get_logger(__name__)
 
@@ -93,15 +90,10 @@ class Rounds:
 
     def save(self, now: float) -> None:
         """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move
-        marks and commits to where that leaves them. Changes of large models are left until they are due."""
+        marks and commits to where that leaves them."""
         allowance, until = self._services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
-        changed = [
-            (model, owned)
-            for owned in self._partitions.values()
-            for model in owned.models.unsaved.values()
-            if self._may_be_saved(model, now)
-        ]
+        changed = [(model, owned) for owned in self._partitions.values() for model in owned.models.unsaved.values()]
         changed.sort(key=lambda pair: pair[0].changed_at)
         self._cut_short = False
         for owned, models in by_owner(changed, lambda: allowance.left):
@@ -116,15 +108,6 @@ class Rounds:
         self._measures.tell_unsaved(self._partitions)
         for owned in self._partitions.values():
             owned.claiming.try_waiting()
-
-    def _may_be_saved(self, model: OwnedModel, now: float) -> bool:
-        """Whether the changes of a model are old enough to be saved: one interval for each whole megabyte.
-
-        While a model is saved, clicks wait, and the store writes all of its bytes again. A kill only means that more
-        events are learned again. Parts go live by their checkpoints, so they are saved in every round.
-        """
-        intervals = 0 if model.is_part else model.size // MEGABYTE
-        return now - model.changed_at >= intervals * self.config.checkpoint_interval_s
 
     def finish(self) -> None:
         """Drain: what is learned goes live and is saved; what was not taken stays in the log."""

@@ -11,7 +11,7 @@ from kafka import KafkaProducer
 from tests.fault.watched import clicks
 from tests.support.processes import Process
 
-FLOOD = 1_000_000
+FLOOD = 400_000
 # A pause is shorter than Prometheus waits for an answer, so that what starves is not down.
 PAUSED_S, USES_S, LOOK_S = 0.4, 0.02, 0.005
 

@@ -111,23 +111,6 @@ def test_the_news_come_again_after_a_proxy_answered_for_a_node_that_was_away(sho
         context.close()
 
 
-def test_watch_goes_on_when_the_node_was_started_again(shop, browser):
-    with shop.serving() as node, listening(node) as server:
-        port = int(server.url.rpartition(":")[2])
-        with opened(browser, f"{server.url}/console/#watch/shop") as page:
-            for _ in range(3):
-                version = go_live(shop, node)
-            live = page.locator(".big b").first
-            expect(live).to_have_text(str(version))
-            server.stop()
-            node.close()
-            with shop.node() as again, listening(again, port=port):
-                expect(live).to_have_text(str(version))
-                # It is the second step of this node, where the page knows of four.
-                version = go_live(shop, again)
-                expect(live).to_have_text(str(version))
-
-
 def test_a_page_that_waits_for_the_first_version_shows_it_by_itself(shop, browser):
     with (
         shop.node() as node,

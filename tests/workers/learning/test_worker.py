@@ -19,7 +19,6 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.configuration.process import serve_metrics
 from omdml.workers.learning.worker import LearnerWorker
-from omdml.workers.model import owned_model
 from tests.support.worlds import (
     World,
     events,
@@ -200,24 +199,6 @@ def test_publications_under_load_keep_their_distance(tmp_path):
         live.append(world.store.current("shop").version)
     published = [turn for turn in range(1, 60) if live[turn] > live[turn - 1]]
     assert {after - before for before, after in itertools.pairwise(published)} == {4}
-
-
-@pytest.mark.parametrize(("megabytes", "seconds"), [(0, 1.0), (3, 3.0)])
-def test_a_large_model_is_saved_less_often(tmp_path, monkeypatch, megabytes, seconds):
-    monkeypatch.setattr(owned_model, "OBJECTS", megabytes * 1_000_000)
-    world, now, saved = World(tmp_path), [0.0], {}
-    services = replace(world.worker().services, clock=lambda: now[0])
-    worker = LearnerWorker(services, WorkerConfig(checkpoint_interval_s=1.0))
-    for turn, event in enumerate(events(160)):
-        now[0] = turn / 8
-        world.send(event)
-        worker.step()
-        for position in world.store.positions(["shop"]).values():
-            saved.setdefault(position.next, now[0])
-    # The first round is at the start. A change waits from the event that made it.
-    apart = np.diff(list(saved.values()))[1:]
-    assert len(apart) > 1
-    assert seconds <= apart.min() <= apart.max() <= seconds + 1.0
 
 
 class Slow:

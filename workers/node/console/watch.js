@@ -17,6 +17,9 @@ const SERIES = 6;
 const ALONE_S = 30;
 
 export async function watchPage(place, { model, onStep, onRemark }) {
+  // What goes live while the page is made is not lost.
+  const early = [];
+  const stopEarly = onStep((step) => early.push(step));
   let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`);
   const big = el("div", { className: "big" });
   const grid = el("div", { className: "charts" });
@@ -68,7 +71,7 @@ export async function watchPage(place, { model, onStep, onRemark }) {
 
   const drawing = new Seldom(draw, DRAW_MS);
   const looking = new Seldom(() => trying(drawDecisions), HISTORY_MS);
-  const forget = onStep((step) => {
+  const hear = (step) => {
     const last = steps.at(-1);
     // A node that was started again counts from 1.
     if (step.model !== model || (last && step.number <= last.number && step.at <= last.at)) return;
@@ -76,12 +79,15 @@ export async function watchPage(place, { model, onStep, onRemark }) {
     if (steps.length > KEPT) steps = steps.slice(-KEPT / 2);
     drawing.ask();
     looking.ask();
-  });
+  };
+  const forget = onStep(hear);
+  stopEarly();
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const repaint = () => { for (const chart of charts) chart.wipe(); draw(); };
   scheme.addEventListener("change", repaint);
   draw();
   looking.ask(true);
+  early.forEach(hear);
   const ignore = onRemark((remark) => { if (remark.model === model) looking.ask(true); });
   // What was remarked while this page did not listen.
   const unwatch = whileSeen(() => looking.ask(), WITHHELD_MS);
