@@ -41,7 +41,6 @@ def test_a_worker_whose_processor_is_taken_away_again_and_again(watched):
     service.fires("OmdmlFreshnessSlow", limit_s=FIRES_S)
 
 
-@pytest.mark.xfail(reason="the worker learned the flood before the alert was due, four times of four; why is open")
 def test_a_worker_that_falls_further_and_further_behind(watched):
     service = watched.begin()
     starves = Starves(service.worker)

@@ -23,10 +23,14 @@ FORKS.set_forkserver_preload(
         "tests.support.worlds",
         "omdml.streams.catalogues.building.build",
         "pyarrow.parquet",
-        # What `omdml worker` and `omdml node` import.
+        # What `omdml worker`, `omdml node` and `omdml route` import, some of it late.
         "omdml.workers.commands.processes",
         "omdml.workers.wiring.node",
+        "omdml.workers.node.node",
+        "omdml.workers.node.http.server",
+        "omdml.workers.wiring.router",
         "omdml.workers.wiring.worker",
+        "tests.support.loaded",
     ]
 )
 LIMIT_S = 120.0

@@ -18,7 +18,7 @@ from omdml.errors import ConfigurationError
 from omdml.workers.telemetry.condition import Condition
 from omdml.workers.telemetry.single_models import PATH, SingleModels
 
-# Seconds for the head of a request to come whole, and for a client to read on in its answer.
+# Seconds that a client may send nothing, or read nothing of its answer. After as long, no more of a head is read.
 REQUEST_S = 10.0
 # The library takes a hundred fields of 64 KiB each.
 MAX_HEAD_BYTES = 64 << 10
@@ -29,11 +29,12 @@ MAX_CONNECTIONS = 200
 class Head(io.RawIOBase):
     """What a client sends, which raises TimeoutError if it takes too long or is too long.
 
-    A socket's own timeout begins again with every byte.
+    A socket's own timeout begins again with every byte. It is not changed for each read: after every change this thread
+    waits until the one that learns gives the interpreter back. A worker with little processor answered too late then.
     """
 
     def __init__(self, connection: socket.socket, limit_s: float) -> None:
-        self._connection, self._limit_s = connection, limit_s
+        self._connection = connection
         self._until, self._room = time.monotonic() + limit_s, MAX_HEAD_BYTES
 
     def readable(self) -> bool:
@@ -42,12 +43,9 @@ class Head(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read some bytes."""
-        left_s = self._until - time.monotonic()
-        if left_s <= 0 or not self._room:
+        if time.monotonic() >= self._until or not self._room:
             raise TimeoutError
-        self._connection.settimeout(left_s)
         count = self._connection.recv_into(buffer, min(len(buffer), self._room))
-        self._connection.settimeout(self._limit_s)
         self._room -= count
         return count
 

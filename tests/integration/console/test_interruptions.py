@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
@@ -109,6 +109,25 @@ def test_the_news_come_again_after_a_proxy_answered_for_a_node_that_was_away(sho
         version = go_live(shop, node)
         expect(page.locator("#live")).to_have_text(f"version {version} is live")
         context.close()
+
+
+def test_watch_goes_on_when_the_node_was_started_again(shop, browser):
+    with ExitStack() as first:
+        node = first.enter_context(shop.serving())
+        server = first.enter_context(listening(node))
+        port = int(server.url.rpartition(":")[2])
+        with opened(browser, f"{server.url}/console/#watch/shop") as page:
+            for _ in range(3):
+                version = go_live(shop, node)
+            live = page.locator(".big b").first
+            expect(live).to_have_text(str(version))
+            # The port is free once both have ended.
+            first.close()
+            with shop.node() as again, listening(again, port=port):
+                expect(live).to_have_text(str(version))
+                # It is the second step of this node, where the page knows of four.
+                version = go_live(shop, again)
+                expect(live).to_have_text(str(version))
 
 
 def test_a_page_that_waits_for_the_first_version_shows_it_by_itself(shop, browser):
