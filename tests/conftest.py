@@ -34,7 +34,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Look for no doctests below this folder, where there are none: that would import every module, and take long."""
+    """Do not look for doctests in tests: there are none, and looking imports every module."""
     collectors = yield
     return [collector for collector in collectors if type(collector) is pytest.Module]
 

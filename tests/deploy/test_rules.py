@@ -91,7 +91,7 @@ def test_every_alert_leads_to_its_section_and_every_section_is_of_an_alert():
         assert re.findall(r"^- \*\*(.+?)\*\*: ", sections[name], re.MULTILINE) == PARTS, name
 
 
-def test_the_runbook_names_metrics_that_there_are_and_expressions_that_can_be_copied(promtool, tmp_path):
+def test_the_runbook_names_real_metrics_and_expressions_that_can_be_copied(promtool, tmp_path):
     metrics = described()
     known = {name + suffix for name in metrics for suffix in ("", "_bucket", "_count", "_sum")}
     prose = re.sub(r"```.*?```", "", (DEPLOY / "RUNBOOK.md").read_text(), flags=re.DOTALL)

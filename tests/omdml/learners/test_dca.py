@@ -135,7 +135,7 @@ def test_all_directions_are_searched_if_earlier_rows_are_no_guide(rows):
     assert (rows_near_earlier(*compared, {"one": earlier} if rows else {})["one"] == expected).all()
 
 
-def test_all_directions_are_searched_if_the_earlier_ones_no_longer_tell_items_apart():
+def test_all_directions_are_searched_if_the_earlier_ones_lead_to_none():
     near, other, d = np.diag([9.0] + [1.0] * 127), np.diag([5.0, 3.0] + [0.5] * 126), 128
     earlier = {"one": np.eye(1, d)}
     (row,) = rows_near_earlier(near, {"one": other}, 0.05, earlier)["one"]

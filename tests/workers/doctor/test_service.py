@@ -41,7 +41,7 @@ def test_a_worker_that_takes_nothing_is_a_warning_after_a_minute(shop, monkeypat
     assert "everything" in problem(shop, "reading", Level.OK)
 
 
-def test_a_store_that_lost_what_was_read_is_an_error_while_a_worker_waits_for_it(shop):
+def test_a_store_that_lost_what_was_read_is_an_error_if_a_worker_waits(shop):
     worker = shop.living()
     shop.tell(*events(7))
     run_until_idle(worker)

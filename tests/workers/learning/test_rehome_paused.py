@@ -82,8 +82,8 @@ def test_a_partition_taken_over_after_a_rehome_does_not_hide_it_from_the_others(
     assert fates(world, model) == ONCE
 
 
-def test_a_worker_with_nothing_to_save_notices_a_rehome(tmp_path):
-    world, worker, model = learned_on_two(tmp_path)
+def assert_notices_a_rehome(world, worker, model):
+    """A rehome, and events on a partition that is new to the worker: it ends, and its successor learns each once."""
     assert rehomed(world) == (2, 4)
     world.send(*events(3, 1, model=model), key=model)
     with pytest.raises(PlacementChanged):
@@ -92,17 +92,17 @@ def test_a_worker_with_nothing_to_save_notices_a_rehome(tmp_path):
     assert fates(world, model) == (8, [])
 
 
-def test_a_worker_that_joined_just_before_a_rehome_does_not_leave_new_partitions_unread(tmp_path):
+def test_a_worker_with_nothing_to_save_notices_a_rehome(tmp_path):
+    world, worker, model = learned_on_two(tmp_path)
+    assert_notices_a_rehome(world, worker, model)
+
+
+def test_a_worker_that_joined_just_before_a_rehome_notices_it(tmp_path):
     world, worker, model = learned_on_two(tmp_path)
     kill(world, worker)
     worker = world.worker()
     worker._join()
-    assert rehomed(world) == (2, 4)
-    world.send(*events(3, 1, model=model), key=model)
-    with pytest.raises(PlacementChanged):
-        run_until_idle(worker)
-    kill(world, worker)
-    assert fates(world, model) == (8, [])
+    assert_notices_a_rehome(world, worker, model)
 
 
 def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):

@@ -20,7 +20,8 @@ class Remarks:
 
     def __init__(self, store: SnapshotStore, course: Course) -> None:
         self._store, self._course = store, course
-        self._hinted: set[str] = set()
+        # In the order of their hints, so that each has its turn.
+        self._hinted: dict[str, None] = {}
         # When the newest line of each model's history was written, by the store's clock.
         self._known: dict[str, float] = {}
         self._looked_at = -math.inf
@@ -31,12 +32,12 @@ class Remarks:
             self._hinted.clear()
             self._known.clear()
             return
-        self._hinted.update(hinted)
+        self._hinted.update(dict.fromkeys(hinted))
         if self._hinted and time.monotonic() - self._looked_at >= LOOK_S:
             self._looked_at = time.monotonic()
-            for model in sorted(self._hinted)[:AT_ONCE]:
+            for model in list(self._hinted)[:AT_ONCE]:
                 self._tell_new(model)
-                self._hinted.discard(model)
+                del self._hinted[model]
 
     def _tell_new(self, model: str) -> None:
         lines = self._store.history(model)

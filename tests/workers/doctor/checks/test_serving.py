@@ -52,7 +52,7 @@ def test_a_catalogue_of_other_dimensions_is_one_way_out_for_all_who_tell(shop):
 
 
 def test_a_rollback_goes_only_where_the_doctor_finds_that_nodes_can_load_it(shop):
-    # Given versions of a catalogue that was then built anew, while workers go on with what they have
+    # Given versions of a catalogue that was then built again, while workers go on with what they have
     shop.learn()
     shop.learn(seed=1)
     features = {name: x[: ITEMS - 1] for name, x in items()[0].items()}
