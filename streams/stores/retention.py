@@ -46,7 +46,7 @@ class Retention(NamedTuple):
         >>> two_minutes.superfluous({"first": 59.0, "second": 61.0, "third": 62.0})
         ['second']
         """
-        newest_first = list(reversed(published))
+        newest_first = [*published][::-1]
         now = published[newest_first[0]] if published else 0.0
         stay = set(newest_first[: self.last])
         for span_s, count in ((60, self.minutes), (3600, self.hours), (86400, self.days)):
