@@ -1,5 +1,6 @@
 """``python -m tests.fault.killed_at STEP TIMES ...``: omdml with these arguments, killed with SIGKILL by itself right
-after it has done a step of the protocol (workers/learning/partition/owned_partition.py) so many times.
+after it has done a step of the protocol (workers/learning/partition/owned_partition.py) so many times. With a STEP of
+``paused:NAME`` it pauses itself instead, as a paused machine does.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ REPLACE_STEPS = {
 
 
 def kill_after(step: str, times: int) -> None:
-    """Have this process end after a step was done so many times."""
-    done = 0
+    """Have this process end, or pause, after a step was done so many times."""
+    done, paused = 0, step.startswith("paused:")
 
     def counted(method):
         def wrapped(*arguments, **options):
@@ -72,12 +73,12 @@ def kill_after(step: str, times: int) -> None:
             answer = method(*arguments, **options)
             done += 1
             if done == times:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGSTOP if paused else signal.SIGKILL)
             return answer
 
         return wrapped
 
-    for owner, name in (STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS | REPLACE_STEPS)[step]:
+    for owner, name in (STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS | REPLACE_STEPS)[step.removeprefix("paused:")]:
         setattr(owner, name, counted(getattr(owner, name)))
 
 

@@ -80,6 +80,11 @@ class Process:
         """Let it go on after :meth:`pause`."""
         self._child.send_signal(signal.SIGCONT)
 
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused, by :meth:`pause` or by itself."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
     def stop(self, timeout_s: float = 20.0) -> int:
         """Ask it to end with SIGTERM; returns its exit code."""
         if self._child.poll() is None:

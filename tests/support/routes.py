@@ -87,7 +87,7 @@ class Route:
         admin.close()
 
     def router(self, name="one", *killed_at, member=True, options=()):
-        """Start a router. With ``killed_at`` it kills itself at that step."""
+        """Start a router. With ``killed_at`` it kills or pauses itself at that step."""
         module = "tests.fault.killed_at" if killed_at else "omdml.workers.cli"
         configured = (self.folder / "omdml.toml").read_text()
         file = self.folder / f"{name}.toml"

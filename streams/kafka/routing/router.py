@@ -161,6 +161,8 @@ class Router:
         self._options: KafkaOptions = msgspec.structs.replace(source.options, start_timeout_s=CONNECT_S)
         self._transactions: KafkaTransactions | None = None
         self._gathered: dict[Partition, list[Record]] = {}
+        # Where records begin that were gathered, and are to be read again.
+        self._dropped: dict[Partition, int] = {}
         self._outage = Outage(source.options.servers)
         self._failures = Failures()
         self._trouble = ""
@@ -232,6 +234,7 @@ class Router:
             given_up=self._overdue,
         )
         self.source.go_back()
+        self._dropped.clear()
         self._outage.is_over()
 
     def _gather(self) -> None:
@@ -280,6 +283,7 @@ class Router:
         """After an error, drop producer and gathered records. Raises ClientFailed after too many in a row."""
         if self._gathered:
             self._metrics.repeated()
+        self._dropped |= {partition: records[0].offset for partition, records in self._gathered.items()}
         self._gathered.clear()
         if self._transactions is not None:
             self._transactions.drop()
@@ -298,7 +302,9 @@ class Router:
         now = time.monotonic()
         if now - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = now
-            self._metrics.behind(self.source.progress())
+            # The source does not know before the cluster answers again what of it was dropped.
+            progress = self.source.progress().items()
+            self._metrics.behind({place: (self._dropped.get(place, at), end) for place, (at, end) in progress})
         if self._counted and now - self._counted_at >= TELL_EVERY_S:
             self._counted_at = now
             log.info("routed", topic=self.targets.topic, **self._counted)
@@ -331,5 +337,6 @@ class Router:
         log.info("route_partitions_given_up", partitions=sorted(partition.number for partition in partitions))
         for partition in partitions:
             self._gathered.pop(partition, None)
+            self._dropped.pop(partition, None)
 
     lost = revoked
