@@ -1,0 +1,54 @@
+"""A process that is asked to end again, at any moment until it has ended, ends as it would have without that."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.processes import ROOT
+
+LIMIT_S = 60
+# Modules are cleared after Python has reset the handlers of signals: the last moment at which its own code runs.
+SCRIPT = """
+import atexit, os, signal, sys
+from omdml.workers.configuration.process import on_signals
+
+first, later, moment = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+
+class Ends:
+    def __del__(self, kill=os.kill, pid=os.getpid(), later=later, write=os.write):
+        write(1, b"cleared")
+        kill(pid, later)
+
+asked = []
+on_signals(lambda: asked.append(1))
+os.kill(os.getpid(), first)
+assert asked == [1]
+if moment == "while it drains":
+    os.kill(os.getpid(), later)
+elif moment == "as it exits":
+    atexit.register(os.kill, os.getpid(), later)
+else:
+    last = Ends()
+"""
+
+
+def ended(first, later, moment):
+    """The exit code of a process that is sent a second signal at this moment, and what it wrote."""
+    command = [sys.executable, "-c", SCRIPT, str(int(first)), str(int(later)), moment]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LIMIT_S, check=False)
+    assert not run.stderr, run.stderr
+    return run.returncode, run.stdout
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["while it drains", "as it exits", "as its modules are cleared"])
+def test_a_second_sigterm_does_not_change_how_a_process_ends(first, moment):
+    assert ended(first, signal.SIGTERM, moment) == (0, b"cleared" if "cleared" in moment else b"")
+
+
+def test_a_second_ctrl_c_ends_a_process_at_once():
+    assert ended(signal.SIGINT, signal.SIGINT, "while it drains") == (-signal.SIGINT, b"")
