@@ -116,6 +116,7 @@ class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
 AnyFeedback = Triplet | Ranking | Page | Pair | Quadruplet | SetJudgement
 # What each kind is called in the field ``type``.
 KINDS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
+FIELDS: dict[type, set[str]] = {kind: {"type", *kind.__struct_fields__} for kind in get_args(AnyFeedback)}
 LISTS: dict[type, tuple[str, ...]] = {
     Ranking: ("relevant", "irrelevant"),
     Page: ("shown", "clicked"),
@@ -189,6 +190,22 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     if isinstance(event, Quadruplet) and not math.isfinite(event.margin):
         raise FeedbackError(f"event: `margin` is {event.margin}, expected a number", reason="not_finite")
     return event
+
+
+def unread_fields(payload: bytes, event: AnyFeedback, content_type: str = "application/json") -> list[str]:
+    """The names of an event's fields that its kind does not have: nothing reads these. None if one is not UTF-8.
+
+    Examples
+    --------
+    >>> payload = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c","usr":"x"}'
+    >>> unread_fields(payload, decode(payload))
+    ['usr']
+    """
+    decode_fields = msgspec.msgpack.decode if content_type == MESSAGEPACK else msgspec.json.decode
+    try:
+        return list(decode_fields(payload, type=dict[str, msgspec.Raw]).keys() - FIELDS[type(event)])
+    except UnicodeDecodeError:
+        return []
 
 
 def malformed(error: Exception, data: bytes) -> str:

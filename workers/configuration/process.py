@@ -86,8 +86,8 @@ def on_signals(stop: Callable[[], None]) -> None:
     """Call ``stop`` at SIGTERM and SIGINT. Later SIGTERMs change nothing; a second SIGINT ends the process at once."""
 
     def handle(number: int, frame: object) -> None:
-        # Supervisors may ask twice: timeout(1) asks its child, and then the child's group. Python resets handlers before
-        # a process has ended, but leaves signals that are ignored as they are: so none of them changes the exit code.
+        # Supervisors may ask twice: timeout(1) asks its child, and then the child's group. Python resets handlers
+        # before a process has ended, but a signal that is ignored stays ignored: none of them changes the exit code.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if number == signal.SIGINT:
             # Whoever presses Ctrl-C again does not want to wait.

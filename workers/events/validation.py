@@ -18,6 +18,7 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.events.decoding import unknown_model
 from omdml.workers.events.lookup import compared, learned_of_page
+from omdml.workers.events.unread_fields import UnreadFields
 
 # At most this many refused lines are told of.
 SHOWN = 20
@@ -36,11 +37,12 @@ class Refused(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """How many lines were accepted, and which ones were refused."""
+    """How many lines were accepted, which ones were refused, and which fields of the accepted ones nothing reads."""
 
     accepted: Counter[str]  # by kind
     refused: list[Refused]  # the first of them
-    total_refused: int = 0
+    total_refused: int
+    unread: UnreadFields
 
     @property
     def kinds(self) -> str:
@@ -87,6 +89,7 @@ def send_numbered(
     """
     accepted: Counter[str] = Counter()
     refused: list[Refused] = []
+    unread = UnreadFields()
     # Refused lines; the line at hand; the line up to which all is in the log.
     count = number = sure = 0
     try:
@@ -105,6 +108,7 @@ def send_numbered(
             if sink is not None:
                 sink.send(payload, key=event.model)
             accepted[kind_of(event)] += 1
+            unread.add(payload, event)
             if sink is not None and accepted.total() % FLUSH_EVERY == 0:
                 sink.flush()
                 sure = number
@@ -114,7 +118,7 @@ def send_numbered(
         if sink is not None and accepted:
             error.args = (f"{error}; {broken_off(name, sure, number)}",)
         raise
-    return Fed(accepted, refused, count)
+    return Fed(accepted, refused, count, unread)
 
 
 def broken_off(name: str, sure: int, number: int) -> str:

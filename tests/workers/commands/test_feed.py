@@ -116,3 +116,11 @@ def test_a_terminal_is_told_that_events_are_read_from_it(shop, tmp_path):
     os.close(ours)
     os.close(theirs)
     assert (done.returncode, "reads from the terminal, one event on each line" in done.stderr) == (0, True), done.stderr
+
+
+def test_fields_that_nothing_reads_are_told_beside_what_was_sent(tmp_path, shop):
+    event = '{"type":"triplet","model":"shop","query":"i1","relevant":"i2","irrelevant":"i3","usr":"ann"}\n'
+    done = shop(2 * event)
+    assert (done.exit_code, "log: sent 2 triplets, refused 0" in done.output) == (0, True), done.output
+    assert "fields that nothing reads: 'usr' (2 events; did you mean 'user'?)" in done.output
+    assert len(logged(tmp_path)) == 2

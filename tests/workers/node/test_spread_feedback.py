@@ -7,6 +7,8 @@ import json
 from prometheus_client import CollectorRegistry
 
 from omdml.streams.memory_log import MemoryLog, MemorySink
+from omdml.workers.events.decoding import JSON
+from omdml.workers.events.unread_fields import UnreadFields
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.writing.inbox import Inbox
 from omdml.workers.telemetry.registry import ModelLabels
@@ -20,7 +22,7 @@ def keys(events):
     metrics = NodeMetrics(CollectorRegistry(), ModelLabels())
     inbox = Inbox(MemorySink(log), lambda event: None, metrics, {"hot"})
     inbox.start()
-    inbox.put([inbox.check(json.dumps(event).encode()) for event in events]).result(30)
+    inbox.put([inbox.check(json.dumps(event).encode(), JSON, UnreadFields()) for event in events]).result(30)
     inbox.close()
     records = [record for partition in log.partitions for record in log.read(partition, 0, 100)]
     return sorted((record.key or b"").decode() for record in records)

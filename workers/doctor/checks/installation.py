@@ -29,7 +29,7 @@ from omdml.workers.doctor.checks.letters import unsent
 from omdml.workers.doctor.checks.node import access, node_here
 from omdml.workers.doctor.checks.partitions import expiring, partitions
 from omdml.workers.doctor.checks.rate_check import inert_rates
-from omdml.workers.doctor.checks.senders import advise, look_at_senders
+from omdml.workers.doctor.checks.senders import advise, look_at_senders, mistyped_fields
 from omdml.workers.doctor.checks.serving import serving
 from omdml.workers.doctor.checks.waiting_events import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.facts import Facts
@@ -220,4 +220,6 @@ def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:
     placement = facts.placement or Placement.first(log.partitioner, len(lines))
     homes = {position.home.topic_id for position in positions.values()}
     senders = look_at_senders(newest_events(log).records, placement, len(lines), facts.configuration.in_parts)
-    return advise(senders, lines[0].extent.partition.topic_id in homes, time.time())
+    seen = advise(senders, lines[0].extent.partition.topic_id in homes, time.time())
+    mistyped = mistyped_fields(senders)
+    return [*seen, *mistyped] if isinstance(seen, list) else mistyped or seen

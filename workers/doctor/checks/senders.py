@@ -22,6 +22,7 @@ from omdml.streams.resent_events import RESENT
 from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.events.decoding import JSON, content_type
+from omdml.workers.events.unread_fields import UnreadFields
 from omdml.workers.operate.topics import advice as advice_on_added
 
 # Senders that were corrected longer ago than this are no error any more.
@@ -67,6 +68,7 @@ class Senders:
         self._in_parts = frozenset(in_parts)
         self.partitioner, self.homes = placement.partitioner, placement.count
         self.models: set[str] = set()
+        self.unread = UnreadFields()
         self.home = 0
         # These are counted wherever they lie.
         self.keyless = self.otherwise_keyed = 0
@@ -91,10 +93,13 @@ class Senders:
         """Look at one event; what cannot be read names no model, and what ``omdml letters resend`` sent is our own."""
         if any(name == RESENT for name, _ in record.headers):
             return
+        kind = content_type(record.headers) if record.headers else JSON
         try:
-            model = decode(record.value, content_type(record.headers) if record.headers else JSON).model
+            event = decode(record.value, kind)
         except FeedbackError:
             return
+        self.unread.add(record.value, event, kind)
+        model = event.model
         if model in self._in_parts:
             return
         self.models.add(model)
@@ -180,6 +185,19 @@ def advise(senders: Senders, learned: bool, now: float) -> str | list[Remark]:
         sentence = f"{advice[cause](senders, count, looked, learned)} {fate(example, age, right, over)}"
         sentences.append(warning(sentence) if over else error(sentence))
     return sentences
+
+
+def mistyped_fields(senders: Senders) -> list[Remark]:
+    """A warning about fields that nothing reads and whose names are close to ours. Others may be there on purpose."""
+    if not (meant := senders.unread.meant):
+        return []
+    users = "; omdml forget does not find events whose user is in another field" * ("user" in meant.values())
+    return [
+        warning(
+            f"fields that nothing reads, among the newest events: {senders.unread.told(meant)}. Events are learned "
+            f"without them{users}. Have their sender correct the names"
+        )
+    ]
 
 
 def fate(example: Example, age: float, right: int, over: bool) -> str:

@@ -70,7 +70,16 @@ def openapi() -> dict[str, Any]:
         "/feedback": {
             "post": operation(
                 "Send events. All of them are taken or none. The answer comes when they are durable",
-                {"type": "object", "properties": {"accepted": {"type": "integer"}}},
+                {
+                    "type": "object",
+                    "properties": {
+                        "accepted": {"type": "integer"},
+                        "unread_fields": {
+                            "type": "string",
+                            "description": "fields of these events that nothing reads, such as a mistyped `user`",
+                        },
+                    },
+                },
                 body={JSON: event, "application/x-ndjson": {"type": "string"}, "application/msgpack": event},
                 status="202",
                 token=True,

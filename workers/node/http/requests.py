@@ -15,6 +15,7 @@ from omdml.errors import FeedbackError
 from omdml.feedback import MESSAGEPACK, malformed
 from omdml.streams.describers.pictures import MAX_SENT_BYTES, MAX_SENT_PIXELS
 from omdml.workers.configuration.suggestion import suggestion
+from omdml.workers.events.unread_fields import UnreadFields
 from omdml.workers.node.http.body_limits import MAX_QUERY_BYTES
 from omdml.workers.node.searching.answers import DEFAULT_K, MAX_K
 from omdml.workers.node.searching.options import MAX_EXPAND, SearchError
@@ -227,6 +228,7 @@ class Checked(NamedTuple):
 
     events: list[Event]
     bad: list[BadEvent]
+    unread: UnreadFields
 
 
 def search_of_parameters(parameters: QueryParams) -> Search:
@@ -358,12 +360,12 @@ def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
     payloads = [line for line in body.split(b"\n") if line.strip()] if kind in JSON_LINES else [body]
     if len(payloads) > MAX_EVENTS:
         raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")
-    checked = Checked([], [])
+    checked = Checked([], [], UnreadFields())
     # curl says of JSON that it is a form.
     event_type = MESSAGEPACK if kind == MESSAGEPACK else "application/json"
     for number, payload in enumerate(payloads, start=1):
         try:
-            checked.events.append(inbox.check(payload, event_type))
+            checked.events.append(inbox.check(payload, event_type, checked.unread))
         except FeedbackError as error:
             message = f"{error}" if kind in (MESSAGEPACK, *JSON_LINES) else f"{error}{hint(body)}"
             checked.bad.append(BadEvent(number, error.reason, message.removeprefix("event: ")))

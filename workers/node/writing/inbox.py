@@ -11,6 +11,7 @@ import structlog
 from omdml.errors import FeedbackError, OmdmlError, SourceError
 from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
 from omdml.streams.protocols.log import Sink
+from omdml.workers.events.unread_fields import UnreadFields
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.writing.request_queue import RequestQueue
 from omdml.workers.telemetry import traces
@@ -74,14 +75,18 @@ class Inbox:
         """Whether events are being written, and no write hangs."""
         return self._queue.alive
 
-    def check(self, payload: bytes, content_type: str = "application/json") -> Event:
-        """The event in these bytes; raises FeedbackError, whose reasons are those of dead letters."""
+    def check(self, payload: bytes, content_type: str, unread: UnreadFields) -> Event:
+        """The event in these bytes, whose fields that nothing reads are added to ``unread``.
+
+        Raises FeedbackError, whose reasons are those of dead letters.
+        """
         try:
             event = decode(payload, content_type)
             self._check(event)
         except FeedbackError as error:
             self._metrics.refused_event(error.reason)
             raise
+        unread.add(payload, event, content_type)
         # Only the part that learned an event recognises its id, so an event that is repeated goes to the same one.
         key = event.id if event.model in self._in_parts else event.model
         if content_type == MESSAGEPACK:

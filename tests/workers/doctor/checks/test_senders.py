@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from omdml.feedback import Triplet, encode
@@ -9,7 +10,7 @@ from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.resent_events import resent_header
-from omdml.workers.doctor.checks.senders import advise, look_at_senders
+from omdml.workers.doctor.checks.senders import advise, look_at_senders, mistyped_fields
 from omdml.workers.doctor.findings import Level
 
 NOW = 1_000_000.0
@@ -57,6 +58,21 @@ def test_senders_that_differ_are_not_advised_to_change_the_setting():
     assert level is Level.ERROR
     assert "the senders differ: have these senders choose by murmur2" in text
     assert "log.partitioner =" not in text
+
+
+def test_fields_with_nearly_our_names_are_warned_of_and_others_are_not():
+    def sent_with(**fields):
+        first, *others = keyed("murmur2")
+        value = first.value[:-1] + "".join(f',"{name}":"x"' for name in fields).encode() + b"}"
+        records = [msgspec.structs.replace(first, value=value), *others]
+        return mistyped_fields(look_at_senders(records, Placement.first("murmur2", 4), 4))
+
+    assert sent_with() == sent_with(session_id=1, colour=2) == []
+    ((level, text),) = sent_with(usr=1, colour=2)
+    assert level is Level.WARNING
+    assert "'usr' (1 event; did you mean 'user'?). Events are learned without them" in text
+    assert "omdml forget does not find events whose user is in another field" in text
+    assert "omdml forget" not in sent_with(featurs=1)[0].text
 
 
 def test_events_without_a_key_bring_advice_about_keys_and_the_router():

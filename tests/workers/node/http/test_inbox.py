@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from omdml.errors import SourceError
-from omdml.feedback import MAX_EVENT_BYTES, decode, encode
+from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK, decode, encode
 from tests.support.shops import asking, refused, sent
 from tests.support.worlds import events
 
@@ -19,6 +19,26 @@ def test_an_accepted_event_is_in_the_log(shop, client):
     response = client.post("/feedback", content=event)
     assert (response.status_code, response.json()) == (202, {"accepted": 1})
     assert [decode(value) for value in sent(shop)] == [decode(event)]
+
+
+def test_the_answer_names_fields_that_nothing_reads(shop, client):
+    event = json.loads(next(events(1)))
+    mistyped, own = {**event, "usr": "ann"}, {**event, "user": "bob", "usr": "bob", "colour": "red"}
+    lines = b"\n".join(json.dumps(one).encode() for one in (event, mistyped, own, {**event, "user": "eve"}))
+    response = client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"})
+    unread = "'usr' (2 events; did you mean 'user'?), 'colour' (1 event)"
+    assert (response.status_code, response.json()) == (202, {"accepted": 4, "unread_fields": unread})
+    assert [json.loads(value) for value in sent(shop)][1] == mistyped
+    packed = client.post("/feedback", content=msgspec.msgpack.encode(own), headers={"content-type": MESSAGEPACK})
+    assert {"'usr' (1 event)", "'colour' (1 event)"} == set(packed.json()["unread_fields"].split(", "))
+
+
+def test_any_number_of_fields_of_any_name_gives_a_short_answer(shop, client):
+    event = json.loads(next(events(1)))
+    many = client.post("/feedback", json={**event, **{f"{number}-{'x' * 1000}": 1 for number in range(500)}})
+    assert (many.status_code, len(many.content) < 1000) == (202, True), many.text
+    not_text = json.dumps(event).encode()[:-1] + b',"\xff":1}'
+    assert client.post("/feedback", content=not_text).json() == {"accepted": 1}
 
 
 def test_events_come_one_a_line_too_and_in_message_pack(shop, client):

@@ -153,7 +153,8 @@ class Api:
             parent = traces.context_of(request.headers.get(traces.HEADER, ""))
             with traces.span("feedback.accept", parent, events=len(checked.events)) as context:
                 accepted = await asyncio.wrap_future(inbox.put(traced(checked.events, context)))
-        return reply({"accepted": accepted}, HTTPStatus.ACCEPTED)
+        unread = {"unread_fields": checked.unread.told(checked.unread.counts)} if checked.unread.counts else {}
+        return reply({"accepted": accepted, **unread}, HTTPStatus.ACCEPTED)
 
     async def session(self, request: Request) -> Response:
         """Give a browser that brings a token a cookie that may read: pictures and event streams can send no token."""

@@ -1,0 +1,58 @@
+"""Fields of events that nothing reads: some are a sender's own, and others are mistyped, such as ``usr``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from omdml.feedback import AnyFeedback, unread_fields
+from omdml.workers.configuration.suggestion import nearest
+from omdml.workers.configuration.wording import amount
+
+# A sender may put anything there: this many names are counted, and shown, each with so many characters.
+COUNTED, NAMED, CHARACTERS = 100, 10, 40
+
+
+class UnreadFields:
+    """How many events have a field that nothing reads.
+
+    Attributes
+    ----------
+    counts
+        The number of events with each field.
+    meant
+        The optional field that the sender probably meant: its name is close, and the first event with the unread one
+        does not have it.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.meant: dict[str, str] = {}
+
+    def add(self, payload: bytes, event: AnyFeedback, content_type: str = "application/json") -> None:
+        """Look at an event that was decoded from this payload."""
+        for name in unread_fields(payload, event, content_type):
+            name = name[:CHARACTERS]
+            if name not in self.counts:
+                if len(self.counts) == COUNTED:
+                    continue
+                if near := nearest(name, missing(event)):
+                    self.meant[name] = near
+            self.counts[name] += 1
+
+    def told(self, names: Collection[str]) -> str:
+        """These fields in words, the most frequent ones if there are many."""
+        words = [
+            f"{name!r} ({amount(self.counts[name], 'event')}{f'; did you mean {near!r}?' if near else ''})"
+            for name in sorted(names, key=lambda name: (name not in self.meant, -self.counts[name]))[:NAMED]
+            for near in [self.meant.get(name)]
+        ]
+        return ", ".join(words) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
+
+
+def missing(event: AnyFeedback) -> list[str]:
+    """The optional fields that an event does not set."""
+    names = event.__struct_fields__[-len(event.__struct_defaults__) :]
+    return [
+        name for name, default in zip(names, event.__struct_defaults__, strict=True) if getattr(event, name) == default
+    ]
