@@ -55,6 +55,8 @@ class FileSource:
         self._listener: Listener | None = None
         self._owned = False
         self._pause_s = BUSY_PAUSE_S
+        # Whether the last commit could not be written.
+        self._commit_failed = False
 
     def subscribe(self, listener: Listener, read: int | None = None) -> None:
         """Take the group's lock; raises SourceError if another process holds it. ``read`` is not used here."""
@@ -94,9 +96,13 @@ class FileSource:
             try:
                 self._group_state.write(committed)
             except SourceError as error:
-                action = "nothing is lost: checkpoints say where to go on"
-                _log.warning("commit_failed", log=str(self.log.path), error=str(error), action=action)
+                # The worker tries again twice a second.
+                if not self._commit_failed:
+                    self._commit_failed = True
+                    action = "nothing is lost: checkpoints say where to go on"
+                    _log.warning("commit_failed", log=str(self.log.path), error=str(error), action=action)
                 return None
+            self._commit_failed = False
         return True
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:

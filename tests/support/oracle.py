@@ -1,8 +1,9 @@
 """An oracle: what must have become of every event, and whether it did. It shares no code with the product.
 
 Everything follows from the log and the placement: an event that came by its model's partition is learned or held out,
-every other one is a dead letter. Which events are bad by their content the test says, for it made them. Findings hold
-this against the numbers that events were sent with, checkpoints, letters and metrics, and name positions.
+every other one is a dead letter. Events of a model in parts may come by any partition, whose part learns them. Which
+events are bad by their content the test says, for it made them. Findings hold this against the numbers that events were
+sent with, checkpoints, letters and metrics, and name positions.
 
 Events have one comparison each, so that a checkpoint's ``version`` counts events.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -84,6 +85,15 @@ class Placement(NamedTuple):
         return HASHES[self.partitioner](model.encode()) % self.steps[step].partitions
 
 
+# Between the name of a model in parts and the number of the partition that a part learns.
+PART = "::part-"
+
+
+def part(model: str, partition: int) -> str:
+    """What the part of a model is called that learns this partition."""
+    return f"{model}{PART}{partition}"
+
+
 # One of so many events is held out, unless a test configures another number.
 GUARD_EVERY = 50
 
@@ -116,11 +126,13 @@ class Oracle:
         Says of an event whether the test made it so that it cannot be learned, whichever partition it came by.
     held_out
         Says whether a model's event is held out (:func:`drawn`). Without it only sums are judged: learned + held out.
+    in_parts
+        Models in parts. Each part is judged as a model of its own, by the name that :func:`part` gives it.
 
     Attributes
     ----------
     taken
-        By model the events that are learned or held out, in the order in which they are taken.
+        By model or part the events that are learned or held out, in the order in which they are taken.
     letters
         By place the reason of each dead letter; ``bad`` for those that the test made so.
     unread
@@ -133,8 +145,9 @@ class Oracle:
         placement: Placement,
         bad: Callable[[Event], bool] = lambda _: False,
         held_out: Callable[[str, Event], bool] | None = None,
+        in_parts: Collection[str] = (),
     ) -> None:
-        self.placement, self.log, self.held_out = placement, list(log), held_out
+        self.placement, self.log, self.held_out, self.in_parts = placement, list(log), held_out, in_parts
         self.taken: dict[str, list[Event]] = defaultdict(list)
         self.letters: dict[Place, str] = {}
         self.unread: list[Event] = []
@@ -145,6 +158,9 @@ class Oracle:
                 self.unread.append(event)
             elif model is None or bad(event):
                 self.letters[event.place] = "bad"
+            elif model in in_parts:
+                steps[event.place] = step
+                self.taken[part(model, event.partition)].append(event)
             elif placement.home(model, step) != event.partition:
                 self.letters[event.place] = STRAY
             else:
@@ -163,11 +179,24 @@ class Oracle:
     ) -> list[Finding]:
         """Everything that does not add up; ``acknowledged`` events carry their number in this header."""
         kept = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
+        wholes = [finding for model in self.in_parts for finding in self._merged(model, kept)]
         result, resent = read_letters(letters)
         numbered = () if acknowledged is None else self._numbered(acknowledged, header, resent)
         models = sorted(self.taken.keys() | kept.keys())
         sums = (finding for model in models for finding in self._sums(model, kept.get(model)))
-        return [*numbered, *sums, *self._letters(result)]
+        return [*numbered, *sums, *wholes, *self._letters(result)]
+
+    def parts_of(self, model: str) -> list[str]:
+        """The parts of a model that have events, in the order of their partitions."""
+        return [part(model, number) for number in range(self.placement.steps[-1].partitions)
+                if part(model, number) in self.taken]  # fmt: skip
+
+    def _merged(self, model: str, kept: dict[str, Mapping[str, Any]]) -> Iterator[Finding]:
+        """The whole of a model in parts has learned what its parts have; its checkpoint is taken out of ``kept``."""
+        whole, parts = kept.pop(model, None), [kept[name] for name in self.parts_of(model) if name in kept]
+        merged, learned = whole["version"] if whole else 0, sum(checkpoint["version"] for checkpoint in parts)
+        if merged != learned:
+            yield Finding("merge", abs(merged - learned), f"{model}: {merged} learned, but {learned} by its parts")
 
     def _numbered(self, acknowledged: Iterable[bytes], header: str, resent: set[Place]) -> Iterator[Finding]:
         """Every acknowledged event has one fate: a letter whose event was sent again is none."""
@@ -192,7 +221,10 @@ class Oracle:
         held, compared = progress["hold_out"]["count"], progress["mistakes"]["count"]
         # A model moves with its first event after a step.
         last = self.placement.step(*events[-1].place) if events else 0
-        if home not in (homes := [self.placement.home(model, step) for step in range(last, len(self.placement.steps))]):
+        homes = [self.placement.home(model, step) for step in range(last, len(self.placement.steps))]
+        if model.rpartition(PART)[0] in self.in_parts:
+            homes = [events[-1].partition]
+        if home not in homes:
             yield Finding("home", 0, f"{model}: lives on partition {home}, not {homes[0]}")
         if learned != compared:
             yield Finding("count", abs(learned - compared), f"{model}: version {learned}, but {compared} were compared")

@@ -14,6 +14,7 @@ from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.parts.vector import Vector
+from tests.support.records import Event
 from tests.support.worlds import World, events, is_held_out
 
 HOT = {"hot": {"learner": "dca", "coordinates": "features", "rank": 6, "parts": True}}
@@ -69,17 +70,17 @@ def spec_of(world):
     return Specs(world.configuration, {"items": world.catalogue}).of("hot")
 
 
-def rows_of(records: Iterable[Record], model="hot") -> np.ndarray:
+def rows_of(records: Iterable[Record | Event], model="hot") -> np.ndarray:
     """The triplets of a model among these records, as rows of the catalogue."""
     found = [json.loads(record.value) for record in records]
     names = ("query", "relevant", "irrelevant")
     return np.array([[int(event[name][1:]) for name in names] for event in found if event["model"] == model])
 
 
-def alone(start: DCA, records: Iterable[Record], features: Mapping[str, np.ndarray]) -> DCA:
+def alone(start: DCA, records: Iterable[Record | Event], features: Mapping[str, np.ndarray], model: str = "hot") -> DCA:
     """What one partition's events make of a learner, one after the other."""
     learner = DCA.from_bytes(start.to_bytes())
-    rows = rows_of(records)
+    rows = rows_of(records, model)
     if len(rows):
         learner.learn_many(rows, features)
     return learner

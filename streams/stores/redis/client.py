@@ -150,6 +150,12 @@ def check_eviction(url: str) -> None:
         )
 
 
+def about_a_key(error: exceptions.RedisError) -> bool:
+    """Whether a refusal is about the key of its command. A server that is full refuses all commands: which one was the
+    first is different each time, and no help."""
+    return isinstance(error, exceptions.NoPermissionError) or any(sign in str(error) for sign in MISFITS)
+
+
 @contextmanager
 def reaching(where: str, model: str | None = None) -> Iterator[None]:
     """Turn what the client raises into a StoreError that names the server, and the model if that is what is wrong,
@@ -158,7 +164,7 @@ def reaching(where: str, model: str | None = None) -> Iterator[None]:
         yield
     except redis.RedisError as error:
         # The rest of the command is left out, because it may hold a random value.
-        message = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")
+        message = PIPELINED.sub(r"\1: " if about_a_key(error) else "", str(error)).rstrip(".")
         misfit = any(sign in message for sign in MISFITS)
         if misfit and model is not None:
             where = f"{where}: model {model!r}"

@@ -13,7 +13,7 @@ from omdml.errors import StoreError
 from omdml.formats import REDIS_STORE
 from omdml.streams.addresses import masked, without_prefix
 from omdml.streams.stores.redis import scripts
-from omdml.streams.stores.redis.client import connect, reaching
+from omdml.streams.stores.redis.client import about_a_key, connect, reaching
 from omdml.streams.stores.redis.keys import StoreKeys, understanding
 
 PREFIX = "omdml"
@@ -66,7 +66,8 @@ class RedisDatabase:
                 answers[:] = pipeline.execute(raise_on_error=False)
         for model, (words, _), answer in zip(models, commands, answers, strict=True):
             if isinstance(answer, redis.RedisError):
-                message = str(answer) if words[0] == "EVALSHA" else f"{words[0]} {words[1]}: {answer}"
+                named = words[0] != "EVALSHA" and about_a_key(answer)
+                message = f"{words[0]} {words[1]}: {answer}" if named else str(answer)
                 with reaching(self._where, model):
                     raise type(answer)(message)
 

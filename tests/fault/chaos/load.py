@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from omdml.errors import SourceError
@@ -45,6 +45,8 @@ class Load(threading.Thread):
         Every :data:`CARELESS_EVERY` turns one of these sends instead.
     rate
         Events a second, of all models.
+    in_parts
+        Models whose events have keys of all kinds, so that they come by any partition.
 
     Attributes
     ----------
@@ -63,9 +65,15 @@ class Load(threading.Thread):
     tick_s = TICK_S
 
     def __init__(
-        self, senders: Sequence[Sender], careless: Sequence[Sender], models: Sequence[str], rate: int = RATE
+        self,
+        senders: Sequence[Sender],
+        careless: Sequence[Sender],
+        models: Sequence[str],
+        rate: int = RATE,
+        in_parts: Collection[str] = (),
     ) -> None:
         super().__init__()
+        self._in_parts = in_parts
         self._a_tick = int(rate * self.tick_s)
         self._senders, self.careless, self._models = senders, careless, models
         self._triplets = [named(seed, DIFFERENT // len(models)) for seed in range(len(models))]
@@ -118,7 +126,7 @@ class Load(threading.Thread):
         query, relevant, irrelevant = next(self._triplets[which])
         moment = time.time() + self.ahead_s
         event = encode(Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant, at=moment))
-        key = model if sender.keyed else None
+        key = None if not sender.keyed else f"{model}-{self.sent}" if model in self._in_parts else model
         until_taken(lambda: sender.sink.send(event, key=key, headers=[("number", number)]))
         self._unsettled[sender.sink].append(self.sent)
         self.sent += 1

@@ -38,6 +38,8 @@ def model_in(partition: int) -> str:
 
 MODELS = [model_in(partition) for partition in range(PARTITIONS)]
 LEARNER = {model: (DEFAULT_LEARNER, "lomdml")[number % 2] for number, model in enumerate(MODELS)}
+# A model in parts, beside these: all partitions learn it.
+HOT = "hot"
 
 
 class Service:
@@ -75,8 +77,8 @@ class Service:
     """
 
     process: type[Process] = Process
-    models: Sequence[str] = MODELS
-    learner: Mapping[str, str] = LEARNER
+    models: Sequence[str] = [*MODELS, HOT]
+    learner: Mapping[str, str] = {**LEARNER, HOT: "dca"}
     rate = RATE
 
     @property
@@ -124,7 +126,7 @@ class Service:
         self.workers = [self._worker(number) for number in range(WORKERS)]
         *proper, foreign = map(Sender, self.sinks)
         keyless = Sender(self.sinks[0], keyed=False)
-        self.load, self.watches = Load(proper, [foreign, keyless], self.models, self.rate), list[Watch]()
+        self.load, self.watches = Load(proper, [foreign, keyless], self.models, self.rate, [HOT]), list[Watch]()
         try:
             self.learns()
             wait_for(lambda: all(version_served(self.node_port, model) for model in self.models), "answers", LIMIT_S)
@@ -158,7 +160,7 @@ class Service:
         else:
             with redis.Redis.from_url(self.url) as client:
                 placement = records.placement_in_redis(client, self.topic)
-        return Oracle(log, Placement.read(placement), held_out=drawn(self.store.secret(), GUARD_EVERY))
+        return Oracle(log, Placement.read(placement), held_out=drawn(self.store.secret(), GUARD_EVERY), in_parts=[HOT])
 
     def checkpoints(self) -> list[bytes]:
         """The newest checkpoint of every model, as it lies in the store."""
@@ -221,7 +223,11 @@ class Service:
 
     def _configure(self, name: str, log: str, url: str, metrics_port: int | None = None) -> None:
         bind = "" if metrics_port is None else f"127.0.0.1:{metrics_port}"
-        models = (f'[models."{model}"]\nlearner = "{self.learner[model]}"\nrank = {RANK}\n' for model in self.models)
+        models = (
+            f'[models."{model}"]\nlearner = "{self.learner[model]}"\nrank = {RANK}\n'
+            + 'coordinates = "features"\nparts = true\n' * (model == HOT)
+            for model in self.models
+        )
         self.configuration(name).write_text(
             f'[log]\nkind = "kafka"\nservers = "{log}"\ntopic = "{self.topic}"\ngroup = "{self.topic}"\n'
             f'member = "{name}"\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{self.folder}/items"\n'

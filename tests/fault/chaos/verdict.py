@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from tests.fault.chaos.service import LIMIT_S, RANK, Service
+from omdml import DCA
+from omdml.batch.sums import emptied
+from tests.fault.chaos.service import HOT, LIMIT_S, RANK, Service
 from tests.fault.twin import learned_bytes
 from tests.support.oracle import Finding, Oracle
+from tests.support.parts import alone, same_sums, summed_in_order
 
 LOOK_EVERY_S = 0.5
 
@@ -39,7 +42,10 @@ def judge(service: Service) -> Verdict:
         print(result.text)
     assert not (others := [entry.text for entry in results if entry.what not in ("lost", "doubled")]), others
     assert not oracle.unread, f"{len(oracle.unread)} events lie in partitions that nobody reads"
-    for model in oracle.taken:
+    hot = DCA.from_bytes(service.store.peek(HOT).state)
+    parts = (alone(emptied(hot), oracle.learned(name), service.items.features, HOT) for name in oracle.parts_of(HOT))
+    assert same_sums(hot, summed_in_order(parts)) or lost or doubled, f"{HOT} is not the sum of what its parts learned"
+    for model in service.learner.keys() & oracle.taken:
         learned = learned_bytes(oracle.learned(model), service.items, RANK, service.learner[model])
         same = service.store.peek(model).state == learned
         assert same or lost or doubled, f"{model} is not what a replay of its {len(oracle.learned(model))} events gives"

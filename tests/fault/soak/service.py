@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from omdml import DEFAULT_LEARNER
 from tests.fault.asking import version_served
-from tests.fault.chaos.service import LIMIT_S, NODE, Service
+from tests.fault.chaos.service import HOT, LIMIT_S, NODE, Service
 from tests.support.processes import Process, free_port, wait_for
 
 MODELS = [f"shop-{number}" for number in range(200)]
@@ -23,12 +23,12 @@ class Soaked(Service):
         The nodes beside the one that searches go to, and ``more_ports``, where they listen.
     """
 
-    models = MODELS
-    learner: ClassVar = {model: (DEFAULT_LEARNER, "lomdml")[number % 2] for number, model in enumerate(MODELS)}
+    models: ClassVar = [*MODELS, HOT]
+    learner: ClassVar = {model: (DEFAULT_LEARNER, "lomdml")[number % 2] for number, model in enumerate(models)}
     # Two cores serve all of this, and whatever else the machine does.
     rate = 100
     # Of so many models each one is looked at too rarely to say how long it stood still.
-    watched = MODELS[:4]
+    watched: ClassVar = [*MODELS[:4], HOT]
 
     def __init__(self, folder: Path, *arguments: Any) -> None:
         super().__init__(folder, *arguments)

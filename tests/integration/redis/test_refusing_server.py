@@ -92,6 +92,21 @@ def test_a_full_server_refuses_claims_alike_and_lets_operators_go_back(
     assert told(store, "what", "version")[2:] == [("rolled back", 4), ("pinned", 4)]
 
 
+def test_a_full_server_refuses_every_write_in_the_same_words(
+    store: RedisStore, settings: Callable[[str, str], None]
+) -> None:
+    epochs = {model: published(store, 1, model=model) for model in ("shop", "other")}
+    settings("maxmemory", "1")
+    told = set()
+    for version in (2, 3):
+        for model, epoch in epochs.items():
+            with pytest.raises(StoreError) as refused:
+                store.publish(snapshot(version, model=model), epoch)
+            told.add(str(refused.value))
+    # Whoever tries again with later versions says it once.
+    assert len(told) == 1, told
+
+
 def test_a_replica_refuses_writes_and_says_so(store: RedisStore, client: redis.Redis) -> None:
     epoch = published(store, 4)
     client.replicaof("127.0.0.1", "1")

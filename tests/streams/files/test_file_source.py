@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from omdml.errors import FeedbackError, GapError, SourceError
 from omdml.feedback import decode
@@ -404,7 +405,16 @@ def test_a_commit_that_cannot_be_written_says_nothing_of_membership(folder: Path
     source = follow()
     source.poll(1, 0)
     (folder / "workers.commit").mkdir()
-    assert source.commit({source.partition: 1 << OFFSET_BITS}) is None
+    with capture_logs() as lines:
+        for _ in range(3):
+            assert source.commit({source.partition: 1 << OFFSET_BITS}) is None
+        (folder / "workers.commit").rmdir()
+        assert source.commit({source.partition: 1 << OFFSET_BITS})
+        (folder / "workers.commit").unlink()
+        (folder / "workers.commit").mkdir()
+        source.commit({source.partition: 1 << OFFSET_BITS})
+    # It is told once, although the worker tries again and again.
+    assert [line["event"] for line in lines] == ["commit_failed", "commit_failed"]
 
 
 def test_a_path_that_cannot_be_a_log_is_a_source_error(tmp_path: Path) -> None:

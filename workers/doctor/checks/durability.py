@@ -22,6 +22,8 @@ from omdml.workers.wiring.router import routed_topics
 
 DAY_S = 86_400
 MB = 1e6
+# Bytes. A disk with less is full: a checkpoint may need more.
+NO_ROOM = 1 << 20
 # The share of its memory from which on a server is nearly full.
 NEARLY_FULL = 0.9
 # A worker that ends on a Friday is fixed before its events are gone.
@@ -32,7 +34,9 @@ RELEARNED = "workers notice that, and learn again from the log what it forgot"
 def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
     """What the log, its dead letters and the topics that are routed into it may lose; raises SourceError."""
     if isinstance(log, FileLog):
-        return f"{log.path} is as safe as its disk"
+        places = {"feedback log": Path(log.path), "dead letters": Path(log.letters)}
+        remarks = [remark for what, path in places.items() for remark in full_disk(f"{what} {path}", path)]
+        return remarks or f"{log.path} is as safe as its disk"
     options, feedback = connection(log), topic_safety(connection(log), log.topic)
     remarks = [*unsafe_topic(log.topic, feedback, FEEDBACK, log.servers)]
     if look_up(options, letters := letters_topic(log)):
@@ -62,8 +66,24 @@ def of_store(url: str, safety: ServerSafety | None) -> str | list[Remark]:
             return [warning(f"{folder} cannot be written by this user. That is enough for a node, but a worker waits: "
                             "give it the right to write. If the file system is read-only, the kernel's log (dmesg) "
                             "says why")]  # fmt: skip
-        return f"{masked(url)} is as safe as its disk"
+        return full_disk(masked(url), folder) or f"{masked(url)} is as safe as its disk"
     return [*full(safety), *(warning(text) for text in unsafe_server(safety))] or safe_server(safety)
+
+
+def full_disk(what: str, path: Path) -> list[Remark]:
+    """A remark on what lies on a disk without room, or none."""
+    place = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    disk = os.statvfs(place)
+    free = disk.f_bavail * disk.f_frsize
+    if free >= NO_ROOM and (disk.f_favail or not disk.f_files):
+        return []
+    room = f"{free:,} bytes" if free < NO_ROOM else "no file"
+    return [
+        error(
+            f"{what}: its disk has room for {room} more, so writes are refused. Make room: senders send again what was "
+            "refused, and workers go on by themselves"
+        )
+    ]
 
 
 def full(safety: ServerSafety) -> list[Remark]:

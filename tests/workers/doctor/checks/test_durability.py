@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from omdml.streams.kafka.safety import TopicSafety
@@ -19,7 +21,7 @@ from omdml.workers.doctor.checks.durability import (
     unsafe_topic,
 )
 from omdml.workers.doctor.findings import Level
-from tests.fault.chaos.disks import small_disk
+from tests.fault.chaos.disks import SIZE_MB, small_disk
 
 TOPIC = TopicSafety(
     replicas=3,
@@ -116,6 +118,21 @@ def test_what_a_safe_server_may_still_lose_is_reported():
 def test_files_are_as_safe_as_their_disk(tmp_path):
     assert "as safe as its disk" in of_log(FileLog(path=str(tmp_path)))
     assert "as safe as its disk" in of_store(f"dir:{tmp_path}", None)
+
+
+def test_a_disk_without_room_is_an_error_for_the_store_the_log_and_the_letters(tmp_path):
+    with small_disk(tmp_path) as disk:
+        log = FileLog(path=str(disk / "feedback"), letters=str(disk / "letters"))
+        assert isinstance(of_log(log), str)
+        assert isinstance(of_store(f"dir:{disk}", None), str)
+        with suppress(OSError), (disk / "ballast").open("wb", buffering=0) as file:
+            for _ in range(SIZE_MB << 10):
+                file.write(bytes(1024))
+        remarks = [*of_store(f"dir:{disk}", None), *of_log(log)]
+    assert [remark.level for remark in remarks] == [Level.ERROR] * 3
+    for remark, what in zip(remarks, (f"dir:{disk}", "feedback log", "dead letters"), strict=True):
+        assert remark.text.startswith(what)
+        assert "its disk has room for 0 bytes more" in remark.text
 
 
 def test_a_store_that_became_read_only_is_a_warning(tmp_path):
