@@ -28,6 +28,8 @@ REQUEST_S = 30.0
 MAX_HEAD_BYTES = 64 << 10
 # A field costs a hundred times its length if that is three bytes.
 MAX_FIELDS = 100
+# Bytes of all answers that clients do not read for now. The answer that has waited longest is given up beyond that.
+MAX_UNREAD_BYTES = 256 << 20
 # Seconds between lines of the log about refused connections.
 EVERY_S = 60.0
 # Requests of one connection that wait for answers to those before.
@@ -52,7 +54,7 @@ class Counted:
             self._count, self._told_at = 0, now
 
 
-_refusals = Counted("connection_refused")
+_refusals, _unread = Counted("connection_refused"), Counted("connection_ended")
 
 
 class TooLong(Exception):
@@ -178,6 +180,23 @@ class BoundedConnection(HttpToolsProtocol):
         """Start the clock of a client that does not read its answer for now."""
         self._answer = self._deadline()
         super().pause_writing()
+        self._bound_unread()
+
+    def _bound_unread(self) -> None:
+        """End the connections that have waited longest for their clients to read, if all of them hold too much."""
+        waiting = [
+            (connection._answer.when(), size, connection.transport)
+            for connection in self.connections
+            if isinstance(connection, BoundedConnection) and connection._answer
+            and (size := connection.transport.get_write_buffer_size())
+        ]  # fmt: skip
+        held = sum(size for _, size, _ in waiting)
+        for _, size, transport in sorted(waiting, key=lambda one: one[0]):
+            if held <= MAX_UNREAD_BYTES:
+                return
+            held -= size
+            _unread.tell(reason="its client does not read the answer, and too much waits to be read", bytes=held)
+            transport.abort()
 
     def resume_writing(self) -> None:
         """Stop it: the client reads on."""

@@ -23,6 +23,9 @@ from omdml.workers.node.searching.options import Options
 
 # Numbers that a scan reads. Fewer take under 0.2 ms, and the hop to a thread costs as much.
 INLINE_WORK = 3_000_000
+# Items of all answers, about a millisecond. If there were more, the event loop would compute the answers of all
+# searches at hand before it sends the first of them, and hold them all in memory.
+INLINE_ITEMS = 1000
 
 
 class Asked(NamedTuple):
@@ -46,6 +49,12 @@ class _Group(NamedTuple):
     def size(self) -> int:
         """How many queries there are."""
         return sum(map(len, self.queries))
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it takes no longer than a hop to a thread would, or little."""
+        scanned = self.view.work * max(map(len, self.queries))
+        return scanned <= INLINE_WORK and self.size * self.asked.k <= INLINE_ITEMS
 
 
 Key = tuple[int, Asked]
@@ -76,7 +85,7 @@ class SharedScans:
 
     def _begin(self, key: Key, group: _Group) -> None:
         """Answer a group now, or as soon as a thread is free for it."""
-        if group.view.work * max(map(len, group.queries)) <= INLINE_WORK:
+        if group.is_small:
             self._close(key, group)
             _settle(group, _results_of(self._node, group))
         elif len(self._scans) < self._most_scans:

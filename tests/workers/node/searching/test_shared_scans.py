@@ -116,6 +116,30 @@ def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(
     assert counts == [11]
 
 
+def test_answers_with_many_items_go_out_while_others_are_computed(node, monkeypatch):
+    monkeypatch.setattr(shared_scans, "INLINE_ITEMS", 100)
+    view, searches, real = node.view("shop"), SharedScans(node), node.answers_together
+    answered, answered_before = [], []
+    searches._most_scans = 1
+
+    def counted(view, searches, *options):
+        answered_before.append(len(answered))
+        return real(view, searches, *options)
+
+    monkeypatch.setattr(node, "answers_together", counted)
+
+    async def search(item):
+        await searches.answers(view, [view.query([item])], ASKED._replace(k=100))
+        answered.append(item)
+
+    async def ask():
+        await asyncio.gather(*(search(f"i{number}") for number in range(4 * AT_ONCE)))
+
+    asyncio.run(ask())
+    assert len(answered) == 4 * AT_ONCE
+    assert answered_before[-1] >= AT_ONCE
+
+
 def test_of_shared_searches_only_the_one_that_cannot_be_answered_is_refused(node, scans, monkeypatch):
     real = type(node.view("shop")).search_each
 

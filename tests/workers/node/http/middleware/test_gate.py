@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from contextlib import ExitStack, contextmanager
 
@@ -9,12 +10,15 @@ import httpx
 import pytest
 import structlog
 
+from omdml.streams.catalogues.building.build import build_catalogue
+from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.workers.configuration.loading import load
+from omdml.workers.node.http import connection_limits
 from omdml.workers.node.http.connection_limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
 from omdml.workers.node.http.middleware import gate
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused
-from tests.support.worlds import events
+from tests.support.worlds import ITEMS, events, items
 
 TOKEN = "0123456789abcdef-known"
 
@@ -223,6 +227,55 @@ def test_bodies_beyond_what_a_node_holds_are_refused_until_others_end(tmp_path, 
         until(lambda: posted().status_code == 202)
         for _ in range(100):
             assert posted().status_code == 202
+
+
+def long_names(folder):
+    """The items of a shop, whose ids are so long that answers are large."""
+    features, _ = items()
+    build_catalogue(folder, features, ids=[f"i{row}".ljust(500, "x") for row in range(ITEMS)])
+    return MappedCatalogue(folder)
+
+
+def test_answers_that_nobody_reads_are_given_up_before_they_take_too_much_memory(tmp_path, monkeypatch):
+    # Given a node whose kernel takes next to nothing of an answer, and answers of five megabytes
+    monkeypatch.setattr(connection_limits, "MAX_UNREAD_BYTES", 12 << 20)
+    made = BoundedConnection.connection_made
+
+    def connection_made(self, transport):
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        made(self, transport)
+
+    monkeypatch.setattr(BoundedConnection, "connection_made", connection_made)
+    shop = Shop(tmp_path, items=long_names)
+    query = {"queries": [{"id": "i1".ljust(500, "x")}] * 83, "k": ITEMS}
+    body = json.dumps(query).encode()
+    head = f"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with shop.serving() as node, listening(node) as server, ExitStack() as open_ones:
+        # When clients ask for them one after the other, and do not read
+        deaf = []
+        for _ in range(4):
+            connection = open_ones.enter_context(socket.create_connection((server.host, server.port), timeout=20))
+            connection.sendall(head + body)
+            deaf.append(connection)
+            assert connection.recv(9) == b"HTTP/1.1 "
+        # Then who reads has the whole answer,
+        answer = httpx.post(f"{server.url}/search", verify=False, json=query, timeout=60)
+        assert (answer.status_code, len(answer.json()["answers"])) == (200, 83)
+        # and of the others only the newest are still there.
+        ends = [read_to_the_end(connection) for connection in deaf]
+    assert ends == sorted(ends)
+    assert (ends[0], ends[-1]) == (False, True)
+
+
+def read_to_the_end(connection):
+    """Whether the rest of an answer still comes; its end is that of its JSON."""
+    heard = b""
+    try:
+        while not heard.endswith(b"]]}") and (part := connection.recv(1 << 20)):
+            heard += part
+    except ConnectionResetError:
+        return False
+    return heard.endswith(b"]]}")
 
 
 @pytest.mark.parametrize("count", [1, 8])
