@@ -174,6 +174,35 @@ def test_with_the_secret_known_each_event_is_held_out_or_learned():
     assert result == [Finding("count", 1, f"{MODEL}: {due + 1} were held out, but {due} should have been")]
 
 
+def in_parts(whole=18):
+    """The findings about a model in parts whose events lie on two partitions."""
+    events = [*log(10, partition=0), *log(10, partition=3, number=10)]
+    parts = [checkpoint(9, 1, after=10, home=number, model=f"{MODEL}::part-{number}") for number in (0, 3)]
+    merged = [checkpoint(whole, 2, after=0)] if whole else []
+    judged = Oracle(events, FOUR, in_parts=[MODEL])
+    return judged, judged.findings([*parts, *merged], [], numbers(20))
+
+
+def test_events_of_a_model_in_parts_belong_to_the_part_where_they_lie():
+    judged, findings = in_parts()
+    assert judged.letters == {}
+    assert {name: len(events) for name, events in judged.taken.items()} == {"shop::part-0": 10, "shop::part-3": 10}
+    assert findings == []
+
+
+@pytest.mark.parametrize("whole", [17, 19, None])
+def test_a_whole_model_that_is_not_the_sum_of_its_parts_is_found(whole):
+    _, findings = in_parts(whole)
+    assert [entry.what for entry in findings] == ["merge"]
+
+
+def test_events_that_a_part_lacks_are_lost():
+    judged = Oracle(log(10, partition=1), FOUR, in_parts=[MODEL])
+    part = checkpoint(6, 1, after=7, home=1, model=f"{MODEL}::part-1")
+    (lost,) = judged.findings([part, checkpoint(6, 1, after=0)], [])
+    assert (lost.what, lost.events) == ("lost", 3)
+
+
 def test_the_partitioners_are_those_of_kafka_and_librdkafka():
     signed = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
     assert {key: oracle.murmur2(key) for key in signed} == {key: hashed & 0x7FFFFFFF for key, hashed in signed.items()}

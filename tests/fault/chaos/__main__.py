@@ -34,7 +34,10 @@ def main(arguments: list[str]) -> int:
     """Run faults; answers the exit code: 1 if anything was lost, doubled, or not as it was to be."""
     asked = parsed(arguments)
     console = RecordingConsole(width=None if sys.stdout.isatty() else 160)
-    title = "Faults under load: 4 models, 4 partitions, 2 workers, 400 events/s, 1 in 8 keyless or hashed otherwise"
+    title = (
+        "Faults under load: 5 models, one of them in parts, 4 partitions, 2 workers, 400 events/s, 1 in 8 keyless or "
+        "hashed otherwise"
+    )
     table, sound = Table(*COLUMNS, title=title), True
     with AllServers() as all_servers, Progress(console=console, disable=not sys.stdout.isatty()) as progress:
         for name in asked.faults or FAULTS:
