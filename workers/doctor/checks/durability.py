@@ -35,8 +35,8 @@ def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
     """What the log, its dead letters and the topics that are routed into it may lose; raises SourceError."""
     if isinstance(log, FileLog):
         places = {"feedback log": Path(log.path), "dead letters": Path(log.letters)}
-        remarks = [remark for what, path in places.items() for remark in full_disk(f"{what} {path}", path)]
-        return remarks or f"{log.path} is as safe as its disk"
+        full_ones = [remark for what, path in places.items() for remark in full_disk(f"{what} {path}", path)]
+        return full_ones or f"{log.path} is as safe as its disk"
     options, feedback = connection(log), topic_safety(connection(log), log.topic)
     remarks = [*unsafe_topic(log.topic, feedback, FEEDBACK, log.servers)]
     if look_up(options, letters := letters_topic(log)):
