@@ -102,8 +102,14 @@ class SharedScans:
 
     def _next(self, scan: asyncio.Task[None]) -> None:
         self._scans.discard(scan)
-        if self._queue:
-            self._begin(*self._queue.popleft())
+        while self._queue:
+            key, group = self._queue.popleft()
+            # A server that stops cancels its requests. What began after that would be ended by nobody, and its thread
+            # would keep the process from ending.
+            if not all(answer.done() for answer in group.answers):
+                self._begin(key, group)
+                return
+            self._close(key, group)
 
     async def _in_thread(self, group: _Group) -> None:
         _settle(group, await run_in_threadpool(_results_of, self._node, group))

@@ -116,6 +116,40 @@ def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(
     assert counts == [11]
 
 
+def test_searches_that_were_cancelled_while_they_waited_are_not_begun(node, monkeypatch):
+    monkeypatch.setattr(shared_scans, "INLINE_WORK", 0)
+    first, going_on, begun, real = threading.Event(), threading.Event(), [], node.answers
+
+    def slow(view, queries, *options):
+        begun.append(queries)
+        first.set()
+        assert going_on.wait(30)
+        return real(view, queries, *options)
+
+    monkeypatch.setattr(node, "answers", slow)
+    view, searches = node.view("shop"), SharedScans(node)
+    searches._most_scans = 1
+
+    async def ask():
+        def search(k):
+            return asyncio.ensure_future(searches.answers(view, [view.query(["i1"])], ASKED._replace(k=k)))
+
+        running = search(1)
+        await asyncio.to_thread(first.wait)
+        waiting = [search(k) for k in (2, 3, 4)]
+        # Each of them waits for the thread; then the first two are cancelled, as by a server that stops.
+        while len(searches._queue) < len(waiting):
+            await asyncio.sleep(0)
+        for cancelled in waiting[:2]:
+            cancelled.cancel()
+        going_on.set()
+        await asyncio.gather(running, waiting[2])
+        assert not searches._open
+
+    asyncio.run(ask())
+    assert len(begun) == 2
+
+
 def test_answers_with_many_items_go_out_while_others_are_computed(node, monkeypatch):
     monkeypatch.setattr(shared_scans, "INLINE_ITEMS", 100)
     view, searches, real = node.view("shop"), SharedScans(node), node.answers_together
