@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import metric_to_bytes
 from omdml.workers.configuration.config import GuardConfig
-from omdml.workers.model.judging.held_out_window import HeldEvent, Window, in_pairs, judging, margins_on
+from omdml.workers.model.judging.held_out_window import JudgingEvent, Window, in_pairs, judging, margins_on
 from omdml.workers.model.judging.leaps import Shape, leap, not_finite, shape_of
 from omdml.workers.model.judging.reasons import WORDS, code_of
 
@@ -305,7 +305,7 @@ class Guard:
         self.reference, self.reference_bytes = candidate, metric_to_bytes(candidate)
         self.yardstick.version, self.yardstick.renewed, self.yardstick.lost = version, held_out, lost
 
-    def _expected(self, kept: Sequence[HeldEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
+    def _expected(self, kept: Sequence[JudgingEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
         """Margins (n,) of the reference on the events that judge.
 
         They are computed once, for all events together that came since the last decision, and then kept with the
