@@ -99,7 +99,6 @@ class MappedCatalogue(Items):
 
     @property
     def pictures(self) -> FolderPictures:
-        """The thumbnails of the items."""
         return FolderPictures(self.path / THUMBNAILS)
 
     def verify(self) -> None:

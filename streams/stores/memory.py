@@ -78,7 +78,7 @@ class MemoryModel:
 
     def keep_only(self, key: SnapshotKey) -> None:
         """Drop the bytes of every other snapshot."""
-        self._bytes = {kept: data for kept, data in self._bytes.items() if kept == key}
+        self._bytes = {other: data for other, data in self._bytes.items() if other == key}
 
 
 class MemoryStore(JournaledSnapshots):
@@ -214,7 +214,6 @@ class MemoryStore(JournaledSnapshots):
         return sorted(self._models)
 
     def delete(self, model: str) -> None:
-        """Forget a model."""
         with self._changed:
             self._models.pop(model, None)
             self._changed.notify_all()

@@ -115,7 +115,7 @@ def build(
         raise click.UsageError("--onnx-size and --onnx-normalize are about --onnx: name a model too")
     preparation = Preparation(onnx_size or 0, onnx_normalize or "imagenet")
     options["sources"] = Sources(Path(pictures) if pictures else None, texts, Path(onnx) if onnx else None, preparation)
-    options["told"], options["kinds_told"] = _say_left_out, _say_kinds
+    options["say_left_out"], options["say_kinds"] = _say_left_out, _say_kinds
     if add and (replace or scaling or mapped is not None):
         raise click.UsageError(
             "--add keeps the catalogue's generation, scaling and map: leave out --replace, --scaling and --[no-]map"

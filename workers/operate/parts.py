@@ -29,8 +29,8 @@ from omdml.workers.operate.models import ATTEMPTS, busy, readable_claim, require
 
 def parts_in(store: Store, name: str) -> list[str]:
     """The parts of a model that a store knows, in the order of their numbers."""
-    parts = [(part.number, kept) for kept in store.models() if (part := part_of(kept)) and part.model == name]
-    return [kept for _, kept in sorted(parts)]
+    parts = [(part.number, model) for model in store.models() if (part := part_of(model)) and part.model == name]
+    return [model for _, model in sorted(parts)]
 
 
 def require_whole(name: str, verb: str) -> None:

@@ -304,7 +304,7 @@ class Router:
             self._looked_at = now
             # The source does not know before the cluster answers again what of it was dropped.
             progress = self.source.progress().items()
-            self._metrics.behind({place: (self._dropped.get(place, at), end) for place, (at, end) in progress})
+            self._metrics.behind({place: (self._dropped.get(place, offset), end) for place, (offset, end) in progress})
         if self._counted and now - self._counted_at >= TELL_EVERY_S:
             self._counted_at = now
             log.info("routed", topic=self.targets.topic, **self._counted)

@@ -90,7 +90,6 @@ class KafkaTransactions:
                 raise
 
     def begin(self) -> None:
-        """Open a transaction."""
         self._sent.clear()
         # Forgotten with each transaction: each has to be told of its partitions, and partitions may be added.
         self._places.clear()

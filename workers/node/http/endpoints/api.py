@@ -65,7 +65,6 @@ class Api:
 
     @property
     def routes(self) -> list[Route]:
-        """The paths that lead here."""
         return [
             Route("/search", self.search_item, methods=["GET"]),
             Route("/search", self.search, methods=["POST"]),

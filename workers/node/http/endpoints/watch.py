@@ -91,7 +91,6 @@ class Watch:
 
     @property
     def routes(self) -> list[Route]:
-        """The paths that lead here."""
         return [
             Route("/models/{model}/history", self.history, methods=["GET"]),
             Route("/models/{model}/guard", self.guard, methods=["GET"]),
@@ -114,8 +113,8 @@ class Watch:
             if not asked.find:
                 return list(names[asked.offset : asked.offset + asked.limit]), len(names)
             wanted = asked.find.casefold()
-            found = [name for name in names if wanted in name.casefold()]
-            return found[asked.offset : asked.offset + asked.limit], len(found)
+            matching = [name for name in names if wanted in name.casefold()]
+            return matching[asked.offset : asked.offset + asked.limit], len(matching)
 
         ids, total = await run_in_threadpool(chosen)
         model = view.snapshot.model
