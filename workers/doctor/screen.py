@@ -45,10 +45,7 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
         yield "models", [problems.get("models", "not known: the store did not answer (see store)")]
     yield "node", [node_text(status.node) + fell_back_text(status.node)]
     if letters and not letters.whole and not letters.last_hour and not letters.open:
-        yield (
-            "letters",
-            [LETTERS_NOT_COUNTED],
-        )
+        yield "letters", [LETTERS_NOT_COUNTED]
     elif letters:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in letters.last_hour.items())
         recent = f"{sum(letters.last_hour.values()):,} in the last hour{f' ({reasons})' if reasons else ''}"

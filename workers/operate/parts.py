@@ -58,7 +58,8 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
         raise StoreError(f"model {name!r} was learned without parts: leave parts out of its configuration to reset it")
     home = None
     if checkpoint is None:
-        # It cannot be read, nor then what was merged last: what is there of the parts says how they began.
+        # The whole model's checkpoint cannot be read, so nothing says what was merged last. The parts that can be read
+        # say how all parts began.
         topic_id = next(iter(store.positions(parts).values())).home.topic_id
         placement = store.placement(topic_id)
         home = Partition(topic_id, placement.home(name) if placement else 0)
