@@ -78,7 +78,9 @@ def _decide(
     places = _places(origin, partitions)
     if is_known(admin, group, places):
         if begin is not None:
-            log.warning("begin_not_needed", group=group, reason="its offsets say where to go on", hint="leave it out")
+            log.warning(
+                "begin_not_needed", group=group, reason="its offsets say where to go on", hint="leave out --begin"
+            )
         return
     first, end = (_offsets(admin, places, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
     if begin is None and first != end and any(written.values()):

@@ -85,7 +85,13 @@ class Judge:
         if not self.withheld and not self.guard.is_near(version):
             self.withheld = self.guard.check_between(candidate, version, self.window, self._catalogue.features)
         if self.withheld and not before:
-            log.warning("snapshot_withheld", model=self._model, version=version, reason=self.withheld)
+            log.warning(
+                "snapshot_withheld",
+                model=self._model,
+                version=version,
+                reason=self.withheld,
+                action="an earlier version stays live",
+            )
         elif before and not self.withheld:
             log.info("snapshots_live_again", model=self._model, version=version)
         return self.withheld
