@@ -25,7 +25,8 @@ class MemoryModel:
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
         self.owner: str | None = None
-        self.checkpoints: list[tuple[Saved, bytes]] = []  # newest first
+        # The newest one is first.
+        self.checkpoints: list[tuple[Saved, bytes]] = []
         # How many of these the last claim passed over.
         self.damaged = 0
         self.saved_last: Saved | None = None

@@ -72,7 +72,7 @@ def node_text(node: NodeStatus) -> str:
     if node.state == "no node":
         return f"another program than a node answers at {node.address}"
     if not node.state:
-        return f"none runs at {node.address}; those of other machines are not known here"
+        return f"none runs at {node.address} (nodes on other machines are not asked)"
     return f"{node.address} is {node.state}{f': {node.text}' if node.text else ''}"
 
 

@@ -36,10 +36,10 @@ class Refused(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """How many lines were accepted, and which ones were refused."""
+    """How many lines of each kind were accepted, and the first ones that were refused."""
 
-    accepted: Counter[str]  # by kind
-    refused: list[Refused]  # the first of them
+    accepted: Counter[str]
+    refused: list[Refused]
     total_refused: int = 0
 
     @property
