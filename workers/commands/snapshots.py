@@ -30,11 +30,8 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
     store = open_stores(configuration)
     if store.current(model) is None:
         known = [name for name in store.models() if store.current(name)]
-        near = (
-            suggestion(model, known)
-            if known
-            else ": no model is published there yet. Check store.url, and that omdml worker runs"
-        )
+        nothing_at_all = ": no model is published there yet. Check store.url, and that omdml worker runs"
+        near = suggestion(model, known) if known else nothing_at_all
         raise StoreError(f"model {model!r}: nothing is published in {store}{near}")
     return store
 
