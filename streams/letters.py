@@ -64,7 +64,7 @@ class Letter(_Common, frozen=True, kw_only=True):
     digest
         Sha256 of the payload, if the letter holds only its beginning: such an event cannot be sent again.
     payload, key, headers
-        The record's own, or their beginnings where ``digest`` is set.
+        Those of the record, or only their beginnings if ``digest`` is set.
     """
 
     payload: bytes
@@ -165,7 +165,7 @@ class DeadLetters:
     Parameters
     ----------
     max_message_bytes
-        Of a message that the sink takes, overhead included: letters that need more are cut.
+        The size of the largest message that the sink takes, with overhead. Letters that need more are cut.
     """
 
     def __init__(self, sink: Sink, max_message_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -241,8 +241,10 @@ class Dismissed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Book(NamedTuple):
-    """What lies among the dead letters: by position, each event's first letter, and which of these are settled, because
-    the event was sent again or somebody dismissed the letter."""
+    """The dead letters of a log, by position. If an event has several letters, this has the first one.
+
+    A letter is settled if its event was sent again, or if somebody dismissed the letter.
+    """
 
     letters: dict[Position, Letter]
     resent: set[Position]
@@ -259,7 +261,7 @@ class Book(NamedTuple):
 
 
 def read_book(records: Iterable[Record]) -> Book:
-    """The letters in these records; what is none (a torn line) is skipped with a warning."""
+    """The letters in these records. A record that is no letter, such as a torn line, is skipped with a warning."""
     book = Book({}, set(), set())
     for record in records:
         try:
@@ -314,7 +316,8 @@ class Sender(Protocol):
     def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
         """Send the events of these letters, in order, and mark the letters.
 
-        After a crash each event is sent and its letter marked, or the next try makes it so, and no event is sent twice.
+        If a crash leaves some events sent and their letters unmarked, the next try marks those letters. No event is
+        sent twice.
 
         Parameters
         ----------

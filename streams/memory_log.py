@@ -294,11 +294,9 @@ class MemorySink:
         self.log = log
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
-        """Append one event."""
         self.log.send(value, key, headers)
 
     def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
-        """Append events."""
         for value, key in events:
             self.send(value, key)
 

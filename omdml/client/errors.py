@@ -43,17 +43,17 @@ class Refused(ClientError):
         HTTP status of the answer.
     sentence
         The node's message.
-    told
+    answer
         The whole JSON of the answer; ``errors`` in it lists the first bad events of a request.
     """
 
     def __init__(
-        self, message: str, reason: str, request_id: str, status: int, sentence: str, told: Mapping[str, Any]
+        self, message: str, reason: str, request_id: str, status: int, sentence: str, answer: Mapping[str, Any]
     ) -> None:
         super().__init__(message, reason, request_id)
         self.status = status
         self.sentence = sentence
-        self.told = told
+        self.answer = answer
 
 
 class BadRequest(Refused):
@@ -82,7 +82,7 @@ class Behind(Unavailable):
     @property
     def version(self) -> int:
         """The version that is live on the node."""
-        return int(self.told.get("version", 0))
+        return int(self.answer.get("version", 0))
 
 
 # Any other status is a plain Refused.
@@ -102,10 +102,10 @@ KINDS: dict[int, type[Refused]] = {
 }
 
 
-def refusal(url: str, status: int, told: Mapping[str, Any], request_id: str) -> Refused:
+def refusal(url: str, status: int, answer: Mapping[str, Any], request_id: str) -> Refused:
     """The error for an answer with this status and JSON."""
-    reason = str(told.get("error", "unknown"))
-    sentence = str(told.get("message") or told.get("detail") or f"status {status}")
+    reason = str(answer.get("error", "unknown"))
+    sentence = str(answer.get("message") or answer.get("detail") or f"status {status}")
     kind = Behind if reason == "behind" else KINDS.get(status, Refused)
     message = f"node {url} refuses: {sentence} ({reason}, request {request_id})"
-    return kind(message, reason, request_id, status, sentence, told)
+    return kind(message, reason, request_id, status, sentence, answer)

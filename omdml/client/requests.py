@@ -84,8 +84,9 @@ class Requests:
                 response = self.connections.exchange(method, target, body, headers, self._timeout_s, fresh)
             except (NotSent, Broken) as error:
                 retry = repeatable or isinstance(error, NotSent)
+                attempts = "once" if number == 1 else f"{number} times"
                 failure = Unreachable(
-                    f"node {self.url} did not answer {method} {target.partition('?')[0]}, tried {number} times "
+                    f"node {self.url} did not answer {method} {target.partition('?')[0]}, tried {attempts} "
                     f"({error}): is it up? (request {request_id})",
                     "unreachable",
                     request_id,

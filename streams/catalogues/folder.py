@@ -99,7 +99,6 @@ class MappedCatalogue(Items):
 
     @property
     def pictures(self) -> FolderPictures:
-        """The thumbnails of the items."""
         return FolderPictures(self.path / THUMBNAILS)
 
     def verify(self) -> None:
@@ -173,9 +172,12 @@ class MappedCatalogue(Items):
         records, ends = read(self.path, self.offset)
         steps: list[Part | Record] = []
         rows, offset, place = len(self._ids), self.offset, 0
+        # First the records that were written before each part, then the part. At the end come the records after all
+        # parts.
         for part in [*added, None]:
             while place < len(records) and (part is None or ends[place] <= part.after):
                 if records[place].row != rows:
+                    # The rows before this record belong to a part that the manifest did not name yet.
                     break
                 rows, offset = rows + records[place].rows, ends[place]
                 steps.append(records[place])

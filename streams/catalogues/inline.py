@@ -40,12 +40,12 @@ class InlineTable:
         """
         brought = event.features or {}
         distinct = list(dict.fromkeys(ids))
-        inline = {one: scaled_item(self._catalogue, one, brought[one]) for one in distinct if one in brought}
-        known = self._known([one for one in distinct if one not in brought])
-        rows = {one: self._row_of.setdefault(row, len(self)) for one, row in known.items()}
-        for one, vectors in inline.items():
-            rows[one] = len(self)
-            self._inline.append((rows[one], vectors))
+        inline = {item: scaled_item(self._catalogue, item, brought[item]) for item in distinct if item in brought}
+        known = self._known([item for item in distinct if item not in brought])
+        rows = {item: self._row_of.setdefault(row, len(self)) for item, row in known.items()}
+        for item, vectors in inline.items():
+            rows[item] = len(self)
+            self._inline.append((rows[item], vectors))
         return np.array([rows[item] for item in ids], np.int64)
 
     @property

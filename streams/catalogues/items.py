@@ -119,7 +119,6 @@ class Items:
 
     @property
     def pictures(self) -> Pictures:
-        """The thumbnails of the items."""
         raise NotImplementedError
 
     def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
@@ -297,6 +296,6 @@ class Items:
         if rows.min(initial=0) < 0:
             raise CatalogueError(f"catalogue {self.where}: a set names an item that is not there: build it again")
         rows.flags.writeable = False
-        ends = np.cumsum([len(one.items) for one in sets])
-        added = {one.set: rows[end - len(one.items) : end] for one, end in zip(sets, ends, strict=True)}
+        ends = np.cumsum([len(item_set.items) for item_set in sets])
+        added = {item_set.set: rows[end - len(item_set.items) : end] for item_set, end in zip(sets, ends, strict=True)}
         self.sets = {**self.sets, **added}

@@ -52,7 +52,6 @@ class MappedItems:
 
     @property
     def pictures(self) -> Pictures:
-        """The thumbnails of the items."""
         return self._items.pictures
 
     @property

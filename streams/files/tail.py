@@ -101,7 +101,6 @@ class Tail:
         return True
 
     def close(self) -> None:
-        """Close the file descriptor."""
         os.close(self.descriptor)
 
     def _split(self, chunk: bytes) -> None:

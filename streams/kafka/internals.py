@@ -173,11 +173,9 @@ class Transaction:
         return self._asked(self._manager.send_offsets_to_transaction(dict(offsets), member))
 
     def commit(self) -> Any:
-        """Commit the transaction."""
         return self._asked(self._manager.begin_commit())
 
     def abort(self) -> Any:
-        """Abort the transaction."""
         return self._asked(self._manager.begin_abort())
 
     @contextmanager

@@ -112,7 +112,9 @@ class IndexRows(NamedTuple):
     def chosen(self, places: NDArray[np.int64]) -> IndexRows:
         """Only the rows at these places."""
         ids, attributes = self.ids, self.attributes
-        return IndexRows([ids[at] for at in places], self.embedding[places], [attributes[at] for at in places])
+        return IndexRows(
+            [ids[place] for place in places], self.embedding[places], [attributes[place] for place in places]
+        )
 
 
 def no_rows(width: int) -> IndexRows:

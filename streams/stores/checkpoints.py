@@ -86,8 +86,13 @@ def read_checkpoint(model: str, data: bytes, where: str, quiet: bool = False) ->
             log.error("checkpoint_damaged", model=model, store=where, error=str(error), size=len(data))
         return None
     if checkpoint.model != model:
-        found = checkpoint.model
-        log.error("checkpoint_of_another_model", model=model, store=where, found=found, action="treated as damaged")
+        log.error(
+            "checkpoint_of_another_model",
+            model=model,
+            store=where,
+            found=checkpoint.model,
+            action="treated as damaged",
+        )
         return None
     return checkpoint
 

@@ -28,10 +28,21 @@ SnapshotKey = tuple[int, str]  # version and digest
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to the snapshot ``version:digest``, and how the pointer stood after it.
 
-    ``what`` is published, held (kept, but not live, for ``reason``), rolled back, pinned, unpinned or moved; or what
-    else happened while the snapshot was live, ``reason`` saying more: drift, say. ``actor`` is who moved the pointer.
-    ``at`` is in seconds since the epoch, ``epoch`` that of the snapshot's publisher, ``live`` the whole pointer if
-    the journal keeps no other.
+    Parameters
+    ----------
+    what
+        ``published``; ``held`` (kept, but not live); ``rolled back``, ``pinned``, ``unpinned`` or ``moved``; or
+        something else that happened while the snapshot was live, such as drift.
+    epoch
+        The epoch of the worker that published the snapshot.
+    at
+        Seconds since the epoch of Unix.
+    reason
+        Why it is held, why the pointer moved, or more about what happened.
+    actor
+        Who moved the pointer.
+    live
+        The whole pointer, if the journal is the only place that keeps it.
     """
 
     what: str
@@ -183,7 +194,10 @@ def destination(entries: Iterable[Entry], version: int | None, live: Pointer | N
 def superfluous(
     entries: Sequence[tuple[Number, Entry]], live: Pointer | None, retention: Retention
 ) -> tuple[dict[SnapshotKey, list[Number]], list[Number]]:
-    """Snapshots that need not stay, with numbers of their publications, and numbers of moves; what is live stays."""
+    """What need not stay: snapshots, each with the numbers of its publications; and the numbers of moves.
+
+    The live snapshot always stays.
+    """
     published: dict[SnapshotKey, float] = {}
     for _, entry in entries:
         if entry.what in PUBLICATIONS:

@@ -25,7 +25,8 @@ class MemoryModel:
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
         self.owner: str | None = None
-        self.checkpoints: list[tuple[Saved, bytes]] = []  # newest first
+        # The newest one is first.
+        self.checkpoints: list[tuple[Saved, bytes]] = []
         # How many of these the last claim passed over.
         self.damaged = 0
         self.saved_last: Saved | None = None
@@ -78,7 +79,7 @@ class MemoryModel:
 
     def keep_only(self, key: SnapshotKey) -> None:
         """Drop the bytes of every other snapshot."""
-        self._bytes = {kept: data for kept, data in self._bytes.items() if kept == key}
+        self._bytes = {other: data for other, data in self._bytes.items() if other == key}
 
 
 class MemoryStore(JournaledSnapshots):
@@ -214,7 +215,6 @@ class MemoryStore(JournaledSnapshots):
         return sorted(self._models)
 
     def delete(self, model: str) -> None:
-        """Forget a model."""
         with self._changed:
             self._models.pop(model, None)
             self._changed.notify_all()

@@ -93,7 +93,8 @@ class BackOffice:
                     raise JobError(f"this took longer than {TIMEOUT_S:g} s: {advice}", "timeout")
                 return msgspec.json.decode(pipe.recv_bytes(), type=Outcome)
             if exit_code := self._end():
-                _log.error("job_failed", exit_code=exit_code)
+                hint = "try again; if it fails again, report the traceback above"
+                _log.error("job_failed", exit_code=exit_code, action="the request is refused", hint=hint)
                 break
         raise JobError("the process for this ended before it answered: see this node's log", "internal")
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 # At most this many models are read for the generation that they were learned on.
 LOOKED = 100
 NOTHING = "nothing"
-file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
 def open_folder(configuration: config.Configuration) -> DirectoryStore:
@@ -83,7 +82,7 @@ class Held(NamedTuple):
 
 
 @click.command()
-@file_argument
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @stored
 def backup(configuration: config.Configuration, file: Path) -> None:
     """Write everything in the store into FILE, as of one moment. Only for a store in a folder.
@@ -98,7 +97,7 @@ def backup(configuration: config.Configuration, file: Path) -> None:
 
 
 @click.command()
-@file_argument
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
 def restore(configuration: config.Configuration, file: Path, yes: bool) -> None:

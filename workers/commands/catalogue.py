@@ -1,4 +1,4 @@
-"""``omdml catalogue``: builds catalogues of items, and changes items."""
+"""``omdml catalogue``: builds catalogues of items, changes items, and verifies what is stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN = 20
 
 @click.group()
 def catalogue() -> None:
-    """Build catalogues of items, and change their items."""
+    """Build catalogues of items, change their items, and verify them."""
 
 
 @catalogue.command("build")
@@ -115,7 +115,7 @@ def build(
         raise click.UsageError("--onnx-size and --onnx-normalize are about --onnx: name a model too")
     preparation = Preparation(onnx_size or 0, onnx_normalize or "imagenet")
     options["sources"] = Sources(Path(pictures) if pictures else None, texts, Path(onnx) if onnx else None, preparation)
-    options["told"], options["kinds_told"] = _say_left_out, _say_kinds
+    options["say_left_out"], options["say_kinds"] = _say_left_out, _say_kinds
     if add and (replace or scaling or mapped is not None):
         raise click.UsageError(
             "--add keeps the catalogue's generation, scaling and map: leave out --replace, --scaling and --[no-]map"
@@ -219,6 +219,23 @@ def delete(target: str, ids: tuple[str, ...], lines: Iterable[bytes] | None) -> 
     if not ids and lines is None:
         raise click.UsageError("name ids to delete, or a file of them with --from")
     _change(target, _deletions(ids, lines or ()))
+
+
+@catalogue.command("verify")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def verify(folder: Path) -> None:
+    """Read every vector of the catalogue in FOLDER, and compare it with the checksums that were written with it.
+
+    Run this after a restore, or if you doubt a disk. Workers and nodes map the files without reading all of them.
+    """
+    from omdml.streams.catalogues.folder import MappedCatalogue
+    from omdml.workers.configuration import process
+    from omdml.workers.configuration.wording import amount
+
+    process.configure_log()
+    opened = MappedCatalogue(folder)
+    opened.verify()
+    say(f"{folder}: {amount(opened.shown.items, 'item')}, generation {opened.generation[:12]}: all vectors are intact")
 
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[Change]:

@@ -122,15 +122,15 @@ def replay_parts(configuration: Configuration, name: str, spec: Spec, options: O
     secret = store.secret() if spec.guard.every else None
     log = shown(console, log_extents(configuration.log), read_log(configuration.log, placement, options.accept_gap))
     start = replayed_parts.start_of(name, spec, store)
-    found = replayed_parts.replayed(name, spec, start, placement, secret, vector, log)
-    for part in found.parts:
+    result = replayed_parts.replayed(name, spec, start, placement, secret, vector, log)
+    for part in result.parts:
         part.finish()
-    report(console, found.parts, 0)
-    snapshot = replayed_parts.snapshot_of(name, spec, found.learner, vector)
+    report(console, result.parts, 0)
+    snapshot = replayed_parts.snapshot_of(name, spec, result.learner, vector)
     learned = f"{name}: version {snapshot.version:,} of the vector {vector}, sha256 {snapshot.digest}"
     console.print(process.visible(f"{learned}; {replayed_parts.compared(store, snapshot)}"), markup=False)
     if options.save:
-        Path(options.save).write_bytes(found.learner.to_bytes())
+        Path(options.save).write_bytes(result.learner.to_bytes())
 
 
 def write_page(path: Path, text: str) -> None:

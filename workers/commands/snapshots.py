@@ -30,7 +30,8 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
     store = open_stores(configuration)
     if store.current(model) is None:
         known = [name for name in store.models() if store.current(name)]
-        near = suggestion(model, known) if known else ": it has no published model at all"
+        nothing_at_all = ": no model is published there yet. Check store.url, and that omdml worker runs"
+        near = suggestion(model, known) if known else nothing_at_all
         raise StoreError(f"model {model!r}: nothing is published in {store}{near}")
     return store
 
@@ -84,10 +85,10 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
             click.echo(json.dumps(line))
         return
     kinds = catalogue_kinds(configuration)
-    can = loadable(store, model, lines, every, kinds)
+    answers = loadable(store, model, lines, every, kinds)
     lines = [{**line, "reason": line["reason"] or line.get("vector", "")} for line in lines]
     rows = [(when(line["at"]), line["what"], f"{line['version']:,}", line["serial"], "yes" if line["pinned"] else "",
-             line["actor"], line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
+             line["actor"], line["reason"], loads) for line, loads in zip(lines, answers, strict=True)]  # fmt: skip
     print_table(("at", "what", "version", "serial", "pinned", "who", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
         say(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
@@ -99,11 +100,11 @@ def with_vector(store: Store, model: str, line: dict[str, Any]) -> dict[str, Any
     if line["what"] not in ("published", "held"):
         return line
     try:
-        kept = store.load(model, line["version"])
+        stored = store.load(model, line["version"])
     except OmdmlError:
         return line
-    same = kept is not None and kept[1].digest == line["digest"]
-    return {**line, "vector": kept[1].vector} if kept and same else line
+    same = stored is not None and stored[1].digest == line["digest"]
+    return {**line, "vector": stored[1].vector} if stored and same else line
 
 
 @click.command()

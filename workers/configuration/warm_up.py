@@ -78,6 +78,6 @@ def comparison(learner: Learner) -> tuple[Any, dict[str, Any]]:
     """Something to learn: a row, and what else it brings."""
     task = next(iter(getattr(learner, "tasks", None) or ()), None)
     brought = {"margin": 1.0, "similar": True, "task": task}
-    one, other = np.array([0, 1]), np.array([2, 3])
-    row = list(range(learner.width)) if learner.width else Judgement(one, (one,), (other,))
+    first, second = np.array([0, 1]), np.array([2, 3])
+    row = list(range(learner.width)) if learner.width else Judgement(first, (first,), (second,))
     return row, {column: brought[column] for column in learner.columns}

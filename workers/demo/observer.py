@@ -14,7 +14,7 @@ import numpy as np
 from omdml.client import Live
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.ground_truth import Truth
-from omdml.workers.demo.people.held_out import HeldOut
+from omdml.workers.demo.people.unmarked_queries import UnmarkedQueries
 from omdml.workers.demo.screen import Figures, Show
 from omdml.workers.demo.services.node_client import NodeClient
 
@@ -31,7 +31,7 @@ class Measure(NamedTuple):
     """A measure of the answers to held-out queries: its name, and the function that takes it."""
 
     name: str
-    take: Callable[[HeldOut], float]
+    take: Callable[[UnmarkedQueries], float]
 
 
 class Learned(NamedTuple):
@@ -70,7 +70,7 @@ class Observer:
         self._task, self._measure, self._learned, self._check = task, measure, learned, check
         self._client, self._measuring_client = NodeClient(task.url), NodeClient(task.url)
         self._tasks = [truth.task for truth in truths]
-        self._held_out = [HeldOut(self._measuring_client, task.model, truth) for truth in truths]
+        self._unmarked = [UnmarkedQueries(self._measuring_client, task.model, truth) for truth in truths]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="measure")
         self._before: list[float] = []
         self._now: list[float] = []
@@ -126,7 +126,7 @@ class Observer:
         self._measured = sent
 
     def _take(self) -> list[float]:
-        return [self._measure.take(held_out) for held_out in self._held_out]
+        return [self._measure.take(queries) for queries in self._unmarked]
 
     def _look(self, crowd: Crowd) -> Figures:
         self._check()

@@ -20,9 +20,9 @@ from omdml.workers.demo.digits import load_digits
 from omdml.workers.demo.observer import Learned, Measure, Observer
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.event_forms import triplet
-from omdml.workers.demo.people.held_out import HeldOut
 from omdml.workers.demo.people.labels import Labels
 from omdml.workers.demo.people.person import Habits
+from omdml.workers.demo.people.unmarked_queries import UnmarkedQueries
 from omdml.workers.demo.products import COUNT, Products, draw_products
 from omdml.workers.demo.scenarios import Subject, subject
 from omdml.workers.demo.screen import Figures, open_screen
@@ -37,7 +37,7 @@ WRONG = 0.05
 LOOKS = (20, 50, 100, 300, 1_000, 3_000)
 # Seconds in which a process that stopped answering is expected to end.
 DYING_S = 0.5
-MAP = Measure("mAP", HeldOut.mean_average_precision)
+MAP = Measure("mAP", UnmarkedQueries.mean_average_precision)
 
 
 def run_demo(

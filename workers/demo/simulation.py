@@ -16,16 +16,16 @@ from omdml.learners import LEARNERS
 from omdml.workers.demo.observer import Measure, Observer
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.event_forms import ordered_pair, pair, triplet
-from omdml.workers.demo.people.held_out import PAGE, HeldOut
 from omdml.workers.demo.people.labels import Labels, read_labels
 from omdml.workers.demo.people.orders import Order
 from omdml.workers.demo.people.person import Habits
+from omdml.workers.demo.people.unmarked_queries import PAGE, UnmarkedQueries
 from omdml.workers.demo.scenarios import Subject
 from omdml.workers.demo.screen import open_screen
 from omdml.workers.demo.services.interruption import Interrupted, interruptible
 from omdml.workers.demo.services.node_client import NodeClient
 
-PRECISION = Measure(f"precision@{PAGE}", HeldOut.precision)
+PRECISION = Measure(f"precision@{PAGE}", UnmarkedQueries.precision)
 
 
 def run_simulation(

@@ -18,6 +18,9 @@ NAMED = 20
 MEGABYTE = 1e6
 # Sections with several texts, a line each. The others have one, which may take two lines; what went wrong takes three.
 ONE_LINE_EACH = ("workers", "models")
+LETTERS_NOT_COUNTED = (
+    "not counted: the log was too slow for this screen, so there may be any number. To count them: omdml letters list"
+)
 
 
 def screen(status: Status, width: int) -> Iterator[str]:
@@ -35,21 +38,21 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
     problems = status.problems
     log, models, letters, store = status.log, status.models, status.letters, status.store
     yield "log", [log_text(log)] if log else [problems["log"]]
-    yield "workers", owners(log) if log else ["not known without the log"]
+    yield "workers", owners(log) if log else ["not known: the log did not answer (see log)"]
     if models:
         yield "models", models_texts(models, status.at)
     else:
-        yield "models", [problems.get("models", "not known without the store")]
+        yield "models", [problems.get("models", "not known: the store did not answer (see store)")]
     yield "node", [node_text(status.node) + fell_back_text(status.node)]
     if letters and not letters.whole and not letters.last_hour and not letters.open:
-        yield "letters", ["not known: none could be read in the time that this screen has: omdml letters list"]
+        yield "letters", [LETTERS_NOT_COUNTED]
     elif letters:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in letters.last_hour.items())
         recent = f"{sum(letters.last_hour.values()):,} in the last hour{f' ({reasons})' if reasons else ''}"
         beyond = "" if letters.whole else "; there are others, not looked at here: omdml letters list"
         yield "letters", [f"{recent}, {letters.open:,} open{beyond}"]
     else:
-        yield "letters", [problems.get("letters", "not known without the log")]
+        yield "letters", [problems.get("letters", "not known: the log did not answer (see log)")]
     yield "store", [store_text(store)] if store else [problems["store"]]
     if status.catalogues is None:
         yield "catalogues", [problems["catalogues"]]
@@ -69,7 +72,7 @@ def node_text(node: NodeStatus) -> str:
     if node.state == "no node":
         return f"another program than a node answers at {node.address}"
     if not node.state:
-        return f"none runs at {node.address}; those of other machines are not known here"
+        return f"none runs at {node.address} (nodes on other machines are not asked)"
     return f"{node.address} is {node.state}{f': {node.text}' if node.text else ''}"
 
 

@@ -199,11 +199,11 @@ def kind_of_record(record: Record) -> str:
     return kind_of(event)
 
 
-def event_time(at: float | None, logged: float | None) -> float | None:
+def event_time(claimed: float | None, logged: float | None) -> float | None:
     """When an event happened, seconds since the epoch: what it says of itself, but never later than it was logged."""
-    if at is None or logged is None:
-        return logged if at is None else at
-    return min(at, logged)
+    if claimed is None or logged is None:
+        return logged if claimed is None else claimed
+    return min(claimed, logged)
 
 
 def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:

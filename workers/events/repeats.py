@@ -66,9 +66,9 @@ class SeenIds:
     def parts(self, batch: Batch) -> Iterator[Part]:
         """The events of a batch to learn, part by part; the parts together leave out nothing but repeats.
 
-        :meth:`add` must be told of each part before the next is asked for. There is more than one part only if an id
-        is twice in the batch, or comes again just as it leaves the window: then what became of the events before it
-        decides.
+        Call :meth:`add` with each part before asking for the next. There is more than one part only if an id is twice
+        in the batch, or comes again just as it leaves the window. Whether such an event is a repeat depends on what
+        became of the events before it.
         """
         hashes = hashes_of(batch)
         ids = [number for number in hashes if number is not None]

@@ -51,19 +51,19 @@ class Stretches:
 
     Parameters
     ----------
-    kept
-        What :meth:`kept` made; raises CorruptError for anything else.
+    saved
+        What :meth:`kept` returned; raises CorruptError for anything else.
     secret
         The store's: it tells copies from what others passed off as such. None if nothing is going to be taken.
     """
 
-    def __init__(self, kept: Sequence[Stretch] = (), secret: bytes | None = None) -> None:
-        for stretch in kept:
+    def __init__(self, saved: Sequence[Stretch] = (), secret: bytes | None = None) -> None:
+        for stretch in saved:
             if len(stretch.refused) % OFFSET_BYTES:
                 raise CorruptError(
                     f"offsets of refused events: {len(stretch.refused)} bytes, expected a multiple of {OFFSET_BYTES}"
                 )
-        self._stretches = [_Stretch(stretch) for stretch in kept]
+        self._stretches = [_Stretch(stretch) for stretch in saved]
         self._secret = secret
 
     @property
@@ -159,9 +159,9 @@ class Stretches:
 class _Stretch:
     """A stretch in memory, in a form that is quick to search."""
 
-    def __init__(self, kept: Stretch) -> None:
-        self.home, self.since, self.until, self.closed = kept.home, kept.since, kept.until, kept.closed
-        self._refused: Array = np.frombuffer(kept.refused, "<i8")
+    def __init__(self, saved: Stretch) -> None:
+        self.home, self.since, self.until, self.closed = saved.home, saved.since, saved.until, saved.closed
+        self._refused: Array = np.frombuffer(saved.refused, "<i8")
 
     @property
     def nbytes(self) -> int:

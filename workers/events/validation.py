@@ -37,10 +37,10 @@ class Refused(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """How many lines were accepted, which ones were refused, and which fields of the accepted ones nothing reads."""
+    """How many lines of each kind were accepted, the first ones that were refused, and fields that nothing reads."""
 
-    accepted: Counter[str]  # by kind
-    refused: list[Refused]  # the first of them
+    accepted: Counter[str]
+    refused: list[Refused]
     total_refused: int
     unread: UnreadFields
 

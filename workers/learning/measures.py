@@ -35,10 +35,10 @@ SINGLE = {
 
 
 class Arrivals:
-    """When the ends of partitions were seen where they are: a record came before its partition's end passed it.
+    """Estimates when records came that were not fetched yet, from when the end of their partition was seen behind them.
 
-    Only the time of a record that is at hand is known. Of one that was not fetched, this knows the second in which it
-    came, or that it was there when the partition was first looked at.
+    The time stamp of a record is known only after it was fetched. Until then the estimate is right to a second, or, if
+    the record was there at the first look, it is the time of that look.
     """
 
     def __init__(self) -> None:

@@ -58,13 +58,14 @@ class Whole:
     Attributes
     ----------
     owned
-        The home partition as it was when the model was claimed; another object means that it was taken over anew.
+        The home partition as it was when the model was claimed. If it is another object, the worker gave the partition
+        up and took it over again.
     merged
         Positions that were looked at and merged last.
     look_from
         Clock time before which nothing is looked at.
     unpublished
-        Whether what is live is not of the positions in the checkpoint.
+        Whether the live snapshot was made from other positions than those in the checkpoint.
     """
 
     owned: OwnedPartition
@@ -101,7 +102,7 @@ class Merging:
                 with self._services.metrics.timed("merge"):
                     merged = self._merge(name, whole)
             except StoreLost:
-                # As of any model: it was deleted, unless the store is not the one that it was.
+                # The model was deleted, or the store lost everything. Only in the first case does this go on.
                 if not owned.mark.lost_only_a_model():
                     raise
                 whole.model = whole.merged = None
@@ -135,12 +136,7 @@ class Merging:
         model = resumed(name, spec, checkpoint, record, epoch)
         live = store.load(name)
         if live and live[1].vector:
-            # What is live may be later, if only an older checkpoint can be read.
-            published = Vector.of_text(live[1].vector)
-            if not model.record.vector.reaches(published):
-                places = {**model.record.vector.positions, **published.positions}
-                vector = Vector(tuple(Component(*place) for place in sorted(places.items())))
-                model.record = msgspec.structs.replace(model.record, vector=vector)
+            require_published(model, Vector.of_text(live[1].vector))
         same = live is not None and live[1].vector == str(record.vector)
         whole.unpublished = not same or live is None or live[1].generation != spec.catalogue.generation
         log.info("parts_claimed", model=name, vector=str(model.record.vector), epoch=epoch)
@@ -206,6 +202,18 @@ class Merging:
 def _home(name: str, partitions: Iterable[OwnedPartition]) -> OwnedPartition | None:
     """The home of a model, if it is among these partitions."""
     return next((owned for owned in partitions if owned.placement.home(name) == owned.partition.number), None)
+
+
+def require_published(model: MergedModel, published: Vector) -> None:
+    """Have a model merge nothing before its parts reach what is published already.
+
+    The live snapshot may be later than the checkpoint, if only an older checkpoint could be read.
+    """
+    if model.record.vector.reaches(published):
+        return
+    positions = {**model.record.vector.positions, **published.positions}
+    vector = Vector(tuple(Component(*place) for place in sorted(positions.items())))
+    model.record = msgspec.structs.replace(model.record, vector=vector)
 
 
 def read_parts(name: str, store: Store, positions: Mapping[int, int]) -> Iterator[Checkpoint]:

@@ -265,7 +265,6 @@ class WorkerMetrics:
         self.unsaved_since.set(unsaved_since or 0.0)
 
     def waits_for(self, *dependencies: str) -> None:
-        """Set what learning waits for."""
         for name in DEPENDENCIES:
             self.waiting.labels(name).set(name in dependencies)
 

@@ -121,14 +121,15 @@ class Ownership:
             partition.publish_first(name)
         except CorruptError as error:
             # The model waits from its first event on, and keeps no other model waiting.
-            log.error("model_not_published", model=name, reason=str(error))
+            action = "its events will wait in the log, other models go on"
+            log.error("model_not_published", model=name, reason=str(error), action=action)
 
     def note(self, doubt: Fenced | StoreChanged) -> None:
         """A write was refused, or the store is not what it was: to be looked into before anything else is done."""
         self.doubt = doubt
         if isinstance(doubt, Fenced):
             self.services.metrics.fenced.inc()
-            log.warning("fenced", reason=str(doubt))
+            log.warning("fenced", reason=str(doubt), action="partitions begin again from what is stored")
         else:
             self.services.metrics.store_changes.inc()
             log.error("store_changed", reason=str(doubt), action="what the store lacks is learned again from the log")

@@ -80,7 +80,7 @@ class Rounds:
             self.save(now)
 
     def publish(self, now: float) -> None:
-        """Publish for about as long as lies between two publications, each partition its share of that."""
+        """Publish for at most about one interval between publications. Each partition gets an equal share of it."""
         waiting = [partition for partition in self._partitions.values() if partition.models.unpublished]
         for turn, partition in enumerate(waiting, start=1):
             partition.models.publish(now + turn * self.config.publish_interval_s / len(waiting))
@@ -89,8 +89,10 @@ class Rounds:
         self._publish_from = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)
 
     def save(self, now: float) -> None:
-        """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move
-        marks and commits to where that leaves them."""
+        """Save the oldest changes of all partitions, then move marks and commits as far as the saves allow.
+
+        It saves at least one model. It stops if the byte rate is used up, or after half of the time between two rounds.
+        """
         allowance, until = self._services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
         changed = [(model, owned) for owned in self._partitions.values() for model in owned.models.unsaved.values()]
@@ -110,7 +112,7 @@ class Rounds:
             owned.claiming.try_waiting()
 
     def finish(self) -> None:
-        """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
+        """Publish and save what is learned. Events that were not taken stay in the log."""
         until = self._services.clock() + FINISH_S
         whole = [self._saved_whole(partition, until) for partition in self._partitions.values()]
         if not all(whole):
@@ -129,7 +131,7 @@ class Rounds:
             log.warning("stopped_unmerged", reason=str(error), action="the next owner of the model publishes its parts")
 
     def _saved_whole(self, partition: OwnedPartition, until: float) -> bool:
-        """Save one partition at the end; False if it must be read again. What keeps one from that keeps no other."""
+        """Save one partition at the end; False if it must be read again. The others are saved all the same."""
         try:
             # What was polled meanwhile was passed over, so positions say nothing.
             if self._owned.doubt:

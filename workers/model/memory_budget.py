@@ -24,7 +24,8 @@ class Residents:
         self.budget = budget
         self.total = 0
         self.evictions = 0
-        self._sizes: OrderedDict[str, int] = OrderedDict()  # least recently used first
+        # The model that was not used for longest is first.
+        self._sizes: OrderedDict[str, int] = OrderedDict()
         self._drop: dict[str, Callable[[str], None]] = {}
 
     def __len__(self) -> int:

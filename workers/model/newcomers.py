@@ -44,7 +44,8 @@ class Newcomers:
     def __init__(self, rate: float = math.inf) -> None:
         self._allowance = Allowance(rate)
         self._listed: set[str] = set()
-        self._counts: Counter[str] = Counter()  # by pattern
+        # How many there are of each pattern.
+        self._counts: Counter[str] = Counter()
         self._next_look = -math.inf
 
     def room(self, now: float) -> int:

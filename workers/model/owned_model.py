@@ -25,7 +25,7 @@ from omdml.workers.events.repeats import Part, SeenIds
 from omdml.workers.events.stretches import Stretches
 from omdml.workers.model.judging.drift import Drift
 from omdml.workers.model.judging.guard import Guard
-from omdml.workers.model.judging.hold_out import Draw, HeldOut, HoldOut
+from omdml.workers.model.judging.hold_out import Draw, HeldOutOfBatch, HoldOutState
 from omdml.workers.model.judging.judge import Judge
 from omdml.workers.model.progress import Progress
 from omdml.workers.model.trails import Trails
@@ -76,7 +76,7 @@ class OwnedModel:
         self.home: Partition | None = None
         self.next = 0
         draw = Draw(secret, name)
-        hold_out = HoldOut(guard.config.every, secret=draw.fingerprint)
+        hold_out = HoldOutState(guard.config.every, secret=draw.fingerprint)
         self.progress = Progress(hold_out=hold_out, yardstick=guard.yardstick)
         self.judge = Judge(name, learner, catalogue, draw, guard, hold_out)
         self.drift = Drift()
@@ -218,7 +218,7 @@ class OwnedModel:
         located, too_many = self.users.split(located, self.sent_as)
         return located, refused + too_many
 
-    def _learn(self, located: Located, held_out: deque[HeldOut], timed: Timed) -> list[Refusal]:
+    def _learn(self, located: Located, held_out: deque[HeldOutOfBatch], timed: Timed) -> list[Refusal]:
         """Learn events in order, each whole or not at all, and decide about every version that is due."""
         records, times = located.events.records, located.events.times
         # The errors, by the number of their event.

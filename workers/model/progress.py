@@ -7,7 +7,7 @@ import msgspec
 from omdml.evaluate import Prequential
 from omdml.workers.events.stretches import Stretch
 from omdml.workers.model.judging.guard import Yardstick
-from omdml.workers.model.judging.hold_out import HoldOut
+from omdml.workers.model.judging.hold_out import HoldOutState
 from omdml.workers.model.tally import Tally
 
 
@@ -15,7 +15,7 @@ class Progress(msgspec.Struct):
     """The part of a model's checkpoint beside the learner's state."""
 
     mistakes: Prequential = msgspec.field(default_factory=Prequential)
-    hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
+    hold_out: HoldOutState = msgspec.field(default_factory=HoldOutState)
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
     # Ids of the newest events, 8 bytes each.

@@ -8,12 +8,19 @@ from omdml.streams.protocols.log import Partition
 
 
 class Tally(msgspec.Struct):
-    """Events that were learned, held out, and passed over because they repeat an earlier one's id or because an
-    operator left them out, from the offset ``since`` up to the offset ``until``.
+    """What became of the events from the offset ``since`` up to the offset ``until``.
 
-    A model that goes on at another position than the one where its stretch ended (it was reset, copied, rewound or
-    rehomed, or an older release saved it) begins a new stretch there, so that the sums always belong to the log. One
-    that began with its first event instead, without a checkpoint, began ``anew``: it learned nothing before ``since``.
+    If a model goes on at another position than the one at which its stretch ended, it begins a new stretch there, so
+    that the sums always belong to the log. This happens if the model was reset, copied, rewound or rehomed, or if an
+    older release saved it.
+
+    Parameters
+    ----------
+    repeated
+        Events that were passed over: they repeat the id of an earlier one, or an operator left them out.
+    anew
+        Whether the stretch began with the model's first event, without a checkpoint. Then the model learned nothing
+        before ``since``.
 
     Examples
     --------

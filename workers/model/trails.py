@@ -1,4 +1,4 @@
-"""When the events that a model learned came, were taken and were learned: nodes measure by it how fresh they are."""
+"""When a model's events came, were taken, and were learned. Nodes compute from this how fresh their answers are."""
 
 from __future__ import annotations
 

@@ -78,6 +78,10 @@ class Current:
             except CatalogueError as error:
                 if self._told.get(generation) != str(error):
                     self._told[generation] = str(error)
-                    advice = "restart the node to open what is there now; until then it goes on with what it opened"
-                    _log.warning("catalogue_not_refreshed", reason=str(error), advice=advice)
+                    _log.warning(
+                        "catalogue_not_refreshed",
+                        reason=str(error),
+                        action="the node goes on with the items that it has",
+                        hint="restart the node to open what is there now",
+                    )
                 return 0

@@ -152,11 +152,11 @@ class View:
         if isinstance(index, TwoStageGallery):
             answers, candidates_version = self._answers_of_candidates(index, queries, depth, k, page, options)
         else:
-            found = self._answers(index, queries, depth, k, page, options)
-            if found is None:
+            own_answers = self._answers(index, queries, depth, k, page, options)
+            if own_answers is None:
                 # One version answers all queries, even if this one could answer some of them.
                 return self.complete.search_each(queries, k, task, page, options)
-            answers = found
+            answers = own_answers
         return Answers(
             model=self.snapshot.model,
             version=self.snapshot.version,
@@ -301,7 +301,7 @@ class SetView(View):
         """The query for these elements, a set standing for its own; raises SearchError for an unknown one."""
         check_count(len(ids))
         sets = self.catalogue.sets
-        rows = np.unique(np.concatenate([sets[one] if one in sets else self._known([one]) for one in ids]))
+        rows = np.unique(np.concatenate([sets[item] if item in sets else self._known([item]) for item in ids]))
         check_count(len(rows))
         places = [self._places[item] for item in ids if item in self._places] if self.sets else rows[rows < self.count]
         return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})

@@ -222,7 +222,6 @@ class Views(Collector):
         self._views, self._label, self._models = views, label, models
 
     def collect(self) -> Iterator[Any]:
-        """Sample all views now."""
         loaded: dict[str, Counts[str]] = {label: Counts() for label in self._models.all()}
         single = {name: family(name, text) for name, text in ALONE.items()}
         for model, view in dict(self._views).items():

@@ -69,7 +69,8 @@ class ModelSum(msgspec.Struct):
             return
         letter = letter and not self.stretches.learned_in_place(partition, offset)
         here = tally.home == str(partition)
-        if offset >= tally.until if here else moved:
+        to_be_taken = offset >= tally.until if here else moved
+        if to_be_taken:
             self.behind += not letter
             self.letters += letter
         elif not here or offset < tally.since:

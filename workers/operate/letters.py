@@ -164,7 +164,9 @@ def position(book: Book, text: str) -> Position:
     if len(positions) == 1:
         return positions[0]
     if not positions:
-        raise FeedbackError(f"there is no dead letter at {text}: see omdml letters list")
+        raise FeedbackError(
+            f"there is no dead letter at {text}: expected PARTITION/OFFSET, as omdml letters list shows them"
+        )
     which = ", ".join(f"{partition}/{offset}" for partition, offset in positions)
     raise FeedbackError(f"{text} is a position in several logs of this name: say which one: {which}")
 

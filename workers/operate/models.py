@@ -82,9 +82,10 @@ def readable_claim(name: str, store: Store) -> tuple[str, Checkpoint | None] | N
 
 
 def position_now(name: str, home: Partition, offset: int, store: Store) -> tuple[Partition, int]:
-    """Where a model goes on that was saved there: if it lives elsewhere now, where the worker of that partition begins.
+    """Where a model that was saved at this position goes on.
 
-    What else it may have learned does not matter to one that forgets all of it.
+    If it lives on another partition now, it goes on where the worker of that partition begins. It may have learned
+    more there already, but a model that forgets everything forgets that, too.
     """
     placement = store.placement(home.topic_id)
     number = placement.home(name) if placement else home.number
@@ -96,16 +97,15 @@ def position_now(name: str, home: Partition, offset: int, store: Store) -> tuple
 def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, placement: Placement, platform: str) -> int:
     """Begin a model with what another one learned; returns its version.
 
+    The new model goes on from the mark of its partition, because nobody reads again what is below it. If it is learned
+    in parts, the part of its home partition begins with what was learned, and the other parts begin with nothing.
+
     Parameters
     ----------
     spec
         The specification of the new model, with the same learner, dimensions and shapes.
     topic_id, placement
         The identity of the log, and the partitions that its models live on.
-
-    The new model goes on from the mark of its partition, because nobody reads again what is below it.
-
-    A model in parts begins so in the part of its home partition; the others begin with nothing.
 
     Raises StoreError if the source does not exist or the target does, ConfigurationError if the settings do not fit,
     PlacementChanged if models live elsewhere now.

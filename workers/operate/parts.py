@@ -29,8 +29,8 @@ from omdml.workers.operate.models import ATTEMPTS, busy, readable_claim, require
 
 def parts_in(store: Store, name: str) -> list[str]:
     """The parts of a model that a store knows, in the order of their numbers."""
-    parts = [(part.number, kept) for kept in store.models() if (part := part_of(kept)) and part.model == name]
-    return [kept for _, kept in sorted(parts)]
+    parts = [(part.number, model) for model in store.models() if (part := part_of(model)) and part.model == name]
+    return [model for _, model in sorted(parts)]
 
 
 def require_whole(name: str, verb: str) -> None:
@@ -58,7 +58,8 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
         raise StoreError(f"model {name!r} was learned without parts: leave parts out of its configuration to reset it")
     home = None
     if checkpoint is None:
-        # It cannot be read, nor then what was merged last: what is there of the parts says how they began.
+        # The whole model's checkpoint cannot be read, so nothing says what was merged last. The parts that can be read
+        # say how all parts began.
         topic_id = next(iter(store.positions(parts).values())).home.topic_id
         placement = store.placement(topic_id)
         home = Partition(topic_id, placement.home(name) if placement else 0)

@@ -74,11 +74,13 @@ def compared(store: Store, snapshot: Snapshot) -> str:
     """Whether the store keeps the same version of this vector, in a sentence."""
     name, version = snapshot.model, snapshot.version
     try:
-        kept = store.load(name, version)
+        stored = store.load(name, version)
     except StoreError as error:
         return f"version {version:,} in the store cannot be read: {error}"
-    if kept is None:
+    if stored is None:
         return f"version {version:,} is not kept in the store"
-    if kept[1].digest == snapshot.digest:
+    if stored[1].digest == snapshot.digest:
         return f"version {version:,} in the store has the same bytes"
-    return f"version {version:,} in the store has other bytes: sha256 {kept[1].digest}, of the vector {kept[1].vector}"
+    return (
+        f"version {version:,} in the store has other bytes: sha256 {stored[1].digest}, of the vector {stored[1].vector}"
+    )

@@ -42,7 +42,6 @@ class Head(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read some bytes."""
         if time.monotonic() >= self._until or not self._room:
             raise TimeoutError
         count = self._connection.recv_into(buffer, min(len(buffer), self._room))

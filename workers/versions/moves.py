@@ -1,4 +1,4 @@
-"""Which version is live, chosen by a person: back, and fixed there, until told otherwise."""
+"""Makes another version live because a person says so, and keeps it live until that person says otherwise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def pin(
 
 
 def unpin(store: SnapshotStore, model: str, *, why: Why = NOBODY) -> Pointer:
-    """Go to the newest version, and follow what is learned; one that is not pinned does. Raises StoreError."""
+    """End a pin: make the newest version live, and follow what is learned. Without a pin, do nothing.
+
+    Raises StoreError if the model has no live version.
+    """
     pointer = live(store, model)
     return store.move(model, None, pin=False, why=why) if pointer.pinned else pointer
 

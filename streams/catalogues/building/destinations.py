@@ -71,22 +71,31 @@ def build_at(
     replace: bool = False,
     mapped: bool | None = None,
     sources: Sources = NOTHING,
-    told: Callable[[list[LeftOut]], None] = lambda _: None,
+    say_left_out: Callable[[list[LeftOut]], None] = lambda _: None,
     attributes: Sequence[str] | None = None,
-    kinds_told: Callable[[Mapping[str, CellKind]], None] = lambda _: None,
+    say_kinds: Callable[[Mapping[str, CellKind]], None] = lambda _: None,
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
-    Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. In Redis a
-    generation that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is
-    called with the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None
-    takes all that are neither vectors nor described. They are written after the items: if that is interrupted, build
-    again. ``kinds_told`` is called with the kinds of those that come from CSV.
+    If Redis holds another generation, that one stays for whoever has it open. Further parameters, and errors, are
+    those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. Attributes are written after the items: if
+    that is interrupted, build again.
+
+    Parameters
+    ----------
+    mapped
+        Whether to make mapped coordinates; None: see :func:`_map_for`.
+    say_left_out
+        Called with the files that gave no picture.
+    attributes
+        Columns that become attributes of the items; None: all that are neither vectors nor described.
+    say_kinds
+        Called with the kinds of the attributes that come from CSV.
     """
     attribute_inputs = _attributes_in(inputs, id_column, attributes, sources)
     options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets, "sources": sources}
-    built = _build_at(target, inputs, replace, mapped, told, options)
-    return _with_attributes(target, built, attribute_inputs, kinds_told)
+    built = _build_at(target, inputs, replace, mapped, say_left_out, options)
+    return _with_attributes(target, built, attribute_inputs, say_kinds)
 
 
 def _build_at(
@@ -94,7 +103,7 @@ def _build_at(
     inputs: Inputs,
     replace: bool,
     mapped: bool | None,
-    told: Callable[[list[LeftOut]], None],
+    say_left_out: Callable[[list[LeftOut]], None],
     options: dict[str, Any],
 ) -> Items:
     sources = options["sources"]
@@ -105,12 +114,12 @@ def _build_at(
         options["mapped"] = True
     if not is_redis_url(target):
         built = build_catalogue(target, inputs, replace=replace, **options)
-        told(read_left_out(built.path))
+        say_left_out(read_left_out(built.path))
         return built
     there = current_generation(target)
     with scratch_folder() as folder:
         built = build_catalogue(folder / "catalogue", inputs, **options)
-        told(read_left_out(built.path))
+        say_left_out(read_left_out(built.path))
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
                 f"{masked(target)} holds generation {there}, these inputs make {built.generation}. Replace it "
@@ -128,18 +137,18 @@ def add_at(
     id_column: str = "id",
     sets: str | Path | Sets | None = None,
     sources: Sources = NOTHING,
-    told: Callable[[list[LeftOut]], None] = lambda _: None,
+    say_left_out: Callable[[list[LeftOut]], None] = lambda _: None,
     attributes: Sequence[str] | None = None,
-    kinds_told: Callable[[Mapping[str, CellKind]], None] = lambda _: None,
+    say_kinds: Callable[[Mapping[str, CellKind]], None] = lambda _: None,
 ) -> Items:
     """Add items to the catalogue in a folder or in Redis, within its generation.
 
     Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.add_items`; ``attributes`` and
-    ``kinds_told`` as for :func:`build_at`.
+    ``say_kinds`` as for :func:`build_at`.
     """
     attribute_inputs = _attributes_in(inputs, id_column, attributes, sources)
-    added = _add_at(target, inputs, ids, id_column, sets, sources, told)
-    return _with_attributes(target, added, attribute_inputs, kinds_told)
+    added = _add_at(target, inputs, ids, id_column, sets, sources, say_left_out)
+    return _with_attributes(target, added, attribute_inputs, say_kinds)
 
 
 def _add_at(
@@ -149,16 +158,16 @@ def _add_at(
     id_column: str,
     sets: str | Path | Sets | None,
     sources: Sources,
-    told: Callable[[list[LeftOut]], None],
+    say_left_out: Callable[[list[LeftOut]], None],
 ) -> Items:
     if not is_redis_url(target):
         added_to = add_items(target, inputs, ids=ids, id_column=id_column, sets=sets, sources=sources)
-        told(read_left_out(added_to.path))
+        say_left_out(read_left_out(added_to.path))
         return added_to
     before, listed = RedisCatalogue(target), open_sets(sets)
     with scratch_folder() as folder:
         added = _more(before, folder, inputs, listed, ids, id_column, sources)
-        told(read_left_out(added.path))
+        say_left_out(read_left_out(added.path))
         upload_catalogue(added, target, sets=listed)
     return RedisCatalogue(target)
 
@@ -174,13 +183,13 @@ def _with_attributes(
     target: str,
     built: Items,
     attribute_inputs: InputAttributes,
-    kinds_told: Callable[[Mapping[str, CellKind]], None],
+    say_kinds: Callable[[Mapping[str, CellKind]], None],
 ) -> Items:
     """The catalogue, whose items have these attributes now. An item that was deleted since it was built has none."""
     if not attribute_inputs.names:
         return built
     changed = change_at(target, (change for change in attribute_inputs.changes() if change.id in built))[0]
-    kinds_told(attribute_inputs.kinds)
+    say_kinds(attribute_inputs.kinds)
     return changed
 
 

@@ -80,7 +80,6 @@ class RedisCatalogue(Items):
 
     @property
     def pictures(self) -> RedisPictures:
-        """The thumbnails of the items."""
         return RedisPictures(self._client, self._keys.thumbnails, self.where)
 
     def _take_in_all(self) -> None:

@@ -71,7 +71,7 @@ def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> N
 
 
 def _upload_sets(client: Any, keys: Keys, sets: Iterable[ItemSet]) -> None:
-    known = {one.set for one in decode_sets(b"\n".join(client.lrange(keys.sets, 0, -1)), keys.sets)}
+    known = {item_set.set for item_set in decode_sets(b"\n".join(client.lrange(keys.sets, 0, -1)), keys.sets)}
     new = [item_set for item_set in sets if item_set.set not in known]
     for start in range(0, len(new), BATCH_ITEMS):
         client.rpush(keys.sets, *encode_sets(new[start : start + BATCH_ITEMS]).splitlines())

@@ -15,7 +15,7 @@ from omdml.streams.catalogues.manifest import MODALITY_NAME
 from omdml.streams.catalogues.tables.csv_table import CsvTable
 from omdml.streams.catalogues.tables.numpy_tables import ID_BYTES, ArrayTable, NpzTable, check_header
 from omdml.streams.catalogues.tables.parquet_table import ParquetTable
-from omdml.streams.catalogues.tables.table import UNREADABLE, Columns, NoVectors, Table
+from omdml.streams.catalogues.tables.table import UNREADABLE, Columns, NoVectors, Table, cause
 
 Inputs = Sequence[str | Path] | Mapping[str, Any]
 SUFFIXES = ".npy, .npz, .csv, .parquet"
@@ -66,7 +66,7 @@ def tables_with_attributes(inputs: Iterable[str | Path], id_column: str) -> list
         try:
             tables.append(kind(Path(text), id_column, with_vectors=False))
         except UNREADABLE as error:
-            raise CatalogueError(f"{text}: cannot be read as {Path(text).suffix} ({error})") from error
+            raise CatalogueError(f"{text}: cannot be read as {Path(text).suffix} ({cause(error)})") from error
     return tables
 
 
@@ -95,7 +95,7 @@ def _open(text: str, ids: Sequence[str] | None, id_column: str, columns: Columns
             case ".parquet":
                 return ParquetTable(Path(text), id_column, columns)
     except UNREADABLE as error:
-        raise CatalogueError(f"{text}: cannot be read as {suffix} ({error})") from error
+        raise CatalogueError(f"{text}: cannot be read as {suffix} ({cause(error)})") from error
     raise CatalogueError(f"{text}: unknown kind {suffix!r}, expected one of {SUFFIXES}")
 
 

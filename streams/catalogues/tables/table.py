@@ -67,6 +67,11 @@ def chunks_of(table: Table) -> Iterator[Chunk]:
         raise CatalogueError(f"{table.name}: cannot be read to its end ({error})") from error
 
 
+def cause(error: BaseException) -> object:
+    """What to say of an error beside the name of the file, which errors of the operating system repeat."""
+    return (isinstance(error, OSError) and error.strerror) or error
+
+
 def rows_at_once(table: str, rows: int, dims: Mapping[str, int]) -> int:
     """How many rows to read at a time, at most ``rows``; raises CatalogueError if a row has too many numbers."""
     for name, dim in dims.items():

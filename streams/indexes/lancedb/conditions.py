@@ -33,17 +33,17 @@ def compared(condition: Compared) -> str | None:
     if operator == "exists":
         return f"json_exists(attributes, {path})"
     if operator == "has":
-        told = [f"json_array_contains(attributes, {path}, {quoted(str(value))})" for value in values]
-        return f"COALESCE({' OR '.join(told)}, false)"
+        alternatives = [f"json_array_contains(attributes, {path}, {quoted(str(value))})" for value in values]
+        return f"COALESCE({' OR '.join(alternatives)}, false)"
     # The value as JSON. The functions that return numbers fail if another item has a text, and the one that returns
     # texts makes texts of numbers.
     value_json = f"json_extract(attributes, {path})"
     sign = OPERATORS[operator]
     if isinstance(values[0], bool):
-        told = [f"{value_json} {sign} '{str(value).lower()}'" for value in values]
+        alternatives = [f"{value_json} {sign} '{str(value).lower()}'" for value in values]
     elif isinstance(values[0], str):
         own = f"json_get_string(attributes, {quoted(name)})"
-        told = [f"({value_json} LIKE '\"%' AND {own} {sign} {quoted(str(value))})" for value in values]
+        alternatives = [f"({value_json} LIKE '\"%' AND {own} {sign} {quoted(str(value))})" for value in values]
     else:
-        told = [f"TRY_CAST({value_json} AS DOUBLE) {sign} {value!r}" for value in values]
-    return f"COALESCE({' OR '.join(told)}, false)"
+        alternatives = [f"TRY_CAST({value_json} AS DOUBLE) {sign} {value!r}" for value in values]
+    return f"COALESCE({' OR '.join(alternatives)}, false)"

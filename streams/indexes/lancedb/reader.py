@@ -41,7 +41,7 @@ class LanceReader(IndexReader):
     def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
         """The vectors of these ids."""
         with self._live(indexed) as (table, _):
-            found = (
+            rows = (
                 table.search()
                 .where(f"id IN ({', '.join(map(quoted, ids))})")
                 .select(["id", "embedding"])
@@ -49,8 +49,8 @@ class LanceReader(IndexReader):
                 .to_arrow()
                 .combine_chunks()
             )
-            embedding = found["embedding"].combine_chunks().flatten().to_numpy().reshape(-1, indexed.width)
-            return found["id"].to_pylist(), embedding
+            embedding = rows["embedding"].combine_chunks().flatten().to_numpy().reshape(-1, indexed.width)
+            return rows["id"].to_pylist(), embedding
 
     def nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int) -> Sequence[str]:
         """The nearest by LanceDB's own search, of whole vectors."""
@@ -68,8 +68,8 @@ class LanceReader(IndexReader):
             search = table.search(point, vector_column_name="embedding").distance_type("l2")
             if where is not None:
                 search = search.where(where)
-            found = search.select(["id", "_distance"]).limit(count).to_arrow()
-            return [str(item) for item in found["id"].to_pylist()]
+            rows = search.select(["id", "_distance"]).limit(count).to_arrow()
+            return [str(item) for item in rows["id"].to_pylist()]
 
     @contextmanager
     def _live(self, expected: Indexed | None = None) -> Iterator[tuple[Any, Indexed | None]]:

@@ -264,7 +264,7 @@ class LanceIndex(VectorIndex):
             live = self._database.open_table(self._name)
             live.checkout(LIVE)
             before = noted(live)
-            past = *(one for one in before.past if one.until > now - KEPT_S), Past(before.made_at, now)
+            past = *(earlier for earlier in before.past if earlier.until > now - KEPT_S), Past(before.made_at, now)
         notes = Notes(indexed=indexed, made_at=now, changed=changed, past=past)
         table.update_field_metadata({"path": "id", "metadata": {NOTES: msgspec.json.encode(notes).decode()}})
         self._to_disk()
@@ -274,7 +274,7 @@ class LanceIndex(VectorIndex):
             table.tags.update(LIVE, table.version)
         self._to_disk()
         self._filled = None
-        self._prune(table, time.time() - min([now, *(one.made_at for one in past)]) + 1)
+        self._prune(table, time.time() - min([now, *(earlier.made_at for earlier in past)]) + 1)
 
     def _prune(self, table: Any, older_than_s: float) -> None:
         try:

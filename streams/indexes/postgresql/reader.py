@@ -69,14 +69,13 @@ class PostgresReader(IndexReader):
         self, indexed: Indexed, point: NDArray[np.float32], count: int, where: str, values: list[str]
     ) -> Sequence[str]:
         with self._database() as database:
-            if self._kept != (kept := min(count, MOST_KEPT)):
-                database.execute(f"SET hnsw.ef_search = {kept}")
-                self._kept = kept
+            if self._kept != (candidates := min(count, MOST_KEPT)):
+                database.execute(f"SET hnsw.ef_search = {candidates}")
+                self._kept = candidates
             rest = f"{where}ORDER BY embedding <-> %b LIMIT %s"
             return [row[0] for row in self._asked(database, indexed, "id", rest, [*values, point, count])]
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             with suppress(Exception):
                 self._connection.close()

@@ -162,7 +162,6 @@ class PostgresIndex(VectorIndex):
             )
 
     def reader(self) -> PostgresReader:
-        """A reader of the view."""
         return PostgresReader(self._url, self._name)
 
     def close(self) -> None:

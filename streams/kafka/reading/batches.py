@@ -29,7 +29,7 @@ class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafk
 
 
 class PlainRecord(msgspec.Struct, gc=False):
-    """A record without headers, with what the client asks of one. Its batch's checksum was looked at before."""
+    """A record without headers, with the members that the client uses. Its batch's checksum was verified before."""
 
     size_in_bytes: int
     offset: int
@@ -48,8 +48,8 @@ class PlainRecord(msgspec.Struct, gc=False):
 class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
     """A batch with header names in any bytes, which clients in C send, and with errors that say where it ends.
 
-    One that would become too large when it is decompressed is not damaged, only somebody's: in place of its records it
-    has as many that cannot be learned (:class:`~omdml.feedback.TooLarge`), so each of them becomes a dead letter.
+    A batch that would become too large when it is decompressed is not damaged: its sender wrote it so. Each of its
+    records is replaced by one that cannot be learned (:class:`~omdml.feedback.TooLarge`), and becomes a dead letter.
     """
 
     __slots__ = ("_too_large",)
@@ -88,7 +88,7 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
             raise self._unreadable(f"it cannot be decompressed: {error!r}") from error
 
     def _pass_over(self, data: memoryview) -> None:
-        """Have a record that says so in place of each that these bytes stand for."""
+        """Replace each record of this compressed batch by one that says that the batch is too large."""
         size = f"its {len(data):,} bytes become more than {MAX_EXPANDED_BYTES:,} when they are decompressed"
         if not self._without_holes:
             raise self._unreadable(size)
@@ -104,7 +104,7 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
     def _plain_records(self) -> Iterator[Any]:
         """The records. Those without headers are read here, in half the time of ``next``: a backlog is mostly these.
 
-        Of anything else, and of the end, ``next`` decides, from where the record begins.
+        All other records, and what follows the last one, are left to ``next``, which begins where the record begins.
         """
         # mypy takes what is assigned for names of this class, which has slots.
         batch: Any = self

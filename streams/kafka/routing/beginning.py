@@ -1,8 +1,8 @@
 """Where routers begin if the cluster keeps no offsets of their group.
 
-Their group's offsets are all that says what was routed, and a cluster forgets them some days after the group's last
-member left (``offsets.retention.minutes``). A group without offsets may so be new, or have routed everything: beginning
-at the beginning would route, and teach, all of it again.
+Only the offsets of their group say what was routed, and a cluster forgets them some days after the group's last member
+left (``offsets.retention.minutes``). So a group without offsets may be new, or may have routed everything. In the
+second case, routing from the beginning would teach everything twice.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class Begin(enum.StrEnum):
 
 
 def decide_beginning(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None) -> None:
-    """Have a group that has no offsets in ``origin`` begin where nothing of it was routed yet, in all its partitions.
+    """If a group has no offsets in ``origin``, write down for each partition where its routers begin.
 
-    It is written down before any router reads. So a group that has offsets is known, and a partition without one was
-    added since. The cluster refuses to take it down once the group has a member: then another router came first.
+    This is done before any router reads. So if a group has offsets, it has begun before, and a partition without an
+    offset was added since. The cluster refuses this once the group has a member, because then another router has done
+    it already.
 
     Raises
     ------
@@ -72,12 +73,14 @@ def _decide(
     admin: KafkaAdminClient, options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None
 ) -> None:
     topic_id, partitions = require(admin, options, origin)
-    # Before the offsets: whoever routed what is seen here had written its offsets down before that.
+    # This is read before the offsets. Whoever routed the records that it counts had written its offsets down first.
     written = _offsets(admin, _places(target, require(admin, options, target).partitions), OffsetSpec.LATEST)
     places = _places(origin, partitions)
     if is_known(admin, group, places):
         if begin is not None:
-            log.warning("begin_not_needed", group=group, reason="its offsets say where to go on", hint="leave it out")
+            log.warning(
+                "begin_not_needed", group=group, reason="its offsets say where to go on", hint="leave out --begin"
+            )
         return
     first, end = (_offsets(admin, places, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
     if begin is None and first != end and any(written.values()):
@@ -89,7 +92,7 @@ def _decide(
 
 
 def is_known(admin: KafkaAdminClient, group: str, places: Sequence[TopicPartition]) -> bool:
-    """Whether a group has an offset in any of these partitions; one on its way in a transaction is not waited for."""
+    """Whether a group has an offset in any of these partitions. An offset in an open transaction does not count."""
     try:
         offsets = admin.list_group_offsets({group: list(places)})[group]
     except kafka.errors.GroupIdNotFoundError:

@@ -95,8 +95,8 @@ class RouterMetrics(Protocol):
 def copy_of(record: Record, key: bytes | None, targets: Targets) -> Copy:
     """What becomes of a record whose model's name is ``key``.
 
-    Without a name it goes to any partition: whichever worker has that one makes a dead letter of it. Only what is too
-    large, for the topic or to be read at all, becomes one here.
+    A record without a name goes to any partition, and the worker that owns it makes a dead letter of it. The router
+    makes dead letters only of records that are too large for the topic, or too large to be read.
     """
     if isinstance(record.value, TooLarge):
         error = FeedbackError(f"event {record.value.decode()}", reason="oversize")
@@ -129,7 +129,7 @@ class Router:
     key_of
         Answers the key of a record, the name of its model; None if it has none that can be read.
     name
-        Of the transactions: each router needs another one, a router that is started again the same.
+        Name of its transactions. No two routers may share one, and a router that is started again needs the same.
     accept_gap
         Go on behind what the log no longer holds, or cannot be read.
 
@@ -257,7 +257,8 @@ class Router:
         """Steps 2 to 4 for what was gathered."""
         assert self._transactions is not None
         begun, fates = time.monotonic(), Counter[str]()
-        # Before the writing, not after it: who is out of the group by then must not pass for its later self.
+        # This is asked before the writing. If the router left the group and joined it again meanwhile, it must not
+        # commit as its later self.
         member = self.source.member
         self._transactions.begin()
         for records in self._gathered.values():
@@ -304,7 +305,7 @@ class Router:
             self._looked_at = now
             # The source does not know before the cluster answers again what of it was dropped.
             progress = self.source.progress().items()
-            self._metrics.behind({place: (self._dropped.get(place, at), end) for place, (at, end) in progress})
+            self._metrics.behind({place: (self._dropped.get(place, offset), end) for place, (offset, end) in progress})
         if self._counted and now - self._counted_at >= TELL_EVERY_S:
             self._counted_at = now
             log.info("routed", topic=self.targets.topic, **self._counted)

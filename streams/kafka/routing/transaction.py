@@ -90,7 +90,6 @@ class KafkaTransactions:
                 raise
 
     def begin(self) -> None:
-        """Open a transaction."""
         self._sent.clear()
         # Forgotten with each transaction: each has to be told of its partitions, and partitions may be added.
         self._places.clear()
@@ -140,9 +139,9 @@ class KafkaTransactions:
         Refused, like the whole transaction, if the group's ``member`` is not the one it was: another may own its
         partitions already.
         """
-        with translated(self.options, "committing offsets in a transaction"):
+        doing = "committing offsets in a transaction"
+        with translated(self.options, doing):
             self._await_written()
-            doing = "committing offsets in a transaction"
             self._finish(self._steps.send_offsets(offsets, member), doing)
 
     def commit(self) -> None:

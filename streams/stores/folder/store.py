@@ -130,7 +130,6 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
         return together(self.publish, publications)
 
     def current(self, model: str) -> Pointer | None:
-        """The live pointer."""
         with self._reaching():
             return super().current(model)
 
@@ -145,7 +144,6 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
             return super().history(model)
 
     def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
-        """Point at a kept version."""
         with self._reaching():
             return super().move(model, version, pin, why)
 

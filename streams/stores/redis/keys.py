@@ -33,7 +33,6 @@ class StoreKeys:
         return f"{self._prefix}:placement:{topic_id}"
 
     def model(self, name: str) -> ModelKeys:
-        """The keys of one model."""
         return ModelKeys(f"{self._prefix}:{{{quote(name, safe='')}}}")
 
 

@@ -270,11 +270,9 @@ class RedisStore(RedisMarks):
         return dict(zip(models, answers[1::2], strict=True))
 
     def current(self, model: str) -> Pointer | None:
-        """The live pointer."""
         return self.current_all([model])[0]
 
     def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
-        """The live pointers."""
         with self._asking([None, None, *models]) as (pipeline, answers):
             pipeline.get(self._keys.store).get(self._keys.format)
             for model in models:

@@ -104,7 +104,7 @@ def test_of_a_batch_with_one_bad_event_none_is_taken(shop, client):
     bad = Quadruplet(model="elsewhere", near=("i1", "i2"), far=("i3", "i4"))
     with pytest.raises(BadRequest) as refusal:
         client.feedback(good, bad)
-    assert [error["number"] for error in refusal.value.told["errors"]] == [2]
+    assert [error["number"] for error in refusal.value.answer["errors"]] == [2]
     assert sent(shop) == []
 
 

@@ -141,7 +141,7 @@ def test_going_back_by_one_version_is_never_repeated(shop, faults):
     shop.publish()
     with client_of(faults) as client:
         faults.plan = ["cut after"]
-        with pytest.raises(Unreachable, match="tried 1 times"):
+        with pytest.raises(Unreachable, match="tried once"):
             client.rollback()
     assert len(faults.asked) == 1
     # It was carried out, though nobody heard so.
@@ -204,7 +204,7 @@ def test_pauses_grow_and_end_in_time(faults, monkeypatch):
 def test_an_answer_that_never_comes_is_given_up(faults):
     with client_of(faults, timeout_s=0.3, retry_s=0.0) as client:
         faults.plan = ["silent"]
-        with pytest.raises(Unreachable, match="tried 1 times"):
+        with pytest.raises(Unreachable, match="tried once"):
             client.search("i5")
 
 

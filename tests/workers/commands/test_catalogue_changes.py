@@ -1,4 +1,4 @@
-"""`omdml catalogue put` and `delete` change a catalogue."""
+"""`omdml catalogue put` and `delete` change a catalogue, and `verify` reads it again."""
 
 from __future__ import annotations
 
@@ -56,3 +56,21 @@ def test_a_build_tells_kinds_of_attributes_and_the_cell_that_made_numbers_text(t
     assert lines[0] == "attributes: price (text), sale (true or false), title (text)"
     assert lines[1].startswith("attribute price: 2 of 3 cells are numbers, but item 'c' has '9,50', so all of them are")
     assert len(lines) == 3
+
+
+def test_a_damaged_vector_is_named_when_a_catalogue_is_verified(tmp_path):
+    folder = plain_catalogue(tmp_path / "c").path
+    assert f"{folder}: 120 items, generation " in run("verify", folder).output
+    vectors = min(folder.glob("*.npy"))
+    data = bytearray(vectors.read_bytes())
+    data[-1] ^= 1
+    vectors.write_bytes(data)
+    result = run("verify", folder)
+    assert result.exit_code == 2
+    assert f"{vectors}: rows 0 to 119 have another sha256 than catalogue.json says: damaged" in result.output
+
+
+def test_an_input_that_does_not_exist_is_named_once(tmp_path):
+    result = run("build", tmp_path / "c", tmp_path / "missing.npz")
+    assert result.exit_code == 2
+    assert result.output.endswith("missing.npz: cannot be read as .npz (No such file or directory)\n")

@@ -14,8 +14,8 @@ from omdml.evaluate import mean_average_precision
 from omdml.feedback import decode
 from omdml.workers.demo import run_simulation
 from omdml.workers.demo.people.crowd import Crowd, Task
-from omdml.workers.demo.people.held_out import HeldOut
 from omdml.workers.demo.people.labels import Labels
+from omdml.workers.demo.people.unmarked_queries import UnmarkedQueries
 from omdml.workers.demo.services.node_client import NodeClient
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening
@@ -108,7 +108,7 @@ def test_a_crowd_tells_why_it_gave_up(labels):
 def test_map_is_that_of_the_metric_that_the_node_serves(shop, labels):
     shop.learn(100)
     with shop.serving() as node, listening(node) as server:
-        measured = HeldOut(NodeClient(server.url), "shop", labels).mean_average_precision()
+        measured = UnmarkedQueries(NodeClient(server.url), "shop", labels).mean_average_precision()
     embedded = shop.learner.metric.embed(shop.catalogue.features)
     rows = shop.catalogue.rows(labels.held_out)
     assert measured == pytest.approx(mean_average_precision(embedded, items()[1], rows), abs=1e-3)
@@ -117,7 +117,7 @@ def test_map_is_that_of_the_metric_that_the_node_serves(shop, labels):
 def test_precision_counts_the_first_ten(shop, labels):
     shop.learn(100)
     with shop.serving() as node, listening(node) as server:
-        measured = HeldOut(NodeClient(server.url), "shop", labels).precision()
+        measured = UnmarkedQueries(NodeClient(server.url), "shop", labels).precision()
     version = shop.learner.version
     shares = [
         np.mean([labels.of[found] == labels.of[query] for found in shop.expected(version, query, 10)[0]])
@@ -134,7 +134,7 @@ def test_map_is_refused_where_the_node_does_not_rank_everything(shop, labels):
         listening(node) as server,
         pytest.raises(MeasureError, match=f"ranks {ITEMS - 1} items"),
     ):
-        HeldOut(NodeClient(server.url), "shop", more).mean_average_precision()
+        UnmarkedQueries(NodeClient(server.url), "shop", more).mean_average_precision()
 
 
 def test_a_client_outlives_a_connection_that_the_server_closed(shop):

@@ -47,6 +47,13 @@ def test_a_sound_configuration_is_told_as_one_though_nothing_it_names_answers(ch
     assert [entry["check"] for entry in findings] == ["catalogues", "models", "rates", "store", "node"]
 
 
+def test_each_model_that_cannot_begin_is_named(check):
+    learner = 'learner = "setnet"\nclusters = 400\n'
+    done = check(SOUND + "".join(f"[models.{name}]\n{learner}" for name in ("faces", "photos")), "--json")
+    wrong = [entry["text"] for entry in json.loads(done.output)["findings"] if entry["level"] == "error"]
+    assert [text.partition(": k-means of 400 clusters")[0] for text in wrong] == ["models.faces", "models.photos"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [

@@ -94,7 +94,8 @@ def test_letters_that_could_not_be_read_in_time_are_not_called_none(shop, monkey
     monkeypatch.setattr("omdml.workers.doctor.facts.newest_letters", lambda log, within_s: ([], False))
     _, lines = told(shop)
     assert value(lines, "letters") == (
-        "not known: none could be read in the time that this screen has: omdml letters list"
+        "not counted: the log was too slow for this screen, so there may be any number. To count them: "
+        "omdml letters list"
     )
 
 
@@ -117,7 +118,7 @@ def test_a_store_that_is_away_is_one_sentence_and_the_rest_is_shown(shop):
     code, lines = told(shop, environment={"OMDML_STORE__URL": f"redis://127.0.0.1:{free_port()}"})
     assert code == 1
     assert "is it up, and reachable from here?" in value(lines, "store")
-    assert value(lines, "models") == "not known without the store"
+    assert value(lines, "models") == "not known: the store did not answer (see store)"
     assert value(lines, "log").endswith("5 events to be learned")
     assert lines[-1].endswith("has 1 finding about this (1 error): run `omdml doctor`")
 
@@ -130,7 +131,7 @@ def test_a_kafka_that_is_away_is_one_sentence_and_the_store_is_shown(shop):
     code, lines = told(shop, environment=away)
     assert code == 1
     assert "127.0.0.1" in value(lines, "log")
-    assert value(lines, "workers") == "not known without the log"
+    assert value(lines, "workers") == "not known: the log did not answer (see log)"
     assert "1 in the store" in value(lines, "models")
 
 

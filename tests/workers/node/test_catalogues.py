@@ -34,7 +34,7 @@ def test_a_node_whose_catalogue_was_replaced_goes_on_with_the_old_one(shop):
             assert shop.current.catalogue("shop").generation == before
             assert len(client.get("/search?id=i5").json()["items"]) == 10
     (line,) = [entry for entry in logs if entry["event"] == "catalogue_not_refreshed"]
-    assert "restart the node" in line["advice"]
+    assert "restart the node" in line["hint"]
 
 
 def test_a_snapshot_of_another_generation_is_refused_once_and_says_to_restart(shop):

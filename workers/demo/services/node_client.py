@@ -63,5 +63,4 @@ class NodeClient:
         return {live.model: live for live in self._client.models(since)}
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()

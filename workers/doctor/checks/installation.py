@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from omdml.errors import ConfigurationError, StoreRefused
+from omdml.errors import ConfigurationError, StartError, StoreRefused
 from omdml.streams.addresses import masked
 from omdml.streams.catalogues.redis.place import is_redis_url
 from omdml.streams.files.reader import has_begun
@@ -33,7 +33,7 @@ from omdml.workers.doctor.checks.senders import advise, look_at_senders, mistype
 from omdml.workers.doctor.checks.serving import serving
 from omdml.workers.doctor.checks.waiting_events import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.facts import Facts
-from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, look, warning
+from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, error, look, warning
 from omdml.workers.wiring.feedback_log import newest_events, open_sink, open_source
 from omdml.workers.wiring.models import open_catalogues
 
@@ -135,12 +135,17 @@ def _address(url: str) -> str:
     return f"{masked(url)} is the address of a store; it was not asked"
 
 
-def _models(specs: Specs) -> str:
+def _models(specs: Specs) -> str | list[Remark]:
+    """Whether every configured model can begin; otherwise a remark for each that cannot."""
+    remarks = []
     for name in specs.configuration.models:
         spec = specs.find(name)
-        if spec is not None:
-            spec.fresh()
-    return ", ".join(specs.configuration.models)
+        try:
+            if spec is not None:
+                spec.fresh()
+        except StartError as problem:
+            remarks.append(error(f"models.{name}: {problem}"))
+    return remarks or ", ".join(specs.configuration.models)
 
 
 def _rates(specs: Specs) -> str:

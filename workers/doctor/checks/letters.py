@@ -27,7 +27,10 @@ def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
     letters = book.open
     among = "" if whole else f" (among the newest {amount(len(book.letters), 'letter')}; older ones were not looked at)"
     if not whole and not book.letters:
-        return "not known: the newest letters could not be read in the time that this check has: omdml letters list"
+        return (
+            "not counted: the log was too slow for this check, so there may be any number. "
+            "To count them: omdml letters list"
+        )
     if not letters:
         return f"no dead letter is open{among}" if book.letters else "no dead letters"
     letters.sort(key=lambda letter: letter.at or now)

@@ -112,4 +112,4 @@ def node_here(node: NodeConfig) -> str | list[Remark]:
     if status.state:
         return [warning(f"another program than a node answers at {status.address}: stop it, or set node.bind to "
                         "another port")]  # fmt: skip
-    return f"none runs at {status.address}; those of other machines are not known here ({config})"
+    return f"none runs at {status.address} (nodes on other machines are not asked; {config})"

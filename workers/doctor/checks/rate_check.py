@@ -71,9 +71,10 @@ def of_similarity(query: Array, a: Array, b: Array) -> float:
     return float((squared(query) * squared(a - b)).mean())
 
 
+# setnet is missing, because it scales its modalities itself.
 DIRECTIONS = {
     **dict.fromkeys(("lomdml", "cpmtml", "stml", "utml", "mtlmca", "signed"), of_rows),
     **dict.fromkeys(("omdml", "qwise"), of_matrix),
     "diagonal": of_weights,
     "oasis": of_similarity,
-}  # setnet scales its modalities itself
+}

@@ -1,8 +1,8 @@
-"""How the senders of a topic choose partitions, told from its newest events, and what to set if that is not as it must
-be.
+"""How the senders of a topic choose partitions, and what to set if events lie on the wrong ones.
 
 An event is learned if it lies on its model's home, the partition that ``log.partitioner`` gives the model's name. So
-what is looked at is where the events lie; keys are looked at only to find out why some lie elsewhere.
+this check compares the partitions of the newest events with those homes. It looks at keys only to find out why an event
+lies elsewhere.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Senders:
         cause = self._cause(record, model)
         if cause is None:
             self.home += 1
-            self._right_at += [record.timestamp] if named and record.timestamp is not None else []
+            if named and record.timestamp is not None:
+                self._right_at.append(record.timestamp)
             self.only_ours |= named and record.partition.number != self._number(self.other, model, self.homes)
             return
         self.causes[cause] += 1

@@ -28,9 +28,16 @@ BEHIND_S = 60.0
 class Reading(NamedTuple):
     """Who reads a log in files, and what waits in it.
 
-    ``reader`` is the number of the worker's process, empty if there is none. ``events`` wait from ``offset`` on,
-    the first since ``since`` (seconds since the epoch, None if that is not known); one more than ``MOST`` is any more.
-    ``store_lost`` is whether the log was read before, and the store knows nothing of it.
+    Parameters
+    ----------
+    reader
+        The number of the worker's process; empty if there is none.
+    events
+        How many events wait from ``offset`` on. More than ``MOST`` are counted as one more than ``MOST``.
+    since
+        Since when the first of them waits, in seconds since the epoch; None if that is not known.
+    store_lost
+        Whether the log was read before, and the store knows nothing of it.
     """
 
     reader: str
@@ -64,9 +71,8 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
         return f"everything in {config.path} is learned and saved; " + (
             f"process {reader} reads it" if reader else "no worker reads it now"
         )
-    events = (
-        f"{'more than ' * (count > MOST)}{amount(min(count, MOST), 'event')} in {config.path} from offset {first} on"
-    )
+    at_least = "more than " if count > MOST else ""
+    events = f"{at_least}{amount(min(count, MOST), 'event')} in {config.path} from offset {first} on"
     since = f", the oldest of {when(oldest)} ({span(now - oldest)} ago)" if oldest is not None else ""
     if not reader:
         return [error(f"no worker is running (group {config.group!r}), and {events} wait to be learned{since}. Start "

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import metric_to_bytes
 from omdml.workers.configuration.config import GuardConfig
-from omdml.workers.model.judging.held_out_window import HeldEvent, Window, in_pairs, judging, margins_on
+from omdml.workers.model.judging.held_out_window import JudgingEvent, Window, in_pairs, judging, margins_on
 from omdml.workers.model.judging.leaps import Shape, leap, not_finite, shape_of
 from omdml.workers.model.judging.reasons import WORDS, code_of
 
@@ -305,21 +305,21 @@ class Guard:
         self.reference, self.reference_bytes = candidate, metric_to_bytes(candidate)
         self.yardstick.version, self.yardstick.renewed, self.yardstick.lost = version, held_out, lost
 
-    def _expected(self, kept: Sequence[HeldEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
+    def _expected(self, events: Sequence[JudgingEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
         """Margins (n,) of the reference on the events that judge.
 
         They are computed once, for all events together that came since the last decision, and then kept with the
         events. The last bits of a margin depend on how many events share the call. So after a restart they must not be
         computed again, and with ``keep=False`` (a look) they are not kept.
         """
-        kept = judging(kept)
-        if in_pairs(kept):
-            return margins_on(self.reference, kept, features)
-        new = np.array([event.expected is None for event in kept], bool)
-        expected = np.array([event.expected or 0.0 for event in kept], np.float64)
-        expected[new] = margins_on(self.reference, [event for event in kept if event.expected is None], features)
+        judges = judging(events)
+        if in_pairs(judges):
+            return margins_on(self.reference, judges, features)
+        new = np.array([event.expected is None for event in judges], bool)
+        expected = np.array([event.expected or 0.0 for event in judges], np.float64)
+        expected[new] = margins_on(self.reference, [event for event in judges if event.expected is None], features)
         if keep:
-            for event, margin in zip(kept, expected.tolist(), strict=True):
+            for event, margin in zip(judges, expected.tolist(), strict=True):
                 event.expected = margin
         return expected
 

@@ -11,7 +11,7 @@ from omdml.learners import LEARNERS
 from omdml.metrics import Metric, SetMetric
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.model.judging.held_out_window import margins_on
-from omdml.workers.model.judging.hold_out import HoldOut
+from omdml.workers.model.judging.hold_out import HoldOutState
 
 
 class Order(NamedTuple):
@@ -24,7 +24,7 @@ class Order(NamedTuple):
         return f"{self.right:.1%}"
 
 
-def order_right(hold_out: HoldOut, metric: Metric, features: Mapping[str, NDArray[Any]]) -> Order | None:
+def order_right(hold_out: HoldOutState, metric: Metric, features: Mapping[str, NDArray[Any]]) -> Order | None:
     """Ask a metric about what is held out; None if nothing is.
 
     An event of several comparisons counts once, by the mean of their margins.

@@ -28,11 +28,13 @@ OF_A_QUERY, OF_AN_ITEM = 1 / 16, 1 / 8
 FEW_QUERIES, FEW_ITEMS = 4, 8
 
 
-class HeldEvent(msgspec.Struct, array_like=True):
-    """One event that was not learned: row numbers of its comparisons' items, or of a query's and of judged sets'.
+class JudgingEvent(msgspec.Struct, array_like=True):
+    """A held-out event as it judges versions: the rows of its items in the catalogue, not their vectors.
 
     Parameters
     ----------
+    rows
+        One list for each comparison; if the event judges sets, one for the query and one for each set.
     relevant
         How many of the sets after the query's are relevant.
     expected
@@ -64,7 +66,7 @@ class Window:
         Whether events judge sets.
     """
 
-    def __init__(self, kept: list[HeldEvent], items: int, tasks: int = 1, sets: bool = False) -> None:
+    def __init__(self, kept: list[JudgingEvent], items: int, tasks: int = 1, sets: bool = False) -> None:
         self.kept = kept
         self._sets = sets
         self.size = SETS if sets else WINDOW
@@ -76,7 +78,7 @@ class Window:
         self._keys = [tuple(self._same(event)) for event in kept]
         self._counts = Counter(key for keys in self._keys for key in keys)
 
-    def add(self, event: HeldEvent) -> None:
+    def add(self, event: JudgingEvent) -> None:
         """Admit an event, which is the newest."""
         keys = tuple(self._same(event))
         for key in keys:
@@ -116,7 +118,7 @@ class Window:
         del self.kept[index]
         self._counts.subtract(self._keys.pop(index))
 
-    def _same(self, event: HeldEvent) -> Iterator[tuple[str, Hashable]]:
+    def _same(self, event: JudgingEvent) -> Iterator[tuple[str, Hashable]]:
         """What an event may share with others."""
         if event.similar is not None:
             yield "side", (event.task, event.similar)
@@ -135,12 +137,12 @@ def chosen(rows: Array) -> Array:
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), COMPARISONS)).astype(int)]
 
 
-def in_pairs(judges: Sequence[HeldEvent]) -> bool:
+def in_pairs(judges: Sequence[JudgingEvent]) -> bool:
     """Whether events say something only together: each similar pair with a dissimilar one."""
     return bool(judges) and judges[0].similar is not None
 
 
-def judging(events: Sequence[HeldEvent]) -> list[HeldEvent]:
+def judging(events: Sequence[JudgingEvent]) -> list[JudgingEvent]:
     """The events that judge: pairs if they make more comparisons of a similar and a dissimilar one; else the rest."""
     pairs = [event for event in events if event.similar is not None]
     comparisons = [event for event in events if event.similar is None]
@@ -149,7 +151,7 @@ def judging(events: Sequence[HeldEvent]) -> list[HeldEvent]:
     return pairs if not comparisons or opposed > len(comparisons) else comparisons
 
 
-def margins_on(metric: Metric, events: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
+def margins_on(metric: Metric, events: Sequence[JudgingEvent], features: Mapping[str, Array]) -> Array:
     """The margin (n,) of each event that judges under a metric, oldest first: in [-1, 1], above 0 is right.
 
     A similar pair is taken together with a dissimilar pair of its task, as one comparison.
@@ -166,20 +168,20 @@ def margins_on(metric: Metric, events: Sequence[HeldEvent], features: Mapping[st
     return np.add.reduceat(each, np.cumsum([0, *counts[:-1]])) / counts
 
 
-def margins_by_pairs(metric: Metric, events: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
+def margins_by_pairs(metric: Metric, events: Sequence[JudgingEvent], features: Mapping[str, Array]) -> Array:
     """The same for pairs: the oldest first, provided that the pairs of all tasks are equally old."""
     parts = [margins(metric, rows, features, task) for task, rows in opposed(events).items()]
     age = np.concatenate([np.arange(len(each)) for each in parts])
     return np.concatenate(parts)[np.argsort(-age, kind="stable")]
 
 
-def judgement(event: HeldEvent) -> Judgement:
+def judgement(event: JudgingEvent) -> Judgement:
     """What an event says of sets."""
     query, *sets = (np.array(members) for members in event.rows)
     return Judgement(query, tuple(sets[: event.relevant]), tuple(sets[event.relevant :]))
 
 
-def opposed(events: Sequence[HeldEvent]) -> dict[str | None, Array]:
+def opposed(events: Sequence[JudgingEvent]) -> dict[str | None, Array]:
     """Similar pairs with dissimilar ones (n, 4), the newest with the newest, by task."""
     pairs: dict[str | None, tuple[list[list[int]], list[list[int]]]] = {}
     for event in reversed(events):

@@ -17,7 +17,7 @@ import msgspec
 from omdml.feedback import Pair, SetJudgement
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.events.lookup import Located, elements
-from omdml.workers.model.judging.held_out_window import HeldEvent, chosen
+from omdml.workers.model.judging.held_out_window import JudgingEvent, chosen
 
 POSITION = struct.Struct(">IQ")  # number of the partition, offset
 
@@ -48,8 +48,8 @@ def fingerprint(secret: bytes) -> str:
     return hashlib.blake2b(b"which secret this is", key=secret, digest_size=8).hexdigest()
 
 
-class HoldOut(msgspec.Struct):
-    """What a checkpoint keeps of the events that were held out.
+class HoldOutState(msgspec.Struct):
+    """What a checkpoint says about holding out: how many events were held out so far, and those that judge.
 
     Parameters
     ----------
@@ -66,21 +66,29 @@ class HoldOut(msgspec.Struct):
     every: int = 0
     count: int = 0
     secret: str = ""
-    kept: list[HeldEvent] = []
+    kept: list[JudgingEvent] = []
 
 
-class HeldOut(NamedTuple):
-    """An event that was held out: how many of its batch are learned before it, and what is kept of it, if anything."""
+class HeldOutOfBatch(NamedTuple):
+    """One event of a batch that was held out, and where its turn comes among those that are learned.
+
+    Parameters
+    ----------
+    before
+        How many events of the batch are learned before it.
+    event
+        What is kept of it to judge by; None if it cannot judge.
+    """
 
     before: int
-    event: HeldEvent | None
+    event: JudgingEvent | None
 
 
 class Split(NamedTuple):
     """A batch, parted into what is to be learned and what was held out."""
 
     learned: Located
-    held_out: list[HeldOut]
+    held_out: list[HeldOutOfBatch]
     offsets: frozenset[int]
 
 
@@ -101,11 +109,11 @@ def split(located: Located, draw: Draw, every: int, catalogue: Catalogue, tasks:
     ]
     if not due:
         return Split(located, [], frozenset())
-    held = [HeldOut(index - count, held_event(located, index, catalogue)) for count, index in enumerate(due)]
+    held = [HeldOutOfBatch(index - count, judging_event(located, index, catalogue)) for count, index in enumerate(due)]
     return Split(located.without(due), held, frozenset(batch.records[index].offset for index in due))
 
 
-def held_event(located: Located, index: int, catalogue: Catalogue) -> HeldEvent | None:
+def judging_event(located: Located, index: int, catalogue: Catalogue) -> JudgingEvent | None:
     """An event as it is kept, its items by their rows in the catalogue.
 
     None if it brings vectors of its own: they would have to lie in every checkpoint.
@@ -115,8 +123,8 @@ def held_event(located: Located, index: int, catalogue: Catalogue) -> HeldEvent 
         return None
     if isinstance(event, SetJudgement):
         sets = [list(event.query), *(elements(event, name, catalogue) for name in (*event.relevant, *event.irrelevant))]
-        return HeldEvent([catalogue.rows(members).tolist() for members in sets], len(event.relevant))
+        return JudgingEvent([catalogue.rows(members).tolist() for members in sets], len(event.relevant))
     if isinstance(event, Pair):
         # A learner of triplets has a third item for it, which says nothing.
-        return HeldEvent([catalogue.rows([event.left, event.right]).tolist()], 0, event.similar, event.task)
-    return HeldEvent(chosen(catalogue.rows(located.ids(index)).reshape(located.count(index), -1)).tolist())
+        return JudgingEvent([catalogue.rows([event.left, event.right]).tolist()], 0, event.similar, event.task)
+    return JudgingEvent(chosen(catalogue.rows(located.ids(index)).reshape(located.count(index), -1)).tolist())

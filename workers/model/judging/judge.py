@@ -15,7 +15,7 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.events.lookup import Located
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.judging.held_out_window import Window
-from omdml.workers.model.judging.hold_out import Draw, HeldOut, HoldOut, Split, split
+from omdml.workers.model.judging.hold_out import Draw, HeldOutOfBatch, HoldOutState, Split, split
 from omdml.workers.model.judging.start_comparison import StartComparison
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ class Judge:
     """
 
     def __init__(
-        self, model: str, learner: Learner, catalogue: Catalogue, draw: Draw, guard: Guard, hold_out: HoldOut
+        self, model: str, learner: Learner, catalogue: Catalogue, draw: Draw, guard: Guard, hold_out: HoldOutState
     ) -> None:
         self.draw = draw
         self.first_metric: Callable[[], Metric] | None = None
@@ -49,7 +49,7 @@ class Judge:
         """Have this guard decide from now on."""
         self.guard, self.withheld = guard, guard.yardstick.withheld
 
-    def judge_by(self, hold_out: HoldOut) -> None:
+    def judge_by(self, hold_out: HoldOutState) -> None:
         """Judge by these held-out events from now on."""
         self.hold_out = hold_out
         self.window = Window(hold_out.kept, self._catalogue.first, len(self._tasks), sets=self._sets)
@@ -60,7 +60,7 @@ class Judge:
             return Split(located, [], frozenset())
         return split(located, self.draw, self.hold_out.every, self._catalogue, self._tasks)
 
-    def keep(self, held_out: deque[HeldOut], before: float = math.inf) -> None:
+    def keep(self, held_out: deque[HeldOutOfBatch], before: float = math.inf) -> None:
         """Count held-out events that come before this event of the batch, and add them to the window."""
         while held_out and held_out[0].before < before:
             self.hold_out.count += 1
@@ -85,7 +85,13 @@ class Judge:
         if not self.withheld and not self.guard.is_near(version):
             self.withheld = self.guard.check_between(candidate, version, self.window, self._catalogue.features)
         if self.withheld and not before:
-            log.warning("snapshot_withheld", model=self._model, version=version, reason=self.withheld)
+            log.warning(
+                "snapshot_withheld",
+                model=self._model,
+                version=version,
+                reason=self.withheld,
+                action="an earlier version stays live",
+            )
         elif before and not self.withheld:
             log.info("snapshots_live_again", model=self._model, version=version)
         return self.withheld

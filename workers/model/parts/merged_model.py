@@ -24,8 +24,8 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.model.judging.guard import Guard
-from omdml.workers.model.judging.held_out_window import HeldEvent
-from omdml.workers.model.judging.hold_out import HoldOut
+from omdml.workers.model.judging.held_out_window import JudgingEvent
+from omdml.workers.model.judging.hold_out import HoldOutState
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.vector import Component, Record, Vector, with_record
 from omdml.workers.model.progress import Progress
@@ -55,7 +55,7 @@ class MergedModel(OwnedModel):
         that does not fit the configuration.
         """
         components: list[Component] = []
-        held: list[tuple[int, HoldOut]] = []
+        held: list[tuple[int, HoldOutState]] = []
         mistakes: list[Prequential] = []
         self.event_time = None
 
@@ -85,11 +85,11 @@ class MergedModel(OwnedModel):
         self.next = vector.positions.get(self.home.number, 0)
         self._hold(held)
 
-    def _hold(self, held: Sequence[tuple[int, HoldOut]]) -> None:
+    def _hold(self, held: Sequence[tuple[int, HoldOutState]]) -> None:
         """Have the guard judge on what all parts hold out."""
         known = {number: still_judging(part, self.record.forgotten.get(str(number), 0)) for number, part in held}
         total = sum(part.count for _, part in held)
-        self.progress.hold_out = HoldOut(self._spec.guard.every, total, "", in_turn(known))
+        self.progress.hold_out = HoldOutState(self._spec.guard.every, total, "", in_turn(known))
         self.judge.judge_by(self.progress.hold_out)
         before = len(self.progress.hold_out.kept)
         if self.learner.version:
@@ -175,12 +175,12 @@ def progress_of(checkpoint: Checkpoint) -> Progress:
         raise CorruptError(f"checkpoint of model {checkpoint.model!r}: progress not of this kind ({error})") from error
 
 
-def still_judging(hold_out: HoldOut, forgotten: int) -> list[HeldEvent]:
+def still_judging(hold_out: HoldOutState, forgotten: int) -> list[JudgingEvent]:
     """The held-out events of a part that came after those that were forgotten."""
     return hold_out.kept[max(0, len(hold_out.kept) - max(0, hold_out.count - forgotten)) :]
 
 
-def in_turn(held: dict[int, list[HeldEvent]]) -> list[HeldEvent]:
+def in_turn(held: dict[int, list[JudgingEvent]]) -> list[JudgingEvent]:
     """Events of all parts as one window, oldest first: the newest of each part are taken to be of one age."""
     aged = [
         (len(events) - index, number, event) for number, events in held.items() for index, event in enumerate(events)

@@ -40,7 +40,7 @@ def _condition(name: str, operator: str, operand: Any) -> Condition | None:
         exists = Compared(name, "exists")
         return exists if operand else Joined("not", (exists,))
     operands = operand if isinstance(operand, list) else [operand]
-    values = tuple(value for one in operands if (value := _value(one)) is not None)
+    values = tuple(value for operand_value in operands if (value := _value(operand_value)) is not None)
     if not values or len(values) < len(operands):
         return None
     if operator == "ne":

@@ -105,7 +105,7 @@ class Course:
             listener(step)
 
     def forget(self, model: str) -> None:
-        """Keep no more than the steps of a model that was dropped: a node may load many names one after another."""
+        """Forget a model that was dropped, except for its steps: a node may load many names one after another."""
         with self._changing:
             self._highest.pop(model, None)
 

@@ -106,7 +106,8 @@ class FirstViews:
         except OmdmlError as error:
             if model not in self._told:
                 self._told.add(model)
-                _log.error("model_cannot_begin", model=model, reason=str(error))
+                hint = "correct the model's section or its catalogue, then restart the node"
+                _log.error("model_cannot_begin", model=model, reason=str(error), hint=hint)
             return
         self.ready.add(model)
 

@@ -52,11 +52,9 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="omdml-follow", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop following."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join()

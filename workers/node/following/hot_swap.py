@@ -166,7 +166,7 @@ class Refresher:
             self._lag(model)
         elif view and pointer == view.pointer:
             self._take_in(model, view, self._catalogues(model), began)
-            # What was refused is told once, as long as nothing else is found.
+            # This comes last: if the items cannot be taken in, the refusal stays known, and is logged only once.
             self._confirm(model)
         elif view is None or follows(pointer, view.pointer, model in self._gone, self._fallen.get(model)):
             self._adopt(model, view, pointer, began)

@@ -138,7 +138,8 @@ class CandidateIndex:
         indexed = reader.live()
         if indexed is None:
             raise IndexAway(f"{self}: readers have no version yet: run omdml sync {self._model}")
-        # An index that was removed and synced again stands for the same, but may lie otherwise: it was away in between.
+        # If the index was removed and synced again, it may stand for the same version with other coordinates. It was
+        # away in between, so what is held is read again.
         if self._held and not self.away and self._held.indexed == indexed:
             return self._held
         catalogue = self._catalogue()

@@ -12,7 +12,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route
 
 from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import NO_TOKENS, Access
@@ -31,7 +30,6 @@ from omdml.workers.node.http.problems import client_gone, failed, no_route, refu
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.telemetry.registry import OTHER
-from omdml.workers.telemetry.single_models import PATH
 
 # What a page of another origin may send and see; it never sends cookies.
 PAGES: dict[str, Any] = {
@@ -60,35 +58,13 @@ def create_app(
     unless ``hosts`` names some. ``pictures`` are those of a model's items. ``office`` does what operators ask for.
     """
     trials = Trials(node, access, experiments or Experiments({}))
-    api, watch = Api(node, access, trials), Watch(node, pictures)
     routes = [
-        Route("/search", api.search_item, methods=["GET"]),
-        Route("/search", api.search, methods=["POST"]),
-        Route("/feedback", api.feedback, methods=["POST"]),
-        Route("/session", api.session, methods=["POST"]),
-        Route("/models", api.models, methods=["GET"]),
-        Route("/models/{model}/rollback", api.rollback, methods=["POST"]),
-        Route("/models/{model}/pin", api.pin, methods=["POST"]),
-        Route("/models/{model}/unpin", api.unpin, methods=["POST"]),
-        Route("/models/{model}/history", watch.history, methods=["GET"]),
-        Route("/models/{model}/guard", watch.guard, methods=["GET"]),
-        Route("/models/{model}/inspect", watch.inspect, methods=["GET"]),
-        Route("/models/{model}/compare", watch.compare, methods=["GET"]),
-        Route("/models/{model}/steps", watch.steps, methods=["GET"]),
-        Route("/items", watch.items, methods=["GET"]),
+        *Api(node, access, trials).routes,
+        *Watch(node, pictures).routes,
         *Items(node, access).routes,
-        Route("/picture", watch.picture, methods=["GET"]),
-        Route("/atlas", watch.atlas, methods=["GET"]),
-        Route("/events", watch.events, methods=["GET"]),
         *trials.routes,
         *Operators(access, office).routes,
         *CONSOLE,
-        Route("/healthz", api.healthz, methods=["GET"]),
-        Route("/readyz", api.readyz, methods=["GET"]),
-        Route("/metrics", api.metrics, methods=["GET"]),
-        Route(PATH, api.single_models, methods=["GET"]),
-        Route("/schema", api.schema, methods=["GET"]),
-        Route("/click.js", api.click_js, methods=["GET"]),
     ]
     handlers: dict[Any, Any] = {OmdmlError: refused, HTTPException: no_route, ClientDisconnect: client_gone}
     # Starlette calls this middleware outside its own exception handlers, so the first one brings the handlers.

@@ -15,7 +15,6 @@ from omdml.workers.node.http.endpoints.items.changes import ItemsChanged, OfMode
 from omdml.workers.node.http.endpoints.operators import LetterAt, Letters, Settle
 from omdml.workers.node.http.endpoints.trials import Clicked, Clicks
 from omdml.workers.node.http.meanings import explain_fields
-from omdml.workers.node.http.problems import PROBLEM
 from omdml.workers.node.http.requests import (
     Compare,
     Events,
@@ -29,11 +28,43 @@ from omdml.workers.node.http.requests import (
     OfVersion,
     Search,
 )
+from omdml.workers.node.http.schemas import (
+    BEHIND,
+    ERROR,
+    ITEMS,
+    JSON,
+    LINES,
+    MOVED,
+    OF_ITEM,
+    OF_MODEL,
+    SETTLED,
+    TEXT,
+    operation,
+    parameters,
+)
 from omdml.workers.node.searching.answers import Answer, Answers
 from omdml.workers.node.searching.compare import Comparison
 from omdml.workers.versions.judgement import Judgement
 
-JSON = "application/json"
+MOVES = {
+    "rollback": "Make an older version live: the one named, or the one before. Needs a node with a token",
+    "pin": "Keep a version live, whatever is learned: the one named, or the live one. Needs a node with a token",
+    "unpin": "Make the newest version live again. Needs a node with a token",
+}
+SETTLING = {
+    "resend": "Send the events of dead letters again, if they would be learned now, each at most once",
+    "dismiss": "Close dead letters without sending their events again",
+}
+OF_OPERATORS = "Needs the role `operator` if the node has tokens"
+IN_BODIES = (
+    *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step, Remark, Judgement),
+    *(PutItem, Change, ItemsChanged, Settle, Clicks, Clicked, Outcome),
+)
+IN_QUERIES = (
+    *(ItemSearch, Look, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel),
+    *(Letters, LetterAt),
+)
+CONFIRMED = "The answer comes when this is durable and this node searches with it"
 
 
 @cache
@@ -44,26 +75,67 @@ def document() -> bytes:
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document of all endpoints."""
-    structs = [
-        *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step, Remark, Judgement),
-        *(PutItem, Change, ItemsChanged, Settle, Clicks, Clicked, Outcome, *IN_QUERIES),
-    ]
-    described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    search, answer, answers, comparison, event, move, step, _, judged, *more = described[: -len(IN_QUERIES)]
-    put_item, change, changed, settle, clicks, clicked, outcome = more
-    components["Error"] = ERROR
-    explain_fields(components)
-    # Structs of queries are told as parameters.
-    fields, look, items, picture, atlas, history, of_version, compare, events, of_model, of_letters, letter_at = (
-        parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
-    )
-    paths = {
+    structs = Structs()
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "omdml retrieval node", "version": "1"},
+        "paths": {
+            **searches(structs),
+            **models(structs),
+            **items(structs),
+            **experiments(structs),
+            **operators(structs),
+            **monitoring(),
+            **pages(),
+        },
+        "components": {
+            "schemas": structs.components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+class Structs:
+    """The structs that check requests and make answers, as the document describes them.
+
+    Attributes
+    ----------
+    components
+        The schemas that the others refer to, by name.
+    """
+
+    def __init__(self) -> None:
+        described, components = msgspec.json.schema_components(
+            [*IN_BODIES, *IN_QUERIES], ref_template="#/components/schemas/{name}"
+        )
+        components["Error"] = ERROR
+        explain_fields(components)
+        # A query string is described field by field, so its struct is no component.
+        self._in_queries: dict[type, list[dict[str, Any]]] = {
+            struct: parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
+        }
+        self._in_bodies = dict(zip(IN_BODIES, described[: len(IN_BODIES)], strict=True))
+        self.components = components
+
+    def schema(self, struct: Any) -> dict[str, Any]:
+        """The schema of a body or an answer."""
+        return self._in_bodies[struct]
+
+    def query(self, struct: type) -> list[dict[str, Any]]:
+        """The parameters of a query string."""
+        return self._in_queries[struct]
+
+
+def searches(structs: Structs) -> dict[str, Any]:
+    """Searches, and the feedback on their answers."""
+    answer, event = structs.schema(Answer), structs.schema(AnyFeedback)
+    return {
         "/search": {
-            "get": operation("Items closest to one item", answer, parameters=fields, more=BEHIND),
+            "get": operation("Items closest to one item", answer, parameters=structs.query(ItemSearch), more=BEHIND),
             "post": operation(
                 "Items closest to items, to raw vectors, or to each of several queries",
-                {"anyOf": [answer, answers]},
-                body={JSON: search},
+                {"anyOf": [answer, structs.schema(Answers)]},
+                body={JSON: structs.schema(Search)},
                 more=BEHIND,
             ),
         },
@@ -85,40 +157,77 @@ def openapi() -> dict[str, Any]:
                 token=True,
             )
         },
-        "/models": {"get": operation("Which version of each model answers, and how fresh it is", parameters=look)},
+    }
+
+
+def models(structs: Structs) -> dict[str, Any]:
+    """What each model answers with, how that came about, and how to change it."""
+    return {
+        "/models": {
+            "get": operation("Which version of each model answers, and how fresh it is", parameters=structs.query(Look))
+        },
         **{
             f"/models/{{model}}/{verb}": {
-                "post": operation(summary, MOVED, body={JSON: move}, parameters=OF_MODEL, token=True)
+                "post": operation(
+                    summary,
+                    MOVED,
+                    body={JSON: structs.schema(Move)},
+                    optional=True,
+                    parameters=OF_MODEL,
+                    token=True,
+                )
             }
             for verb, summary in MOVES.items()
         },
         "/models/{model}/history": {
-            "get": operation("The newest lines of the history, oldest first", LINES, parameters=[*OF_MODEL, *history])
+            "get": operation(
+                "The newest lines of the history, oldest first",
+                LINES,
+                parameters=[*OF_MODEL, *structs.query(History)],
+            )
         },
         "/models/{model}/guard": {
-            "get": operation("What the guard decided last, by what margin, and why", judged, parameters=OF_MODEL)
+            "get": operation(
+                "What the guard decided last, by what margin, and why",
+                structs.schema(Judgement),
+                parameters=OF_MODEL,
+            )
         },
         "/models/{model}/steps": {
             "get": operation(
                 "What went live on this node since it started, oldest first",
-                {"type": "object", "properties": {"model": TEXT, "steps": {"type": "array", "items": step}}},
+                {
+                    "type": "object",
+                    "properties": {"model": TEXT, "steps": {"type": "array", "items": structs.schema(Step)}},
+                },
                 parameters=OF_MODEL,
             )
         },
-        "/models/{model}/inspect": {"get": operation("What a kept version holds", parameters=[*OF_MODEL, *of_version])},
+        "/models/{model}/inspect": {
+            "get": operation("What a kept version holds", parameters=[*OF_MODEL, *structs.query(OfVersion)])
+        },
         "/models/{model}/compare": {
             "get": operation(
                 "What moved in the answer to an item between two versions",
-                comparison,
-                parameters=[*OF_MODEL, *compare],
+                structs.schema(Comparison),
+                parameters=[*OF_MODEL, *structs.query(Compare)],
             )
         },
+    }
+
+
+def items(structs: Structs) -> dict[str, Any]:
+    """The items of a model, their pictures, and changes of them."""
+    changed, of_model = structs.schema(ItemsChanged), structs.query(OfModel)
+    return {
         "/items": {
-            "get": operation("Ids of a model's items, in the catalogue's order", ITEMS, parameters=items),
+            "get": operation(
+                "Ids of a model's items, in the catalogue's order", ITEMS, parameters=structs.query(Items)
+            ),
             "post": operation(
                 "Put, change and delete items: one change on each line, all of them or none. " + CONFIRMED,
                 changed,
-                body={"application/x-ndjson": change},
+                body={"application/x-ndjson": structs.schema(Change)},
                 parameters=of_model,
                 token=True,
             ),
@@ -127,7 +236,7 @@ def openapi() -> dict[str, Any]:
             "put": operation(
                 "Put an item, which replaces one with the same id, or give an item other attributes. " + CONFIRMED,
                 changed,
-                body={JSON: put_item, "image/*": {"type": "string", "format": "binary"}},
+                body={JSON: structs.schema(PutItem), "image/*": {"type": "string", "format": "binary"}},
                 parameters=[*OF_ITEM, *of_model],
                 token=True,
             ),
@@ -139,14 +248,16 @@ def openapi() -> dict[str, Any]:
             ),
         },
         "/picture": {
-            "get": operation("The picture of an item", {"type": "string"}, kind="image/*", parameters=picture)
+            "get": operation(
+                "The picture of an item", {"type": "string"}, kind="image/*", parameters=structs.query(ItemPicture)
+            )
         },
         "/atlas": {
             "get": operation(
                 "Thumbnails of up to 256 items in one picture. `GET /items` says where each one is",
                 {"type": "string"},
                 kind="image/webp",
-                parameters=atlas,
+                parameters=structs.query(ItemAtlas),
             )
         },
         "/events": {
@@ -156,42 +267,59 @@ def openapi() -> dict[str, Any]:
                 "frequent",
                 {"type": "string"},
                 kind="text/event-stream",
-                parameters=events,
+                parameters=structs.query(Events),
             )
         },
+    }
+
+
+def experiments(structs: Structs) -> dict[str, Any]:
+    """Experiments, and the clicks that they count."""
+    return {
         "/experiments": {
             "get": operation(
                 "The result of each experiment so far, on this node",
-                {"type": "object", "properties": {"experiments": {"type": "array", "items": outcome}}},
+                {
+                    "type": "object",
+                    "properties": {"experiments": {"type": "array", "items": structs.schema(Outcome)}},
+                },
             )
         },
         "/clicks": {
             "post": operation(
                 "Count clicks on an interleaved answer for its experiment. Nothing is learned from this",
-                clicked,
-                body={JSON: clicks},
+                structs.schema(Clicked),
+                body={JSON: structs.schema(Clicks)},
                 status="202",
                 token=True,
             )
         },
+    }
+
+
+def operators(structs: Structs) -> dict[str, Any]:
+    """The state of the installation, and its dead letters."""
+    return {
         "/status": {
             "get": operation(
                 "The whole installation, as `omdml status` and `omdml doctor` see it. " + OF_OPERATORS, token=True
             )
         },
         "/letters": {
-            "get": operation("The newest dead letters. " + OF_OPERATORS, parameters=of_letters, token=True),
+            "get": operation("The newest dead letters. " + OF_OPERATORS, parameters=structs.query(Letters), token=True),
         },
         "/letters/explain": {
             "get": operation(
                 "One dead letter: what became of its event, and whether it would be learned now. " + OF_OPERATORS,
-                parameters=letter_at,
+                parameters=structs.query(LetterAt),
                 token=True,
             )
         },
         **{
             f"/letters/{verb}": {
-                "post": operation(f"{summary}. {OF_OPERATORS}", SETTLED, body={JSON: settle}, token=True)
+                "post": operation(
+                    f"{summary}. {OF_OPERATORS}", SETTLED, body={JSON: structs.schema(Settle)}, token=True
+                )
             }
             for verb, summary in SETTLING.items()
         },
@@ -202,6 +330,12 @@ def openapi() -> dict[str, Any]:
                 token=True,
             )
         },
+    }
+
+
+def monitoring() -> dict[str, Any]:
+    """What supervisors and Prometheus ask."""
+    return {
         "/healthz": {"get": operation("Answers 200 if the node makes progress, 503 if it hangs")},
         "/readyz": {
             "get": operation("Answers 200 if the models configured by their own names can answer, 503 otherwise")
@@ -215,6 +349,12 @@ def openapi() -> dict[str, Any]:
                 parameters=[{"name": "model", "in": "query", "schema": TEXT, "description": "A model, or a pattern"}],
             )
         },
+    }
+
+
+def pages() -> dict[str, Any]:
+    """What programs and web pages fetch to use the node."""
+    return {
         "/schema": {"get": operation("This document")},
         "/click.js": {
             "get": operation(
@@ -222,145 +362,3 @@ def openapi() -> dict[str, Any]:
             )
         },
     }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "omdml retrieval node", "version": "1"},
-        "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-    }
-
-
-MOVES = {
-    "rollback": "Make an older version live: the one named, or the one before. Needs a node with a token",
-    "pin": "Keep a version live, whatever is learned: the one named, or the live one. Needs a node with a token",
-    "unpin": "Make the newest version live again. Needs a node with a token",
-}
-SETTLING = {
-    "resend": "Send the events of dead letters again, if they would be learned now, each at most once",
-    "dismiss": "Close dead letters without sending their events again",
-}
-SETTLED = {
-    "type": "object",
-    "properties": {
-        "settled": {"type": "integer"},
-        "left": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "how many, by reason"},
-    },
-}
-OF_OPERATORS = "Needs the role `operator` if the node has tokens"
-IN_QUERIES = (
-    *(ItemSearch, Look, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel),
-    *(Letters, LetterAt),
-)
-CONFIRMED = "The answer comes when this is durable and this node searches with it"
-TEXT = {"type": "string"}
-LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
-ITEMS = {
-    "type": "object",
-    "properties": {
-        "model": TEXT,
-        "items": {"type": "array", "items": TEXT},
-        "total": {"type": "integer", "description": "how many there are"},
-        "position": {"type": "integer", "description": "changes that this node answers with"},
-        "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
-        "attributes": {"type": "array", "items": TEXT, "description": "what `fields` of a search may name"},
-        "describes": {
-            "type": "object",
-            "description": "what a search may bring instead of an item: these texts, and whether a picture",
-            "properties": {"texts": {"type": "array", "items": TEXT}, "picture": {"type": "boolean"}},
-        },
-        "atlas": {
-            "type": "object",
-            "description": "if there are thumbnails: pixels a side of one, and how many a line of an atlas has",
-            "properties": {"side": {"type": "integer"}, "cells": {"type": "integer"}},
-        },
-        "cells": {
-            "type": "array",
-            "description": "for each item `first` of its atlas and its cell there, counted line by line; null: none",
-            "items": {"type": ["array", "null"], "items": {"type": "integer"}},
-        },
-    },
-}
-OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": TEXT, "description": "The model"}]
-OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": TEXT, "description": "The item's id"}]
-MOVED = {
-    "type": "object",
-    "properties": {
-        "model": {"type": "string"},
-        "version": {"type": "integer"},
-        "serial": {"type": "integer"},
-        "pinned": {"type": "boolean"},
-    },
-}
-ERROR = {
-    "type": "object",
-    "description": "A problem as RFC 9457 describes it.",
-    "required": ["title", "status", "detail", "error", "message"],
-    "properties": {
-        "title": {"type": "string", "description": "what the status means"},
-        "status": {"type": "integer", "description": "the status of the response"},
-        "detail": {"type": "string", "description": "the same as `message`"},
-        "error": {"type": "string", "description": "a code that never changes"},
-        "message": {"type": "string"},
-        "version": {"type": "integer", "description": "with the error `behind`: the live version"},
-        "number": {"type": "integer", "description": "the first bad event of `POST /feedback`, counted from 1"},
-        "errors": {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "the first bad events of `POST /feedback`",
-        },
-    },
-}
-REFUSED = {
-    "description": "refused",
-    "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Error"}}},
-}
-BEHIND = {
-    "503": REFUSED
-    | {
-        "description": "the node has no version, or none as new as `min_version`",
-        "headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds; with the error `behind`"}},
-    }
-}
-
-
-def operation(
-    summary: str,
-    answer: dict[str, Any] | None = None,
-    *,
-    kind: str = JSON,
-    status: str = "200",
-    parameters: list[dict[str, Any]] | None = None,
-    body: dict[str, dict[str, Any]] | None = None,
-    token: bool = False,
-    more: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """One method of one path; ``body`` holds a schema a media type, ``token`` says that it writes, ``more`` are
-    further responses by status.
-    """
-    described: dict[str, Any] = {
-        "summary": summary,
-        "responses": {
-            status: {"description": "done", "content": {kind: {"schema": answer or {"type": "object"}}}},
-            **(more or {}),
-        },
-    }
-    if parameters:
-        described["parameters"] = parameters
-    if body:
-        content = {media: {"schema": schema} for media, schema in body.items()}
-        described["requestBody"] = {"required": summary not in MOVES.values(), "content": content}
-    if token:
-        # Without one if the node has none.
-        described["security"] = [{"token": []}, {}]
-        described["responses"]["401"] = REFUSED | {"description": "the token is missing or wrong"}
-    described["responses"]["default"] = REFUSED
-    return described
-
-
-def parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """A struct's fields as query parameters."""
-    required = schema.get("required", [])
-    return [
-        {"name": name, "in": "query", "required": name in required, "schema": field}
-        for name, field in schema["properties"].items()
-    ]

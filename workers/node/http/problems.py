@@ -55,7 +55,6 @@ def problem(status: HTTPStatus, error: str, message: str, **more: object) -> byt
 
 
 def reply(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """A JSON response."""
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 

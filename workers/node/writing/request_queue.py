@@ -58,7 +58,6 @@ class RequestQueue(Generic[R]):
         self._busy_since: float | None = None  # monotonic
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:

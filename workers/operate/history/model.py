@@ -14,8 +14,8 @@ from omdml.streams.resent_events import RESENT
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, Refusal
 from omdml.workers.model.judging.guard import Guard
-from omdml.workers.model.judging.held_out_window import HeldEvent
-from omdml.workers.model.judging.hold_out import HeldOut
+from omdml.workers.model.judging.held_out_window import JudgingEvent
+from omdml.workers.model.judging.hold_out import HeldOutOfBatch
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.operate.replay import nothing_timed
 
@@ -45,7 +45,7 @@ class Facts(NamedTuple):
     batch: Batch
     unread: list[Refusal]
     refused: dict[int, Refusal]
-    held_out: dict[int, HeldEvent | None]
+    held_out: dict[int, JudgingEvent | None]
 
 
 def without_payloads(batch: Batch) -> Batch:
@@ -103,7 +103,9 @@ class HistoryModel(OwnedModel):
         offsets = [record.offset for record in batch.records]
         refused = [facts.refused[offset] for offset in offsets if offset in facts.refused]
         self.held_out = frozenset(offset for offset in offsets if offset in facts.held_out)
-        self.judge.keep(deque(HeldOut(0, facts.held_out[offset]) for offset in offsets if offset in facts.held_out))
+        self.judge.keep(
+            deque(HeldOutOfBatch(0, facts.held_out[offset]) for offset in offsets if offset in facts.held_out)
+        )
         self._taken += [offset for offset in offsets if offset not in facts.refused and offset not in facts.held_out]
         learned = len(offsets) - len(refused) - len(self.held_out)
         self.progress.tally.take(batch.records[0].partition, offsets[0], learned, len(self.held_out))

@@ -23,7 +23,7 @@ from omdml.workers.model.judging.guard import (
     next_decision,
     votes,
 )
-from omdml.workers.model.judging.held_out_window import HeldEvent, Window, margins_on
+from omdml.workers.model.judging.held_out_window import JudgingEvent, Window, margins_on
 from omdml.workers.model.judging.leaps import not_finite, sizes, weight_moved, weights
 from omdml.workers.model.judging.reasons import WORDS, code_of
 from tests.support.deep import examples
@@ -49,7 +49,7 @@ def window_of(count=256, seed=0, inverted=False):
     rows = triplets(count, seed)[:, [0, 2, 1] if inverted else [0, 1, 2]]
     window = Window([], 10)
     for row in rows.tolist():
-        window.add(HeldEvent([row]))
+        window.add(JudgingEvent([row]))
     return window
 
 
@@ -148,7 +148,7 @@ def test_a_query_that_is_asked_again_and_again_has_one_vote():
     window = window_of(64)
     loud = next(event for event in window.kept)
     for _ in range(12):
-        window.add(HeldEvent([[loud.rows[0][0], loud.rows[0][2], loud.rows[0][1]]]))
+        window.add(JudgingEvent([[loud.rows[0][0], loud.rows[0][2], loud.rows[0][1]]]))
     asked = window.asked(len(window.kept))
     assert np.bincount(asked).max() >= 12
     assert len(votes(np.ones(len(asked)), asked)) == len({event.rows[0][0] for event in window.kept})

@@ -15,7 +15,7 @@ from omdml.margins import margins
 from omdml.workers.model.judging.held_out_window import (
     SETS,
     WINDOW,
-    HeldEvent,
+    JudgingEvent,
     Window,
     chosen,
     judgement,
@@ -34,15 +34,15 @@ def items(tmp_path_factory):
 
 
 def triplet(*rows):
-    return HeldEvent([list(rows)])
+    return JudgingEvent([list(rows)])
 
 
 def pair(task, similar, left, right):
-    return HeldEvent([[left, right]], similar=similar, task=task)
+    return JudgingEvent([[left, right]], similar=similar, task=task)
 
 
 def judged(query, *sets):
-    return HeldEvent([list(query), *map(list, sets)], 1)
+    return JudgingEvent([list(query), *map(list, sets)], 1)
 
 
 def admitted(events, items=10_000, tasks=1, sets=False):
@@ -93,7 +93,7 @@ def logs(draw):
     for turn in range(count):
         rows = numbers.integers(0, few if numbers.random() < 0.6 else 5_000, 6).tolist()
         if kind == "triplet":
-            events.append(HeldEvent([rows[:3], rows[3:]] if numbers.random() < 0.2 else [rows[:3]]))
+            events.append(JudgingEvent([rows[:3], rows[3:]] if numbers.random() < 0.2 else [rows[:3]]))
         elif kind == "pair":
             events.append(pair(TASKS[rows[2] % 2], bool(numbers.random() < 0.9), rows[0], rows[1] + turn % 2))
         else:
@@ -185,7 +185,9 @@ def started(name, items):
 def test_an_event_says_the_mean_of_its_comparisons(items):
     metric = started("lomdml", items).metric
     rows = triplets(9).tolist()
-    result = margins_on(metric, [HeldEvent(rows[:5]), HeldEvent(rows[5:6]), HeldEvent(rows[6:])], items.features)
+    result = margins_on(
+        metric, [JudgingEvent(rows[:5]), JudgingEvent(rows[5:6]), JudgingEvent(rows[6:])], items.features
+    )
     each = margins(metric, np.array(rows), items.features)
     np.testing.assert_allclose(result, [each[:5].mean(), each[5], each[6:].mean()], rtol=1e-6)
 

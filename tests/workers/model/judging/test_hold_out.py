@@ -17,7 +17,7 @@ from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.events.decoding import Batch
 from omdml.workers.events.lookup import Lookup
 from omdml.workers.model.judging.held_out_window import COMPARISONS, margins_on
-from omdml.workers.model.judging.hold_out import Draw, HoldOut, fingerprint, split
+from omdml.workers.model.judging.hold_out import Draw, HoldOutState, fingerprint, split
 from tests.support.deep import examples
 from tests.support.worlds import (
     TASKS,
@@ -54,7 +54,7 @@ def guarded(folder, models=None, **options):
 def kept(world, model="shop"):
     """The hold-out that a successor would go on with, and the state of its learner."""
     checkpoint = world.store.claim(model).checkpoint
-    return msgspec.convert(checkpoint.progress["hold_out"], HoldOut), checkpoint.state
+    return msgspec.convert(checkpoint.progress["hold_out"], HoldOutState), checkpoint.state
 
 
 def located(said, items, learner=LOMDML, first=0):

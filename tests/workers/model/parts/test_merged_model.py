@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from omdml.streams.part_names import part_name
-from omdml.workers.model.judging.held_out_window import HeldEvent
-from omdml.workers.model.judging.hold_out import HoldOut
+from omdml.workers.model.judging.held_out_window import JudgingEvent
+from omdml.workers.model.judging.hold_out import HoldOutState
 from omdml.workers.model.parts.merged_model import in_turn, still_judging
 from tests.support.parts import GUARD, drained, hot_world, scatter
 from tests.support.worlds import events, is_held_out
@@ -53,8 +53,8 @@ def test_the_next_owner_goes_on_from_what_the_checkpoint_says_was_judged(tmp_pat
 
 
 def test_the_windows_of_parts_are_one_whose_newest_events_come_last():
-    held = {0: [HeldEvent([[number, 1, 2]]) for number in range(3)], 2: [HeldEvent([[9, 1, 2]])]}
+    held = {0: [JudgingEvent([[number, 1, 2]]) for number in range(3)], 2: [JudgingEvent([[9, 1, 2]])]}
     assert [event.rows[0][0] for event in in_turn(held)] == [0, 1, 2, 9]
-    assert still_judging(HoldOut(5, 10, "", held[0]), 9) == held[0][2:]
-    assert still_judging(HoldOut(5, 10, "", held[0]), 0) == held[0]
-    assert still_judging(HoldOut(5, 10, "", held[0]), 10) == []
+    assert still_judging(HoldOutState(5, 10, "", held[0]), 9) == held[0][2:]
+    assert still_judging(HoldOutState(5, 10, "", held[0]), 0) == held[0]
+    assert still_judging(HoldOutState(5, 10, "", held[0]), 10) == []

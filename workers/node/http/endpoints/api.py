@@ -13,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from omdml.errors import SourceError
 from omdml.streams.protocols.store import Pointer, Why
@@ -44,6 +45,7 @@ from omdml.workers.node.searching.options import Options, SearchError
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 from omdml.workers.node.writing.inbox import traced
 from omdml.workers.telemetry import traces
+from omdml.workers.telemetry.single_models import PATH
 from omdml.workers.versions import moves
 
 # Bytes. A body up to this size is parsed at once, because the hop to a thread would take longer.
@@ -60,6 +62,25 @@ class Api:
     def __init__(self, node: RetrievalNode, access: Access, trials: Trials) -> None:
         self._node, self._access, self._trials = node, access, trials
         self._scans = SharedScans(node)
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/search", self.search_item, methods=["GET"]),
+            Route("/search", self.search, methods=["POST"]),
+            Route("/feedback", self.feedback, methods=["POST"]),
+            Route("/session", self.session, methods=["POST"]),
+            Route("/models", self.models, methods=["GET"]),
+            Route("/models/{model}/rollback", self.rollback, methods=["POST"]),
+            Route("/models/{model}/pin", self.pin, methods=["POST"]),
+            Route("/models/{model}/unpin", self.unpin, methods=["POST"]),
+            Route("/healthz", self.healthz, methods=["GET"]),
+            Route("/readyz", self.readyz, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route(PATH, self.single_models, methods=["GET"]),
+            Route("/schema", self.schema, methods=["GET"]),
+            Route("/click.js", self.click_js, methods=["GET"]),
+        ]
 
     async def search_item(self, request: Request) -> Response:
         """``GET /search``: the items closest to one item; 304 if the client has this answer already."""

@@ -74,7 +74,6 @@ class Operators:
 
     @property
     def routes(self) -> list[Route]:
-        """The routes of these endpoints."""
         return [
             Route("/status", self.status, methods=["GET"]),
             Route("/letters", self.letters, methods=["GET"]),

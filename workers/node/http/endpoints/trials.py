@@ -49,7 +49,6 @@ class Trials:
 
     @property
     def routes(self) -> list[Route]:
-        """The routes of these endpoints."""
         return [
             Route("/experiments", self.outcomes, methods=["GET"]),
             Route("/clicks", self.clicks, methods=["POST"]),

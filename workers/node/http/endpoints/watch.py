@@ -13,6 +13,7 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from omdml.errors import OmdmlError
@@ -88,6 +89,20 @@ class Watch:
         # The newest steps as server-sent events, by number: all streams send the same bytes.
         self._encoded: dict[int, bytes] = {}
 
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/models/{model}/history", self.history, methods=["GET"]),
+            Route("/models/{model}/guard", self.guard, methods=["GET"]),
+            Route("/models/{model}/inspect", self.inspect, methods=["GET"]),
+            Route("/models/{model}/compare", self.compare, methods=["GET"]),
+            Route("/models/{model}/steps", self.steps, methods=["GET"]),
+            Route("/items", self.items, methods=["GET"]),
+            Route("/picture", self.picture, methods=["GET"]),
+            Route("/atlas", self.atlas, methods=["GET"]),
+            Route("/events", self.events, methods=["GET"]),
+        ]
+
     async def items(self, request: Request) -> Response:
         """A part of the ids of a model's items, in the catalogue's order."""
         asked = parameters_as(Items, request.query_params)
@@ -98,8 +113,8 @@ class Watch:
             if not asked.find:
                 return list(names[asked.offset : asked.offset + asked.limit]), len(names)
             wanted = asked.find.casefold()
-            found = [name for name in names if wanted in name.casefold()]
-            return found[asked.offset : asked.offset + asked.limit], len(found)
+            matching = [name for name in names if wanted in name.casefold()]
+            return matching[asked.offset : asked.offset + asked.limit], len(matching)
 
         ids, total = await run_in_threadpool(chosen)
         model = view.snapshot.model

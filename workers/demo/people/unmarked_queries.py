@@ -12,8 +12,8 @@ from omdml.workers.demo.services.node_client import NodeClient
 PAGE = 10
 
 
-class HeldOut:
-    """The held-out queries, asked of a node.
+class UnmarkedQueries:
+    """The queries that people neither search for nor mark, asked of a node.
 
     Raises
     ------

@@ -1,0 +1,139 @@
+"""What the OpenAPI document says that no struct says: schemas of answers, parameters in paths, and responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omdml.workers.node.http.problems import PROBLEM
+
+JSON = "application/json"
+TEXT = {"type": "string"}
+OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": TEXT, "description": "The model"}]
+OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": TEXT, "description": "The item's id"}]
+LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
+ITEMS = {
+    "type": "object",
+    "properties": {
+        "model": TEXT,
+        "items": {"type": "array", "items": TEXT},
+        "total": {"type": "integer", "description": "how many there are"},
+        "position": {"type": "integer", "description": "changes that this node answers with"},
+        "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
+        "attributes": {"type": "array", "items": TEXT, "description": "what `fields` of a search may name"},
+        "describes": {
+            "type": "object",
+            "description": "what a search may bring instead of an item: these texts, and whether a picture",
+            "properties": {"texts": {"type": "array", "items": TEXT}, "picture": {"type": "boolean"}},
+        },
+        "atlas": {
+            "type": "object",
+            "description": "if there are thumbnails: pixels a side of one, and how many a line of an atlas has",
+            "properties": {"side": {"type": "integer"}, "cells": {"type": "integer"}},
+        },
+        "cells": {
+            "type": "array",
+            "description": "for each item `first` of its atlas and its cell there, counted line by line; null: none",
+            "items": {"type": ["array", "null"], "items": {"type": "integer"}},
+        },
+    },
+}
+MOVED = {
+    "type": "object",
+    "properties": {
+        "model": {"type": "string"},
+        "version": {"type": "integer"},
+        "serial": {"type": "integer"},
+        "pinned": {"type": "boolean"},
+    },
+}
+SETTLED = {
+    "type": "object",
+    "properties": {
+        "settled": {"type": "integer"},
+        "left": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "how many, by reason"},
+    },
+}
+ERROR = {
+    "type": "object",
+    "description": "A problem as RFC 9457 describes it.",
+    "required": ["title", "status", "detail", "error", "message"],
+    "properties": {
+        "title": {"type": "string", "description": "what the status means"},
+        "status": {"type": "integer", "description": "the status of the response"},
+        "detail": {"type": "string", "description": "the same as `message`"},
+        "error": {"type": "string", "description": "a code that never changes"},
+        "message": {"type": "string"},
+        "version": {"type": "integer", "description": "with the error `behind`: the live version"},
+        "number": {"type": "integer", "description": "the first bad event of `POST /feedback`, counted from 1"},
+        "errors": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "the first bad events of `POST /feedback`",
+        },
+    },
+}
+REFUSED = {
+    "description": "refused",
+    "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
+BEHIND = {
+    "503": REFUSED
+    | {
+        "description": "the node has no version, or none as new as `min_version`",
+        "headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds; with the error `behind`"}},
+    }
+}
+
+
+def operation(
+    summary: str,
+    answer: dict[str, Any] | None = None,
+    *,
+    kind: str = JSON,
+    status: str = "200",
+    parameters: list[dict[str, Any]] | None = None,
+    body: dict[str, dict[str, Any]] | None = None,
+    optional: bool = False,
+    token: bool = False,
+    more: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One method of one path.
+
+    Parameters
+    ----------
+    body
+        A schema for each media type.
+    optional
+        Whether a request may leave out the body.
+    token
+        Whether a request needs the node's token, if the node has one.
+    more
+        Further responses, by status.
+    """
+    described: dict[str, Any] = {
+        "summary": summary,
+        "responses": {
+            status: {"description": "done", "content": {kind: {"schema": answer or {"type": "object"}}}},
+            **(more or {}),
+        },
+    }
+    if parameters:
+        described["parameters"] = parameters
+    if body:
+        content = {media: {"schema": schema} for media, schema in body.items()}
+        described["requestBody"] = {"required": not optional, "content": content}
+    if token:
+        # A node without tokens asks for none, which the empty entry says.
+        described["security"] = [{"token": []}, {}]
+        described["responses"]["401"] = REFUSED | {"description": "the token is missing or wrong"}
+    described["responses"]["default"] = REFUSED
+    return described
+
+
+def parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """A struct's fields as query parameters."""
+    required = schema.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": field}
+        for name, field in schema["properties"].items()
+    ]
