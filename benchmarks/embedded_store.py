@@ -23,7 +23,7 @@ from omdml.streams.stores.opening import open_store
 
 LARGE, SMALL = (50, 3209), (16, 112)  # rank, dimensions
 ROUNDS, MODELS = 100, int(os.environ.get("OMDML_STORED_MODELS", "5000"))
-PORTION = 16  # models that a worker writes together
+PORTION = 50  # models that a worker writes together
 PAUSE_S = 0.02
 
 

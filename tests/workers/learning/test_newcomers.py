@@ -8,6 +8,7 @@ import structlog
 
 from omdml.errors import ConfigurationError, StoreError
 from omdml.workers.configuration.loading import load
+from omdml.workers.learning.partition.portions import PORTION
 from omdml.workers.model import newcomers
 from omdml.workers.model.newcomers import Newcomers
 from omdml.workers.operate import models as upkeep
@@ -242,7 +243,7 @@ def test_models_that_have_all_of_a_batch_are_not_claimed_with_others(tmp_path, m
 
 
 def test_many_new_models_are_saved_at_once_if_nothing_is_left_to_learn(tmp_path):
-    world, names, seconds = World(tmp_path), [f"user-{number}" for number in range(40)], [10.0]
+    world, names, seconds = World(tmp_path), [f"user-{number}" for number in range(2 * PORTION)], [10.0]
     world.send(*of_each(names, 1))
     world.now, save_all = lambda: seconds[0], world.store.save_all
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from omdml.workers.model.owned_model import OwnedModel
 
-PORTION = 16
+PORTION = 50
 # How many bytes of models in memory make a portion.
 PORTION_BYTES = 4_000_000
 Owner = TypeVar("Owner")
