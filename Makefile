@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image image-test docs demo help test test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
+.PHONY: image image-test docs demo help test flat test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z][a-z -]*\):.* ## \(.*\)/\1\t\2/p' Makefile | expand -t 40
@@ -13,17 +13,27 @@ help: ## lists the targets
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
 
-# Tests run side by side, the longest ones first: flat ones wait a part of the time (tests/conftest.py), those with servers mostly. Each process has servers
-# and ports of its own. DEEP=1 adds what takes long (tests/support/deep.py).
+# Tests with servers wait for them most of the time. Flat ones compute, so they run beside these with a lower priority.
+# They have ports of their own (FIRST_PROCESS, see tests/conftest.py) and a cache of their own, because each run writes at
+# its end which of its tests failed. DEEP=1 adds what takes long (tests/support/deep.py).
 AT_ONCE ?= 5
-PYTEST := $(BIN)/python -m pytest --maxprocesses 16
+PYTEST := $(BIN)/python -m pytest --maxprocesses 8
+FLAT := $(PYTEST) omdml tests --ignore=tests/integration --ignore=tests/fault --dist worksteal
 # A machine that others use too can starve a broker for minutes. A test with servers that failed among others runs once
 # more, alone, and has to pass then. The first failure stays in the output. A group is part of a test's name, so the
 # second run groups too.
-WITH_SERVERS := $(PYTEST) tests/fault tests/integration
-test: .venv/.dev .venv/.compiled ## flat tests first, then those that need Kafka and Redis, and those that kill processes
-	$(PYTEST) -n auto --dist worksteal omdml tests --ignore=tests/integration --ignore=tests/fault
-	$(WITH_SERVERS) -n $(AT_ONCE) --dist loadgroup || $(WITH_SERVERS) -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
+WITH_SERVERS := $(PYTEST) tests/fault tests/integration --dist loadgroup
+AGAIN := -n 1 --last-failed --last-failed-no-failures none
+test: .venv/.dev .venv/.compiled ## all tests: flat ones beside those that need Kafka and Redis, and those that kill processes
+	@said=$$(mktemp); FIRST_PROCESS=8 nice -n 10 $(FLAT) -n 3 -o cache_dir=.pytest_cache/flat >"$$said" 2>&1 & beside=$$!; \
+	trap 'exit 130' INT TERM; trap 'kill $$beside 2>/dev/null; rm -f "$$said"' EXIT; \
+	$(WITH_SERVERS) -n $(AT_ONCE); servers=$$?; \
+	wait $$beside; flat=$$?; cat "$$said"; \
+	if [ $$servers != 0 ]; then $(WITH_SERVERS) $(AGAIN); servers=$$?; fi; \
+	echo "flat tests ended with $$flat, those with servers with $$servers"; [ $$flat = 0 ] && [ $$servers = 0 ]
+
+flat: .venv/.dev .venv/.compiled ## the tests that need no servers
+	$(FLAT) -n auto
 
 test-deep: export DEEP := 1
 test-deep: test ## all of them, with many more examples of each property, and the longest sequences of faults

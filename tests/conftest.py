@@ -12,6 +12,8 @@ from hypothesis import settings
 from deploy.local import ports
 from tests.support.deep import DEEP, examples
 
+# Tests that take a minute each and would begin last by their names: all but one process would wait for them.
+LONG = "tests/integration/service/test_demo.py"
 PORTS_A_PROCESS = 750  # of 12,000: for up to 16 processes
 
 settings.register_profile("omdml", max_examples=examples(settings.default.max_examples), deadline=None)
@@ -19,8 +21,12 @@ settings.load_profile("omdml")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each process that runs tests in parallel its own ports, which it keeps for servers that are down."""
+    """Give each process that runs tests in parallel its own ports, which it keeps for servers that are down.
+
+    The second of two runs side by side is given the number of its first process by FIRST_PROCESS (see the Makefile).
+    """
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    number += int(os.environ.get("FIRST_PROCESS", "0"))
     first = ports.FIRST + number * PORTS_A_PROCESS
     if first + PORTS_A_PROCESS <= ports.LAST:
         ports.FIRST, ports.LAST = first, first + PORTS_A_PROCESS
@@ -40,7 +46,8 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collecto
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked ``deep``, unless DEEP=1 or a marker expression asks for it."""
+    """Begin with LONG. Leave out what is marked ``deep``, unless DEEP=1 or a marker expression asks for it."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     if DEEP or config.option.markexpr:
         return
     deep = [item for item in items if item.get_closest_marker("deep")]

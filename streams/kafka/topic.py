@@ -14,6 +14,10 @@ from omdml.streams.kafka import internals
 from omdml.streams.kafka.handshake import admitted
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
+# Each broker of a cluster hears of a new topic by itself. This is how long one is given that has not heard of it yet,
+# and how often it is asked.
+HEARD_WITHIN_S, ASK_EVERY_S = 5.0, 0.1
+
 
 class Topic(NamedTuple):
     """A topic as the cluster describes it; one created again under the same name has another ``id``."""
@@ -110,7 +114,9 @@ def message_limit(options: KafkaOptions, name: str) -> int:
 def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
     """The topic, fit to hold feedback; raises SourceError if it is missing, SourceRefused if it is compacted."""
     with translated(options, f"describing topic {name!r}"):
-        topic = describe(admin, name)
+        until = time.monotonic() + HEARD_WITHIN_S
+        while (topic := describe(admin, name)) is None and time.monotonic() < until:
+            time.sleep(ASK_EVERY_S)
         policy = _setting(admin, name, "cleanup.policy") if topic else ""
     if topic is None:
         raise SourceError(

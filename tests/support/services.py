@@ -16,11 +16,13 @@ from deploy.local import KafkaCluster, KafkaServer, PostgresServer, RedisServer,
 # What the conftest.py of tests with servers take over.
 __all__ = [
     "any_redis",
+    "cluster_of_session",
     "kafka",
     "kafka_cluster",
     "new_topic",
     "postgres",
     "postgres_of_session",
+    "pytest_runtest_teardown",
     "redis_of_session",
     "redis_server",
     "redis_url",
@@ -55,9 +57,14 @@ def kafka() -> Iterator[Server | KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
-def kafka_cluster() -> Iterator[Server | KafkaCluster]:
-    """Three brokers with three copies of everything (a KafkaCluster)."""
+def cluster_of_session() -> Iterator[Server | KafkaCluster]:
     yield from _serve(KafkaCluster())
+
+
+@pytest.fixture
+def kafka_cluster(cluster_of_session: KafkaCluster) -> KafkaCluster:
+    """Three brokers with three copies of everything (a KafkaCluster)."""
+    return cluster_of_session.start()
 
 
 @pytest.fixture(scope="session")
@@ -128,4 +135,18 @@ def servers_up_again() -> Iterator[None]:
     yield
     for server in _STARTED:
         server.resume()
-        server.start()
+        # A test that needs the cluster starts it.
+        if not isinstance(server, KafkaCluster):
+            server.start()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Stop the cluster before a test that does not need it.
+
+    Its copying takes a tenth of a processor even if there is nothing to copy, and the tests that need it are few.
+    """
+    if "kafka_cluster" not in getattr(nextitem, "fixturenames", ()):
+        for server in _STARTED:
+            if isinstance(server, KafkaCluster):
+                server.stop()

@@ -110,10 +110,13 @@ def test_a_dead_letter_is_explained_and_dismissed(demo, visit):
         sink.send(json.dumps(event).encode(), key="digits")
         sink.flush()
 
-    def count():
-        return httpx.get(f"{demo.url}/letters", headers=headers, timeout=60).json()["total"]
+    def ask(path, **parameters):
+        return httpx.get(f"{demo.url}/{path}", params=parameters, headers=headers, timeout=60).json()
 
-    wait_for(lambda: count() == 1, "a letter", 60, demo)
+    wait_for(lambda: ask("letters")["total"] == 1, "a letter", 60, demo)
+    (position,) = (letter["position"] for letter in ask("letters")["letters"])
+    # Before the worker has saved that it passed the event, nobody can say what would become of it now.
+    wait_for(lambda: "digit-1" in ask("letters/explain", position=position)["why"], "the worker to save", 60, demo)
     page = visit().page
     go_to(page, "Dead letters")
     letter = page.locator(".letters > li")

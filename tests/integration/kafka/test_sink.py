@@ -1,6 +1,9 @@
 """A Kafka topic as a place where events go, against a real broker."""
 
+import threading
+import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
 
@@ -9,6 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from deploy.local import KafkaServer
 from omdml.errors import FeedbackError, SourceError
+from omdml.streams.kafka import topic as topics
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.letters import read_letters
@@ -190,6 +194,33 @@ def test_a_broker_that_froze_for_long_is_written_to_again_once_it_goes_on(
     kafka.resume()
     until(lambda: sent(sink, b"after"))
     assert read(kafka, topic)[-1].value == b"after"
+
+
+def test_a_topic_that_a_broker_hears_of_a_moment_later_is_found(
+    kafka: KafkaServer, open_sink: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a broker that was asked for a topic before it knows it, as one of a cluster may be after another made it
+    name, asked = f"late-{uuid.uuid4().hex}", threading.Event()
+    describe = topics.describe
+
+    def asking(admin: Any, name_asked: str) -> topics.Topic | None:
+        description = describe(admin, name_asked)
+        asked.set()
+        return description
+
+    monkeypatch.setattr(topics, "describe", asking)
+    monkeypatch.setattr(topics, "HEARD_WITHIN_S", 120.0)
+    pool = ThreadPoolExecutor(1)
+    opened = pool.submit(open_sink, name)
+    assert asked.wait(120)
+
+    # If it hears of the topic, I expect the sink to write there.
+    kafka.create_topic(name)
+    sink = opened.result(120)
+    sink.send(b"click", "shop")
+    sink.flush()
+    pool.shutdown()
+    assert [record.value for record in read(kafka, name)] == [b"click"]
 
 
 def test_a_missing_topic_is_refused(open_sink: Open) -> None:

@@ -1,70 +1,25 @@
-"""A folder of segments: half-written and torn lines, many writers, full segments, full disks, and gaps."""
+"""A folder of segments: half-written and torn lines, many writers, full segments and full disks."""
 
 import json
 import os
 import resource
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
-from omdml.errors import FeedbackError, GapError, SourceError
+from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import decode
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import LENGTH_HEADER
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.files.tail import MAX_LINE_BYTES
-from omdml.streams.protocols.log import Record
-from tests.support.files import read_records
+from tests.support.files import EVENT, SEGMENT, Follow, append, drain, read_records, values
 from tests.support.forks import FORKS, LIMIT_S
-from tests.support.listeners import Recorder
-
-EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'
-SEGMENT = "00000001.jsonl"
-
-Follow = Callable[..., FileSource]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "feedback"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def follow(folder: Path) -> Iterator[Follow]:
-    sources: list[FileSource] = []
-
-    def subscribed(path: Path = folder, start: int | None = None, group: str = "workers") -> FileSource:
-        sources.append(FileSource(path, group))
-        sources[-1].subscribe(Recorder(start))
-        return sources[-1]
-
-    yield subscribed
-    for source in sources:
-        source.close()
-
-
-def append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
-
-
-def drain(source: FileSource) -> list[Record]:
-    records: list[Record] = []
-    while part := source.poll(1000, 0):
-        records += part
-    return records
-
-
-def values(source: FileSource) -> list[bytes]:
-    return [record.value for record in drain(source)]
 
 
 def test_lines_written_by_hand_are_events(folder: Path, follow: Follow) -> None:
@@ -280,106 +235,6 @@ def test_the_identity_is_the_same_for_all_and_new_for_a_new_folder(folder: Path,
     assert FileSource(tmp_path / "old").partition == first
 
 
-def committed_after_two_of_three(folder: Path, follow: Follow) -> None:
-    append(folder / SEGMENT, b"".join(b'{"n":%d}\n' % n for n in range(3)))
-    source = follow()
-    records = drain(source)
-    assert source.commit({records[2].partition: records[2].offset})
-    source.close()
-
-
-def test_a_segment_that_shrank_below_the_commit_is_a_gap(folder: Path, follow: Follow) -> None:
-    committed_after_two_of_three(folder, follow)
-    os.truncate(folder / SEGMENT, 9)
-    source = follow()
-    for _ in range(2):
-        with pytest.raises(GapError, match=r"ends at byte 9.*--accept-gap"):
-            source.poll(1, 0)
-
-
-def test_a_segment_with_another_first_line_is_a_gap(folder: Path, follow: Follow) -> None:
-    committed_after_two_of_three(folder, follow)
-    (folder / SEGMENT).write_bytes(b'{"m":0}\n' * 10)
-    with pytest.raises(GapError, match="first line"):
-        follow().poll(1, 0)
-
-
-def test_after_an_accepted_gap_the_group_goes_on_from_the_beginning(folder: Path, follow: Follow) -> None:
-    committed_after_two_of_three(folder, follow)
-    (folder / SEGMENT).write_bytes(b'{"m":0}\n{"m":1}\n')
-    source = follow(start=1 << OFFSET_BITS)
-    first, second = drain(source)
-    assert source.commit({second.partition: second.offset})
-    source.close()
-    assert drain(follow()) == [second]
-    assert first.value == b'{"m":0}'
-
-
-def test_a_missing_segment_is_a_gap(folder: Path, follow: Follow) -> None:
-    committed_after_two_of_three(folder, follow)
-    (folder / SEGMENT).rename(folder / "00000003.jsonl")
-    with pytest.raises(GapError, match=r"00000001.jsonl is missing"):
-        follow().poll(1, 0)
-
-
-def test_a_segment_missing_between_others_is_a_gap(folder: Path, follow: Follow) -> None:
-    committed_after_two_of_three(folder, follow)
-    append(folder / "00000003.jsonl", EVENT + b"\n")
-    with pytest.raises(GapError, match=r"00000002.jsonl is missing"):
-        follow().poll(1, 0)
-
-
-def test_a_commit_made_in_a_log_that_was_since_made_again_is_a_gap(folder: Path, follow: Follow) -> None:
-    committed_after_two_of_three(folder, follow)
-    (folder / "log.id").unlink()
-    with pytest.raises(GapError, match="made again"):
-        follow().poll(1, 0)
-
-
-def test_a_segment_rewritten_under_a_reader_is_a_gap(folder: Path, follow: Follow) -> None:
-    append(folder / SEGMENT, EVENT + b"\n")
-    source = follow()
-    assert values(source) == [EVENT]
-    (folder / SEGMENT).write_bytes(b'{"m":0}\n' * 100)
-    with pytest.raises(GapError, match="first line"):
-        source.poll(1, 0)
-
-
-@pytest.mark.parametrize("new_events", [0, 1, 5])
-def test_a_folder_that_was_made_again_under_a_reader_is_a_gap(folder: Path, follow: Follow, new_events: int) -> None:
-    append(folder / SEGMENT, (EVENT + b"\n") * 2)
-    source = follow()
-    assert values(source) == [EVENT, EVENT]
-    folder.rename(folder.with_name("earlier"))
-    sink = FileSink(folder)
-    for _ in range(new_events):
-        sink.send(EVENT)
-    sink.close()
-    with pytest.raises(GapError, match="was deleted or replaced while it was read"):
-        source.poll(1, 0)
-
-
-def test_a_folder_that_is_away_for_a_while_is_waited_for(folder: Path, follow: Follow) -> None:
-    append(folder / SEGMENT, EVENT + b"\n")
-    source = follow()
-    assert values(source) == [EVENT]
-    away = folder.rename(folder.with_name("away"))
-    words = set()
-    for ask in (lambda: source.poll(1, 0), source.progress, lambda: source.end(source.partition)):
-        with pytest.raises(SourceError, match="check that it is there") as refused:
-            ask()
-        words.add(str(refused.value))
-    assert len(words) == 1, "a worker would tell the same trouble again and again"
-    # An empty place at which a disk was mounted.
-    folder.mkdir()
-    with pytest.raises(SourceError, match="check that it is there"):
-        source.poll(1, 0)
-    folder.rmdir()
-    away.rename(folder)
-    append(folder / SEGMENT, EVENT + b"\n")
-    assert values(source) == [EVENT]
-
-
 def test_a_half_line_taken_back_by_its_writer_harms_nothing(folder: Path, follow: Follow) -> None:
     append(folder / SEGMENT, EVENT + b"\n" + b'{"half')
     source = follow()
@@ -391,30 +246,6 @@ def test_a_half_line_taken_back_by_its_writer_harms_nothing(folder: Path, follow
     os.truncate(folder / SEGMENT, 2 * len(EVENT) + 2)
     append(folder / SEGMENT, EVENT + b"\n")  # and nobody looked in between
     assert values(source) == [EVENT]
-
-
-@pytest.mark.parametrize("damaged", [b"{", b'{"topic_id":"\xff","offset":1}', b'{"topic_id":"a","offset":-5}'])
-def test_a_damaged_commit_says_what_to_remove(folder: Path, follow: Follow, damaged: bytes) -> None:
-    committed_after_two_of_three(folder, follow)
-    (folder / "workers.commit").write_bytes(damaged)
-    with pytest.raises(SourceError, match=r"workers.commit: damaged"):
-        follow().poll(1, 0)
-
-
-def test_a_commit_that_cannot_be_written_says_nothing_of_membership(folder: Path, follow: Follow) -> None:
-    source = follow()
-    source.poll(1, 0)
-    (folder / "workers.commit").mkdir()
-    with capture_logs() as lines:
-        for _ in range(3):
-            assert source.commit({source.partition: 1 << OFFSET_BITS}) is None
-        (folder / "workers.commit").rmdir()
-        assert source.commit({source.partition: 1 << OFFSET_BITS})
-        (folder / "workers.commit").unlink()
-        (folder / "workers.commit").mkdir()
-        source.commit({source.partition: 1 << OFFSET_BITS})
-    # It is told once, although the worker tries again and again.
-    assert [line["event"] for line in lines] == ["commit_failed", "commit_failed"]
 
 
 def test_a_path_that_cannot_be_a_log_is_a_source_error(tmp_path: Path) -> None:

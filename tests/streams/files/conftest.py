@@ -1,0 +1,31 @@
+"""A folder of segments, and readers of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omdml.streams.files.source import FileSource
+from tests.support.files import Follow
+from tests.support.listeners import Recorder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "feedback"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def follow(folder: Path) -> Iterator[Follow]:
+    sources: list[FileSource] = []
+
+    def subscribed(path: Path = folder, start: int | None = None, group: str = "workers") -> FileSource:
+        sources.append(FileSource(path, group))
+        sources[-1].subscribe(Recorder(start))
+        return sources[-1]
+
+    yield subscribed
+    for source in sources:
+        source.close()
