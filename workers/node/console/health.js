@@ -28,7 +28,12 @@ export async function healthPage(place) {
     el("section", { className: "card stack" }, el("h2", {}, "Feedback log"), partitions)));
 
   async function refreshNode() {
-    const [alive, able, told] = await Promise.all([state("/healthz"), state("/readyz"), get("/models")]);
+    const [alive, able, told] = await Promise.all([state("/healthz"), state("/readyz"), get("/models")]).catch((error) => {
+      // What was seen before says nothing of a node that does not answer now.
+      node.replaceChildren(tag("bad", error.message));
+      models.replaceChildren();
+      throw error;
+    });
     node.replaceChildren(
       tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
       tag(told.stale_seconds > 0 ? "warn" : "good", told.stale_seconds > 0 ? `${seconds(told.stale_seconds)} behind` : "up to date"));

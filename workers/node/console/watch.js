@@ -20,7 +20,10 @@ export async function watchPage(place, { model, onStep, onRemark }) {
   // What goes live while the page is made is not lost.
   const early = [];
   const stopEarly = onStep((step) => early.push(step));
-  let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`);
+  let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`).catch((error) => {
+    stopEarly();
+    throw error;
+  });
   const big = el("div", { className: "big" });
   const grid = el("div", { className: "charts" });
   const guard = el("div", { className: "guard", aria: { live: "polite" } });
