@@ -21,6 +21,8 @@ const PINNED = "The version that answers is pinned. What you sent is learned, an
 // tab: whoever looks at another page, or gives a new token, finds them again.
 const unsent = new Map();
 const begunFrom = new Map();
+// Whether somebody has sent marks from this tab. Until then the page says what to do.
+let hasSent = false;
 // All searches of a tab are one session, so that an experiment shows it one order.
 const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
@@ -39,6 +41,7 @@ export async function tryPage(place, { model, onStep }) {
   const undo = el("button", { type: "button", disabled: true, on: { click: () => undoMark() } }, "Undo");
   const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
   const news = el("p", { className: "news", hidden: true });
+  const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark some that fit ✓ and some that do not ✗", "Send the marks", "Watch the order change"].map((step) => el("li", {}, step)));
   const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
   const picker = new Picker(model, (id) => trying(() => search(id)));
   let typing = 0;
@@ -54,7 +57,7 @@ export async function tryPage(place, { model, onStep }) {
   place.append(el("div", { className: "try" },
     el("section", { className: "query card", aria: { label: "Query" } }, shown, el("div", { className: "row find" }, find, random), ...describeFields(items.describes, describe), picker.element),
     el("section", { className: "answers", aria: { label: "Answers" } },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), trouble, news, key, results, bar)));
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), steps, trouble, news, key, results, bar)));
 
   let late = 0;
   const event = () => ({
@@ -259,7 +262,7 @@ export async function tryPage(place, { model, onStep }) {
       post("/clicks", { search: interleaved.search, ids: sent.relevant })
         .catch((error) => { if (error.error !== "unknown_search") say(error.message, true); });
     }
-    state.sent = true;
+    state.sent = hasSent = steps.hidden = true;
     drawMarks();
     if (state.sentAt === null) return;
     say(`Sent: ${pairs} ${pairs === 1 ? "comparison" : "comparisons"}. Waiting for the next version.`);
