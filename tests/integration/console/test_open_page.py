@@ -175,6 +175,19 @@ def test_another_store_with_the_same_serial_is_not_taken_for_the_one_before(tmp_
         expect(about).to_contain_text("version 7, answered")
 
 
+def test_a_version_that_comes_late_is_told_all_the_same(shop, site, browser):
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/") as page:
+        search(page, "i5")
+        mark_two(page)
+        page.get_by_role("button", name="Send").click()
+        page.mouse.move(0, 0)
+        said = page.get_by_role("status")
+        expect(said).to_contain_text("No new version yet")
+        version = go_live(shop, site)
+        expect(said).to_contain_text(f"Version {version} went live.")
+
+
 def test_nobody_undoes_a_move_that_the_page_does_not_show_yet(shop, site, browser):
     site.serve(shop, OLD)
     version = go_live(shop, site)

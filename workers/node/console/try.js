@@ -13,6 +13,8 @@ const PAUSE_MS = 150;
 const SLIDE_MS = 260;
 // After which it is said why there may be no version.
 const LATE_MS = 4000;
+// A version that comes later than this is hardly one of the marks that were sent.
+const TOLD_MS = 60000;
 // Between two searches that nobody on this page asked for, while others teach the model.
 const FOLLOW_MS = 1000;
 const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";
@@ -28,7 +30,7 @@ const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: null, shown: [], marks: new Map(), serial: null, version: null, asked: 0, sent: false, sentAt: null, explain: true, interleaved: null };
+  const state = { query: null, shown: [], marks: new Map(), serial: null, version: null, asked: 0, sent: false, sentAt: null, lateSince: null, explain: true, interleaved: null };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
@@ -41,7 +43,7 @@ export async function tryPage(place, { model, onStep }) {
   const undo = el("button", { type: "button", disabled: true, on: { click: () => undoMark() } }, "Undo");
   const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
   const news = el("p", { className: "news", hidden: true });
-  const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark some that fit ✓ and some that do not ✗", "Send the marks", "Watch the order change"].map((step) => el("li", {}, step)));
+  const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark what fits ✓ and what does not ✗", "Send", "Watch the order change"].map((step) => el("li", {}, step)));
   const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
   const picker = new Picker(model, (id) => trying(() => search(id)));
   let typing = 0;
@@ -113,6 +115,7 @@ export async function tryPage(place, { model, onStep }) {
   function begin(query) {
     state.shown = [];
     news.hidden = true;
+    state.lateSince = null;
     state.query = query;
     state.marks = unsentOf(query.id);
     if (query.id !== undefined) begunFrom.set(model, query.id);
@@ -248,6 +251,7 @@ export async function tryPage(place, { model, onStep }) {
     state.marks = unsentOf(sent.query, new Map());
     drawMarks();
     state.sentAt = performance.now();
+    state.lateSince = null;
     try {
       await post("/feedback", sent);
     } catch (error) {
@@ -269,6 +273,7 @@ export async function tryPage(place, { model, onStep }) {
     clearTimeout(late);
     late = setTimeout(async () => {
       if (state.sentAt === null) return;
+      state.lateSince = state.sentAt;
       state.sentAt = null;
       const { models } = await get("/models").catch(() => ({ models: [] }));
       say(models.find((one) => one.model === model)?.pinned ? PINNED : "No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
@@ -283,10 +288,12 @@ export async function tryPage(place, { model, onStep }) {
     // Nothing moves under a hand that marks, or is about to.
     if (newest === null || answers(newest) || (sentAt === null && results.childElementCount && (state.marks.size || results.matches(":hover")))) return;
     const { version } = newest;
-    state.sentAt = null;
+    const since = sentAt ?? state.lateSince;
+    state.sentAt = state.lateSince = null;
     const moved = await trying(again);
-    if (sentAt !== null && moved !== undefined) {
-      const waited = seconds((performance.now() - sentAt) / 1000);
+    const passed = performance.now() - since;
+    if (since !== null && moved !== undefined && passed < TOLD_MS) {
+      const waited = seconds(passed / 1000);
       const told = `Version ${version.toLocaleString("en")} went live. This page shows it ${waited} after you sent the marks; ${moved} of ${state.shown.length} items moved.`;
       say(told);
       news.textContent = told;

@@ -17,6 +17,7 @@ export async function versionsPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
   const now = el("div", { className: "stack" });
   const compared = el("div", { className: "two" });
+  const asked = el("span", { className: "asked", hidden: true });
   const told = el("div");
   const from = el("select", { aria: { label: "Before" }, on: { change: () => trying(compare) } });
   const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
@@ -28,14 +29,14 @@ export async function versionsPage(place, { model, onStep }) {
       el("div", { className: "row" }, el("label", { className: "reason grow" }, "Reason for a move ", reason), copy.element),
       el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time.")),
     el("section", { className: "card stack" },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to),
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), asked, el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to),
         el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/compare`, { parameters: comparison() }) } }, "Copy as curl")), compared),
     el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told));
 
   let described = null;
   // The newest line of the history that this page shows.
   let seen = 0;
-  let asked = 0;
+  let turn = 0;
 
   async function refresh() {
     const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
@@ -105,18 +106,21 @@ export async function versionsPage(place, { model, onStep }) {
 
   async function compare() {
     if (!query.value || !from.value || !to.value) return;
-    const mine = (asked += 1);
+    const mine = (turn += 1);
+    const id = query.value;
     let answers;
     try {
       answers = await Promise.all([from, to].map((one) =>
-        post("/search", { model, id: query.value, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
+        post("/search", { model, id, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
     } catch (error) {
       // The answers of the query before would look like answers to this one.
-      if (mine === asked) compared.replaceChildren();
+      if (mine === turn) compared.replaceChildren();
       throw error;
     }
-    if (mine !== asked) return;
+    if (mine !== turn) return;
     const [before, after] = answers;
+    asked.hidden = !items.pictures;
+    asked.replaceChildren(picture(model, id, items.pictures));
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
       el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
