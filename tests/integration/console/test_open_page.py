@@ -6,13 +6,20 @@ import re
 from contextlib import ExitStack, contextmanager
 
 import httpx
+import msgspec
 import pytest
 from playwright.sync_api import expect
 
 from omdml.streams.stores.redis.store import RedisStore
+from omdml.workers.backoffice.jobs import FoundFault, Health
+from omdml.workers.configuration.config import LinksConfig
+from omdml.workers.doctor.status import Look
+from omdml.workers.node.http.endpoints.console import FOLDER
+from tests.support import worlds
 from tests.support.browsers import Visit
 from tests.support.changing import plain_catalogue
 from tests.support.consoles import SIZES, go_to, mark_two, search
+from tests.support.processes import ROOT
 from tests.support.shops import Shop, listening, sent
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -269,3 +276,38 @@ def test_a_move_is_copied_as_curl_by_touch(shop, site, browser):
         assert f"{site.url}/models/shop/pin" in page.evaluate("navigator.clipboard.readText()")
         assert not shop.store.current("shop").pinned
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        ({}, "See RUNBOOK.md, section OmdmlDeadLetters"),
+        (
+            {"runbook": "https://wiki.internal/RUNBOOK.md", "grafana": "https://grafana.internal/d/omdml"},
+            "See the runbook",
+        ),
+    ],
+    ids=["no addresses", "addresses"],
+)
+def test_a_finding_leads_to_its_section_of_the_runbook(shop, site, browser, links, expected):
+    configuration = worlds.configuration("items")
+    found = FoundFault("letters", "warning", "3 dead letters are open")
+
+    def office(job):
+        return msgspec.json.encode(Health(Look(configuration).status(), [found], LinksConfig(**links)))
+
+    site.serve(shop, office=office)
+    with opened(browser, f"{site.url}/console/#health/shop") as page:
+        finding = page.locator(".findings li").first
+        expect(finding).to_contain_text(expected)
+        if links:
+            expect(finding.get_by_role("link")).to_have_attribute("href", f"{links['runbook']}#omdmldeadletters")
+            expect(page.get_by_role("link", name="Grafana")).to_have_attribute("href", links["grafana"])
+
+
+def test_the_sections_that_findings_lead_to_are_in_the_runbook():
+    script = (FOLDER / "health.js").read_text()
+    sections = re.findall(r'"?[\w\' ]+"?: "([^"]+)"', script.partition("const RUNBOOK = {")[2].partition("};")[0])
+    titles = re.findall(r"^#+ (.+)$", (ROOT / "deploy" / "RUNBOOK.md").read_text(), re.MULTILINE)
+    assert len(sections) == 11
+    assert set(sections) <= set(titles)

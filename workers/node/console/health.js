@@ -104,7 +104,7 @@ function more(check, runbook) {
   const section = RUNBOOK[check];
   if (!section) return "";
   const anchor = section.toLowerCase().replace(/[^\w -]/g, "").replaceAll(" ", "-");
-  return el("span", { className: "soft" }, " ", runbook ? outside(`${runbook}#${anchor}`, `Runbook: ${section}`) : `RUNBOOK.md, section ${section}`);
+  return el("span", { className: "soft" }, " ", runbook ? outside(`${runbook}#${anchor}`, `See the runbook: ${section}`) : `See RUNBOOK.md, section ${section}`);
 }
 
 /** The installation in a few numbers. What could not be asked says so among the findings. */

@@ -172,6 +172,8 @@ class Chart {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
     return new globalThis.uPlot({
       width: this.width, height: 210, cursor: { y: false },
+      // The last time under the lines is wider than what is left beside them.
+      padding: [null, 36, null, null],
       // One point alone would stretch over a day.
       scales: { x: { range: ({ data: [times] }, low, high) => (times.length === 1 ? [times[0] - ALONE_S, times[0] + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
       axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
