@@ -43,7 +43,7 @@ def check_all_but_models(configuration: Configuration) -> None:
     for name in ("runbook", "grafana"):
         link = getattr(configuration.links, name)
         if link and not ADDRESS.fullmatch(link):
-            raise ConfigurationError(f"links.{name} is {shown(link)}, expected http://HOST/PATH or https://HOST/PATH")
+            raise ConfigurationError(f"links.{name} is no address, expected http://HOST/PATH or https://HOST/PATH")
 
 
 def _check_webhook(configuration: Configuration) -> None:
