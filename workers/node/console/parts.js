@@ -5,7 +5,7 @@ const SERIES = 6;
 // What the parts of a model of dca are; other models have the names of modalities.
 const MEANS = { plain: "the distance as it was before the first click", items: "learned: what fits, beside all items", far: "learned: what fits, beside what does not" };
 // A part keeps its colour when another one vanishes, and Watch draws its weight in the same.
-const colourOf = (names, at) => (names.every((name) => name in MEANS) ? Object.keys(MEANS).indexOf(names[at]) : at) % SERIES + 1;
+export const colourOf = (names, at) => (names.every((name) => name in MEANS) ? Object.keys(MEANS).indexOf(names[at]) : at) % SERIES + 1;
 const told = (name, share) => `${name} ${Math.round(100 * share)} %`;
 
 /** The shares that modalities or experts have in a distance; nothing if it is made of one. Scores have parts below 0: their size counts. */
