@@ -1,4 +1,4 @@
-"""``python -m docs.console_pictures ADDRESS``: the pictures of the pages Try and Watch in deploy/images.
+"""``python -m tests.support.console_pictures ADDRESS``: the pictures of the pages Try and Watch in deploy/images.
 
 ADDRESS is a console's, with its token, as ``omdml demo`` prints it. Call it on a quiet machine after some hundred
 clicks: the pictures show times.
@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from tests.support.browsers import Visit, chromium
 from tests.support.consoles import SIZES, go_to
 
-IMAGES = Path(__file__).parents[1] / "deploy" / "images"
+IMAGES = Path(__file__).parents[2] / "deploy" / "images"
 
 
 def main(address: str, folder: Path = IMAGES) -> None:
