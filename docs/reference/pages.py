@@ -32,6 +32,7 @@ SECTIONS = {
     "experiments.NAME": ("Experiments", "ExperimentConfig"),
     "metrics": ("Metrics", "MetricsConfig"),
     "webhook": ("Webhook", "WebhookConfig"),
+    "links": ("Links", "LinksConfig"),
     "logging": ("Logging", "LoggingConfig"),
 }
 CONFIGURATION_HEAD = """# Configuration

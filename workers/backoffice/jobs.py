@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from omdml.streams.letters import Book, Letter, read_book
-from omdml.workers.configuration.config import Configuration
+from omdml.workers.configuration.config import Configuration, LinksConfig
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.doctor.status import Look, Status
 from omdml.workers.operate.letters import (
@@ -43,10 +43,11 @@ class FoundFault(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What ``omdml status --json`` shows, and what ``omdml doctor`` finds."""
+    """What ``omdml status --json`` shows, what ``omdml doctor`` finds, and where to read more."""
 
     status: Status
     findings: list[FoundFault]
+    links: LinksConfig
 
 
 class LetterLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class Settled(msgspec.Struct, frozen=True):
 def health(configuration: Configuration) -> Health:
     """Run the doctor's checks on the whole installation."""
     findings = [FoundFault(check, str(level), text) for check, level, text in examine(configuration)]
-    return Health(Look(configuration).status(), findings)
+    return Health(Look(configuration).status(), findings, configuration.links)
 
 
 def letters(

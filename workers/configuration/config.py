@@ -221,6 +221,16 @@ class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return f"WebhookConfig(url={masked(self.url)!r}, timeout_s={self.timeout_s})"
 
 
+class LinksConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the console's page Health links to: RUNBOOK.md at an address that your team reads, and Grafana's board.
+
+    Without ``runbook``, the page names the file and the section.
+    """
+
+    runbook: str = ""
+    grafana: str = ""
+
+
 class ExperimentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Searches of ``model`` are answered together with the model ``against``, or with its own kept ``against_version``.
 
@@ -248,6 +258,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     metrics: MetricsConfig = MetricsConfig()
     logging: LoggingConfig = LoggingConfig()
     webhook: WebhookConfig = WebhookConfig()
+    links: LinksConfig = LinksConfig()
     experiments: dict[str, ExperimentConfig] = {}
 
     @property

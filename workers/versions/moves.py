@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from omdml.errors import NotKept
+from omdml.errors import NotKept, OmdmlError
 from omdml.streams.protocols.store import NOBODY, Pointer, SnapshotStore, Why
 from omdml.workers.versions.targets import Kind, check_target, not_taken_back, servable, since_reset
 
 # Characters of a reason.
 MAX_REASON = 200
+# The history's words for moves, as people make them.
+MOVES = ("rolled back", "pinned", "unpinned", "moved")
+
+
+class Overtaken(OmdmlError):
+    """Somebody else moved the model since the history was read that this move is based on."""
+
+    reason = "moved"
+
+
+def check_seen(store: SnapshotStore, model: str, seen: int) -> None:
+    """Raise Overtaken if the history has a move with a serial above ``seen``."""
+    later = [line for line in store.history(model) if line["what"] in MOVES and line["serial"] > seen]
+    if later:
+        last = later[-1]
+        who = f" by {last['actor']}" if last["actor"] else ""
+        why = f" ({last['reason']})" if last["reason"] else ""
+        raise Overtaken(
+            f"model {model!r}: somebody moved it before you: {last['what']}, version {last['version']}{who}{why}. "
+            "Nothing was changed. Look at the history, and move it again if you still want to"
+        )
 
 
 def rollback(

@@ -41,6 +41,21 @@ def test_a_bar_tells_what_each_distance_is_made_of(tmp_path, browser, scheme):
         context.close()
 
 
+def test_a_part_keeps_its_colour_when_another_one_vanishes(tmp_path, browser):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/").page
+        colours = """async (parts) => {
+          const { legend } = await import("./parts.js");
+          return legend(parts).slice(1).map((key) => [key.textContent, key.firstChild.className]);
+        }"""
+        before = page.evaluate(colours, {"plain": 1, "items": 1, "far": 1})
+        assert len({colour for _, colour in before}) == 3
+        assert page.evaluate(colours, {"items": 1, "far": 1}) == before[1:]
+        context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):

@@ -15,6 +15,7 @@ from omdml.workers.configuration.process import address
 
 # What a header ``Host`` can name: a name or an address, and perhaps a port.
 HOST = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+ADDRESS = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 
 
 def check_all_but_models(configuration: Configuration) -> None:
@@ -38,12 +39,17 @@ def check_all_but_models(configuration: Configuration) -> None:
     if configuration.worker.bind:
         address(configuration.worker.bind, "worker.bind")
     _check_webhook(configuration)
+    # A browser that follows them must not run a script.
+    for name in ("runbook", "grafana"):
+        link = getattr(configuration.links, name)
+        if link and not ADDRESS.fullmatch(link):
+            raise ConfigurationError(f"links.{name} is no address, expected http://HOST/PATH or https://HOST/PATH")
 
 
 def _check_webhook(configuration: Configuration) -> None:
     url = configuration.webhook.url
     # The address may hold a secret: it is not shown.
-    if url and not re.fullmatch(r"https?://[^\s/?#]+(/\S*)?", url):
+    if url and not ADDRESS.fullmatch(url):
         raise ConfigurationError("webhook.url is no address, expected http://HOST/PATH or https://HOST/PATH")
     if url and configuration.logging.level == "error":
         raise ConfigurationError(

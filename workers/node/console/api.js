@@ -1,5 +1,5 @@
 // The node's public interface. The console is a client of it, and nothing else.
-import { say } from "./dom.js";
+import { el, say } from "./dom.js";
 
 // The console is served below the node's own paths, whatever a proxy puts before both.
 const ROOT = new URL("..", document.baseURI.replace(/[?#].*$/, ""));
@@ -7,6 +7,8 @@ const KEPT = "omdml token";
 // Between two requests while the node is busy, and how many there are at most.
 const BUSY_MS = 1000;
 const BUSY_TURNS = 10;
+const NEEDED = "Some requests need a token.";
+const REPLACED = "The node does not accept the token that this tab has. It was replaced, or it belongs to another node.";
 
 export class Refused extends Error {
   constructor(status, error, message) {
@@ -21,6 +23,11 @@ try {
 } catch {
   // Some browsers are told to keep nothing for pages. Then the token lasts as long as the page.
 }
+
+// When somebody last touched this page, and when somebody last closed the question for the token without an answer.
+let touchedAt = 0;
+let declinedAt = -1;
+for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { touchedAt = performance.now(); }, { capture: true, passive: true });
 
 function keep(given) {
   token = given;
@@ -54,9 +61,13 @@ export const post = (path, body) => withToken(() => ask(address(path), {
   body: JSON.stringify(body),
 }));
 
-/** Pictures and streams of events can send no token. A cookie that may only read takes its place. */
+/**
+ * Pictures and streams of events can send no token. A cookie that may only read takes its place. Answers whether the node
+ * accepts the token, if there is one.
+ */
 export async function signIn() {
-  if (token) await fetch(address("/session"), { method: "POST", headers: authorization() }).catch(() => {});
+  const response = token ? await fetch(address("/session"), { method: "POST", headers: authorization() }).catch(() => null) : null;
+  return response?.status !== 401;
 }
 
 async function withToken(request) {
@@ -64,8 +75,9 @@ async function withToken(request) {
   try {
     return await request();
   } catch (error) {
-    // If several requests are refused, the first of them asks.
-    if (error.error !== "unauthorized" || (token === before && !(await askForToken()))) throw error;
+    if (error.error !== "unauthorized") throw error;
+    // If several requests are refused, the first of them asks. Pages that look again by themselves do not ask a second time.
+    if (token === before && (declinedAt > touchedAt || !(await askForToken(before ? REPLACED : NEEDED)))) throw error;
     return request();
   }
 }
@@ -98,21 +110,31 @@ function authorization() {
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-/** Ask for the token; answers whether one was given. */
-export async function askForToken() {
+/** Ask for the token, and say why; answers whether one was given. */
+export async function askForToken(why = NEEDED) {
   const dialog = document.getElementById("ask");
   const field = document.getElementById("token");
   // Several requests may ask at once; the answer is for all.
   if (!dialog.open) {
     field.value = "";
+    document.getElementById("ask-why").textContent = why;
     dialog.returnValue = "cancel";
     dialog.showModal();
   }
   await new Promise((resolve) => { dialog.addEventListener("close", resolve, { once: true }); });
-  if (dialog.returnValue !== "ok") return false;
+  if (dialog.returnValue !== "ok") {
+    declinedAt = performance.now();
+    return false;
+  }
   keep(field.value.trim());
   await signIn();
   return true;
+}
+
+/** A box that makes the buttons beside it copy their requests instead of sending them, as a click with Shift does. */
+export function copyInstead() {
+  const box = el("input", { type: "checkbox" });
+  return { element: el("label", { className: "check soft" }, box, "Copy as curl instead"), asked: (event) => box.checked || event.shiftKey };
 }
 
 /** Copy a request as a command line; who runs it puts the token into OMDML_TOKEN. */

@@ -8,6 +8,14 @@ const ALL_MS = 30000;
 const RANK = { error: 0, warning: 1, ok: 2 };
 const TAG = { error: "bad", warning: "warn", ok: "good" };
 
+// The sections of deploy/RUNBOOK.md, by what the doctor checks.
+const RUNBOOK = {
+  "log": "OmdmlWaitsForDependency", "log's safety": "Kafka: topic settings and retention", "store": "OmdmlWaitsForDependency",
+  "store's safety": "Redis and Valkey: persistence and memory", "letters": "OmdmlDeadLetters", "checkpoints": "OmdmlModelsWait",
+  "serving": "OmdmlSnapshotRefused", "partitions": "OmdmlPartitionUnowned", "reading": "OmdmlNobodyLearns", "node": "OmdmlTargetDown",
+  "rates": "Sizing",
+};
+
 const tag = (kind, text) => el("span", { className: `tag ${kind}` }, text);
 const fact = (name, value, kind = "") => el("div", { className: "fact" }, el("span", {}, name), el("b", { className: kind }, value));
 
@@ -17,18 +25,24 @@ export async function healthPage(place) {
   const findings = el("ul", { className: "findings" });
   const well = el("details", { hidden: true }, el("summary", {}, "Checks that found nothing wrong"), el("ul", { className: "findings" }));
   const partitions = el("div");
+  const board = el("span");
   const models = el("div");
   const node = el("p", { className: "row" });
   place.append(el("div", { className: "stack" },
     el("section", { className: "card stack" },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Installation"), verdict,
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Installation"), verdict, board,
         el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/status") } }, "Copy as curl")),
       facts, findings, well),
     el("section", { className: "card stack" }, el("div", { className: "row" }, el("h2", { className: "grow" }, "Models on this node"), node), models),
     el("section", { className: "card stack" }, el("h2", {}, "Feedback log"), partitions)));
 
   async function refreshNode() {
-    const [alive, able, told] = await Promise.all([state("/healthz"), state("/readyz"), get("/models")]);
+    const [alive, able, told] = await Promise.all([state("/healthz"), state("/readyz"), get("/models")]).catch((error) => {
+      // What was seen before says nothing of a node that does not answer now.
+      node.replaceChildren(tag("bad", error.message));
+      models.replaceChildren();
+      throw error;
+    });
     node.replaceChildren(
       tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
       tag(told.stale_seconds > 0 ? "warn" : "good", told.stale_seconds > 0 ? `${seconds(told.stale_seconds)} behind` : "up to date"));
@@ -58,7 +72,8 @@ export async function healthPage(place) {
       el("span", { className: "soft" }, `seen at ${new Date(status.at * 1000).toLocaleTimeString()}`));
     facts.replaceChildren(...factsOf(status));
     const sorted = seen.findings.toSorted((one, other) => RANK[one.level] - RANK[other.level]);
-    const item = (one) => el("li", {}, tag(TAG[one.level], one.level), el("b", {}, one.check), el("span", { className: "text" }, one.text));
+    const item = (one) => el("li", {}, tag(TAG[one.level], one.level), el("b", {}, one.check), el("span", { className: "text" }, one.text, one.level === "ok" ? "" : more(one.check, seen.links?.runbook)));
+    board.replaceChildren(...(seen.links?.grafana ? [outside(seen.links.grafana, "Grafana")] : []));
     findings.replaceChildren(...sorted.filter((one) => one.level !== "ok").map(item));
     const fine = sorted.filter((one) => one.level === "ok");
     well.hidden = fine.length === 0;
@@ -80,6 +95,16 @@ export async function healthPage(place) {
   await Promise.all([trying(refreshNode), refreshAll()]);
   const ends = [whileSeen(() => trying(refreshNode), NODE_MS), whileSeen(refreshAll, ALL_MS)];
   return () => { for (const end of ends) end(); };
+}
+
+const outside = (href, text) => el("a", { href, target: "_blank", rel: "noreferrer" }, text);
+
+/** Where to read more about a finding: a link if the configuration has the runbook's address, otherwise the file and its section. */
+function more(check, runbook) {
+  const section = RUNBOOK[check];
+  if (!section) return "";
+  const anchor = section.toLowerCase().replace(/[^\w -]/g, "").replaceAll(" ", "-");
+  return el("span", { className: "soft" }, " ", runbook ? outside(`${runbook}#${anchor}`, `See the runbook: ${section}`) : `See RUNBOOK.md, section ${section}`);
 }
 
 /** The installation in a few numbers. What could not be asked says so among the findings. */

@@ -1,5 +1,5 @@
 // Dead letters: events that could not be learned, why, and what to do about them.
-import { copyAsCurl, get, post } from "./api.js";
+import { copyAsCurl, copyInstead, get, post } from "./api.js";
 import { day, el, say, trying, whole } from "./dom.js";
 
 const LAST = 100;
@@ -15,10 +15,11 @@ export async function lettersPage(place, { model }) {
   }), text);
   const again = el("button", { type: "button", on: { click: () => trying(refresh) } }, "Look again");
   const every = el("div", { className: "row" });
+  const copy = copyInstead();
   place.append(el("div", { className: "stack" },
     el("section", { className: "card stack" },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Dead letters"), el("label", {}, "Reason ", reasons), check("only open", "open"), check(`only ${model}`, "ours"), again),
-      el("p", { className: "soft" }, WHY), el("div", { className: "row" }, el("div", { className: "grow" }, summary), every)),
+      el("p", { className: "soft" }, WHY), el("div", { className: "row" }, el("div", { className: "grow" }, summary), copy.element, every)),
     list));
 
   const wanted = () => ({ last: LAST, reason: state.reason, ...(state.open ? { open: true } : {}), ...(state.ours ? { model } : {}) });
@@ -67,8 +68,8 @@ export async function lettersPage(place, { model }) {
 
   function settle(text, verb, positions) {
     const body = { positions };
-    return el("button", { type: "button", title: "Shift and click copies this as curl", on: {
-      click: (event) => (event.shiftKey ? copyAsCurl(`/letters/${verb}`, { body }) : trying(async () => {
+    return el("button", { type: "button", on: {
+      click: (event) => (copy.asked(event) ? copyAsCurl(`/letters/${verb}`, { body }) : trying(async () => {
         const { settled, left } = await post(`/letters/${verb}`, body);
         const [why] = Object.keys(left);
         const done = verb === "resend" ? "sent again" : "dismissed";

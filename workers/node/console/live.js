@@ -5,24 +5,29 @@ const AGAIN_MS = 2000;
 
 /**
  * The newest step of each model, and each from now on; again the newest after a break. Answers what ends it.
- * `remarked` is told what happened without changing what is live, `lost` whether the node is out of reach. A tab that
- * nobody sees asks for nothing.
+ * `remarked` is told what happened without changing what is live, `lost` whether the node is out of reach ("away"),
+ * does not accept the token ("refused"), or is there (""). A tab that nobody sees asks for nothing.
  */
 export function follow(heard, remarked, lost) {
   let source = null;
   let waiting = 0;
+  let how = "away";
   const open = () => {
     source = new EventSource(address("/events"));
     source.addEventListener("step", (event) => heard(JSON.parse(event.data)));
     source.addEventListener("remark", (event) => remarked(JSON.parse(event.data)));
-    source.addEventListener("open", () => lost(false));
+    source.addEventListener("open", () => {
+      how = "away";
+      lost("");
+    });
     source.addEventListener("error", () => {
-      lost(true);
+      lost(how);
       if (source?.readyState !== EventSource.CLOSED) return;
       // Browsers try again by themselves if nobody answers, but not after an error, as a proxy sends it without a node.
       close();
       waiting = setTimeout(async () => {
-        await signIn();
+        how = (await signIn()) ? "away" : "refused";
+        lost(how);
         seen();
       }, AGAIN_MS);
     });

@@ -15,6 +15,7 @@ const PAGES = {
 };
 const AGAIN_MS = 2000;
 const AWAY_MS = 5000;
+const LOST = { away: "this node is out of reach", refused: "this node refuses the token" };
 const place = document.getElementById("page");
 const choice = document.getElementById("model");
 const live = document.getElementById("live");
@@ -22,6 +23,7 @@ const listeners = new Set();
 const remarkListeners = new Set();
 let leave = () => {};
 let turn = 0;
+let drawn = 0;
 let patterns = [];
 
 const adding = (set) => (listener) => {
@@ -45,7 +47,8 @@ function decoded(text) {
   }
 }
 
-async function show() {
+/** Show the page that the address names. If it could not be shown before, what was said about that stays until it can. */
+async function show(again = false) {
   const mine = (turn += 1);
   const { page, model } = where();
   leave();
@@ -55,21 +58,26 @@ async function show() {
   document.title = `${PAGES[page][0]} · ${model || "omdml"}`;
   document.getElementById("tabs").replaceChildren(...Object.entries(PAGES).map(([name, [title]]) =>
     el("a", { href: `#${name}/${encodeURIComponent(model)}`, ...(name === page ? { ariaCurrent: "page" } : {}) }, title)));
-  hush();
+  if (!again) hush();
   const inside = el("div", {}, el("h1", { className: "unseen" }, `${PAGES[page][0]}: ${model}`));
-  place.replaceChildren(inside);
+  if (!again) place.replaceChildren(inside);
   drawLive(null);
   try {
     const left = await (model || page === "health" ? PAGES[page][1] : noModel)(inside, { model, onStep, onRemark });
-    if (mine === turn) leave = left;
-    else left();
+    if (mine !== turn) {
+      left();
+      return;
+    }
+    leave = left;
+    if (again) place.replaceChildren(inside);
   } catch (error) {
     if (mine !== turn) return;
-    refuse(inside, error, show);
-    // What is missing may be the first version, or the node itself.
-    const again = new Seldom(show, AGAIN_MS);
-    const ends = [onStep((step) => { if (step.model === model) again.ask(); }), () => again.close()];
-    if (error.error === "unreachable") ends.push(whileSeen(show, AWAY_MS));
+    refuse(inside, error, () => show());
+    if (place.textContent !== inside.textContent) place.replaceChildren(inside);
+    // What is missing may be the first version, the store, or the node itself.
+    const retry = new Seldom(() => show(true), AGAIN_MS);
+    const ends = [onStep((step) => { if (step.model === model) retry.ask(); }), () => retry.close()];
+    if (error.status === 0 || error.status >= 500) ends.push(whileSeen(() => show(true), AWAY_MS));
     leave = () => { for (const end of ends) end(); };
   }
 }
@@ -94,8 +102,11 @@ function noModel(inside) {
 async function drawLive(step) {
   const { model } = where();
   if (step && step.model !== model) return;
+  const mine = (drawn += 1);
   const known = step ? { models: [step] } : await get("/models").catch(() => null);
-  if (!known) return;
+  // An answer may be older than a step that came meanwhile.
+  if (!known || mine !== drawn) return;
+  if (!step) drawChoice(known.models);
   const { version, pinned } = known.models.find((one) => one.model === model) ?? {};
   live.classList.remove("lost");
   live.replaceChildren(...(version === undefined ? ["nothing is live"] : ["version ", el("b", {}, whole(version)), pinned ? " is pinned" : " is live"]));
@@ -103,11 +114,22 @@ async function drawLive(step) {
   if (step) requestAnimationFrame(() => live.classList.add("moved"));
 }
 
-function lost(is) {
-  if (is) {
-    live.classList.add("lost");
-    live.replaceChildren("this node is out of reach");
-  } else drawLive(null);
+/** The models of this node; another one may answer at its address since it was asked. */
+function drawChoice(models) {
+  const { model } = where();
+  const names = [...new Set([...models.map((one) => one.model), model])].filter(Boolean);
+  if (names.join() === [...choice.options].map((one) => one.value).join()) return;
+  choice.replaceChildren(...names.map((name) => el("option", { value: name, selected: name === model }, name)));
+}
+
+function lost(how) {
+  if (!how) {
+    drawLive(null);
+    return;
+  }
+  drawn += 1;
+  live.classList.add("lost");
+  live.replaceChildren(LOST[how]);
 }
 
 async function begin() {
@@ -127,7 +149,7 @@ async function begin() {
   }
   await signIn();
   patterns = told.patterns;
-  choice.replaceChildren(...told.models.map((one) => el("option", { value: one.model }, one.model)));
+  drawChoice(told.models);
   choice.addEventListener("change", () => { location.hash = `${where().page}/${encodeURIComponent(choice.value)}`; });
   addEventListener("hashchange", async () => {
     if (takeToken()) await signIn();

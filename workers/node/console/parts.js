@@ -4,6 +4,8 @@ import { el } from "./dom.js";
 const SERIES = 6;
 // What the parts of a model of dca are; other models have the names of modalities.
 const MEANS = { plain: "the distance as it was before the first click", items: "learned: what fits, beside all items", far: "learned: what fits, beside what does not" };
+// A part keeps its colour when another one vanishes, and Watch draws its weight in the same.
+export const colourOf = (names, at) => (names.every((name) => name in MEANS) ? Object.keys(MEANS).indexOf(names[at]) : at) % SERIES + 1;
 const told = (name, share) => `${name} ${Math.round(100 * share)} %`;
 
 /** The shares that modalities or experts have in a distance; nothing if it is made of one. Scores have parts below 0: their size counts. */
@@ -14,18 +16,18 @@ export function shares(parts) {
   if (names.length < 2 || whole === 0) return null;
   const words = names.map((name, at) => told(name, sizes[at] / whole)).join(", ");
   return el("div", { className: "parts", title: words, aria: { role: "img", label: `Distance: ${words}` } },
-    ...names.map((name, at) => swatch(at, sizes[at] / whole)));
+    ...names.map((_, at) => swatch(colourOf(names, at), sizes[at] / whole)));
 }
 
 /** Which colour stands for what. */
 export function legend(parts) {
   const names = Object.keys(parts ?? {});
   if (names.length < 2) return [];
-  return [el("span", {}, "A bar shows what it is made of:"), ...names.map((name, at) => el("span", { className: "key", title: MEANS[name] ?? "" }, swatch(at, 0), name))];
+  return [el("span", {}, "A bar shows what it is made of:"), ...names.map((name, at) => el("span", { className: "key", title: MEANS[name] ?? "" }, swatch(colourOf(names, at), 0), name))];
 }
 
-function swatch(at, share) {
-  const made = el("span", { className: `share series-${(at % SERIES) + 1}` });
+function swatch(colour, share) {
+  const made = el("span", { className: `share series-${colour}` });
   // A policy of the page forbids styles in its text, not these.
   if (share) made.style.flexGrow = share;
   return made;

@@ -13,16 +13,24 @@ const PAUSE_MS = 150;
 const SLIDE_MS = 260;
 // After which it is said why there may be no version.
 const LATE_MS = 4000;
+// A version that comes later than this is hardly one of the marks that were sent.
+const TOLD_MS = 60000;
 // Between two searches that nobody on this page asked for, while others teach the model.
 const FOLLOW_MS = 1000;
 const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";
 const PINNED = "The version that answers is pinned. What you sent is learned, and answers once somebody unpins it under Versions.";
+// What was not sent yet, by model and query, and the last item that was searched from, by model. Both last as long as the
+// tab: whoever looks at another page, or gives a new token, finds them again.
+const unsent = new Map();
+const begunFrom = new Map();
+// Whether somebody has sent marks from this tab. Until then the page says what to do.
+let hasSent = false;
 // All searches of a tab are one session, so that an experiment shows it one order.
 const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: null, shown: [], marks: new Map(), serial: null, asked: 0, sent: false, sentAt: null, explain: true, interleaved: null };
+  const state = { query: null, shown: [], marks: new Map(), serial: null, version: null, asked: 0, sent: false, sentAt: null, lateSince: null, explain: true, interleaved: null };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
@@ -35,6 +43,8 @@ export async function tryPage(place, { model, onStep }) {
   const undo = el("button", { type: "button", disabled: true, on: { click: () => undoMark() } }, "Undo");
   const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
   const news = el("p", { className: "news", hidden: true });
+  const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark what fits ✓ and what does not ✗", "Send", "Watch the order change"].map((step) => el("li", {}, step)));
+  const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
   const picker = new Picker(model, (id) => trying(() => search(id)));
   let typing = 0;
   const find = el("input", {
@@ -49,7 +59,7 @@ export async function tryPage(place, { model, onStep }) {
   place.append(el("div", { className: "try" },
     el("section", { className: "query card", aria: { label: "Query" } }, shown, el("div", { className: "row find" }, find, random), ...describeFields(items.describes, describe), picker.element),
     el("section", { className: "answers", aria: { label: "Answers" } },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), news, key, results, bar)));
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), steps, trouble, news, key, results, bar)));
 
   let late = 0;
   const event = () => ({
@@ -78,23 +88,47 @@ export async function tryPage(place, { model, onStep }) {
     const { query } = state;
     await again().catch((error) => {
       // Results of the query before would look like an answer to this one.
-      if (state.query === query) {
-        results.replaceChildren();
-        key.replaceChildren();
-        about.textContent = "";
-      }
-      // The grid may be of a catalogue that was replaced.
-      if (error.error === "unknown_item") picker.show(find.value.trim());
+      if (state.query === query) wipe();
       throw error;
     });
   }
 
+  function wipe() {
+    state.shown = [];
+    results.replaceChildren();
+    key.replaceChildren();
+    about.textContent = "";
+  }
+
+  /** What went wrong stays on the page until a search is answered. A node that comes back makes the page search again. */
+  function refuse(error) {
+    state.serial = null;
+    trouble.hidden = false;
+    trouble.replaceChildren(el("p", { className: "grow" }, error.message), el("button", { type: "button", on: { click: () => trying(again) } }, "Try again"));
+    if (error.error !== "unknown_item") return;
+    // The catalogue was replaced, or the item deleted: neither the results nor the grid can be trusted.
+    wipe();
+    begunFrom.delete(model);
+    picker.show(find.value.trim());
+  }
+
   function begin(query) {
-    state.marks.clear();
     state.shown = [];
     news.hidden = true;
+    state.lateSince = null;
     state.query = query;
+    state.marks = unsentOf(query.id);
+    if (query.id !== undefined) begunFrom.set(model, query.id);
     drawMarks();
+  }
+
+  /** The marks of a query that were not sent; `marks` take their place. */
+  function unsentOf(id, marks) {
+    const name = JSON.stringify([model, id]);
+    if (marks) unsent.set(name, marks);
+    else if (!unsent.has(name)) unsent.set(name, new Map());
+    for (const [other, others] of unsent) if (other !== name && others !== state.marks && !others.size) unsent.delete(other);
+    return unsent.get(name);
   }
 
   const fromItem = () => state.query?.id !== undefined;
@@ -108,7 +142,10 @@ export async function tryPage(place, { model, onStep }) {
   async function again() {
     const asked = (state.asked += 1);
     const answer = await ask().catch((error) => {
-      if (error.error !== "no_parts") throw error;
+      if (error.error !== "no_parts") {
+        if (asked === state.asked) refuse(error);
+        throw error;
+      }
       // The distance of this model is no sum: it is asked without parts from now on.
       state.explain = false;
       return ask();
@@ -117,7 +154,9 @@ export async function tryPage(place, { model, onStep }) {
     const before = state.shown.map((one) => one.id);
     state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
     key.replaceChildren(el("span", {}, "The number is the distance: the smaller, the more similar."), ...legend(answer.items[0]?.parts));
+    trouble.hidden = true;
     state.serial = answer.serial;
+    state.version = answer.version;
     state.interleaved = answer.interleaved ?? null;
     const moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
     drawResults(before.length > 0);
@@ -188,7 +227,9 @@ export async function tryPage(place, { model, onStep }) {
     const fits = marked("relevant").length;
     const not = marked("irrelevant").length;
     const ready = fits > 0 && not > 0;
-    const counts = `${fits} marked as fitting, ${not} as not fitting.`;
+    const places = new Set([...results.children].map((one) => one.dataset.id));
+    const elsewhere = [...state.marks.keys()].filter((id) => !places.has(id)).length;
+    const counts = `${fits} marked as fitting, ${not} as not fitting.${elsewhere ? ` ${elsewhere} of these ${elsewhere === 1 ? "is" : "are"} not on this page now.` : ""}`;
     send.disabled = curl.disabled = !ready;
     clear.disabled = !fits && !not;
     undo.disabled = clear.disabled && !state.sent;
@@ -207,14 +248,16 @@ export async function tryPage(place, { model, onStep }) {
     const pairs = sent.relevant.length * sent.irrelevant.length;
     const { marks, interleaved } = state;
     // Whoever clicks twice sends once, and marks that are set meanwhile are for the next time.
-    state.marks = new Map();
+    state.marks = unsentOf(sent.query, new Map());
     drawMarks();
     state.sentAt = performance.now();
+    state.lateSince = null;
     try {
       await post("/feedback", sent);
     } catch (error) {
       state.sentAt = null;
-      if (state.query.id === sent.query) state.marks = new Map([...marks, ...state.marks]);
+      const all = unsentOf(sent.query, new Map([...marks, ...unsentOf(sent.query)]));
+      if (state.query.id === sent.query) state.marks = all;
       drawMarks();
       throw error;
     }
@@ -223,13 +266,14 @@ export async function tryPage(place, { model, onStep }) {
       post("/clicks", { search: interleaved.search, ids: sent.relevant })
         .catch((error) => { if (error.error !== "unknown_search") say(error.message, true); });
     }
-    state.sent = true;
+    state.sent = hasSent = steps.hidden = true;
     drawMarks();
     if (state.sentAt === null) return;
     say(`Sent: ${pairs} ${pairs === 1 ? "comparison" : "comparisons"}. Waiting for the next version.`);
     clearTimeout(late);
     late = setTimeout(async () => {
       if (state.sentAt === null) return;
+      state.lateSince = state.sentAt;
       state.sentAt = null;
       const { models } = await get("/models").catch(() => ({ models: [] }));
       say(models.find((one) => one.model === model)?.pinned ? PINNED : "No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
@@ -237,15 +281,19 @@ export async function tryPage(place, { model, onStep }) {
   }
 
   let newest = null;
+  // Another store behind the same address may have another version of the same serial.
+  const answers = (step) => step.serial === state.serial && step.version === state.version;
   const follow = new Seldom(async () => {
     const { sentAt } = state;
     // Nothing moves under a hand that marks, or is about to.
-    if (newest === null || newest.serial === state.serial || (sentAt === null && (state.marks.size || results.matches(":hover")))) return;
+    if (newest === null || answers(newest) || (sentAt === null && results.childElementCount && (state.marks.size || results.matches(":hover")))) return;
     const { version } = newest;
-    state.sentAt = null;
+    const since = sentAt ?? state.lateSince;
+    state.sentAt = state.lateSince = null;
     const moved = await trying(again);
-    if (sentAt !== null && moved !== undefined) {
-      const waited = seconds((performance.now() - sentAt) / 1000);
+    const passed = performance.now() - since;
+    if (since !== null && moved !== undefined && passed < TOLD_MS) {
+      const waited = seconds(passed / 1000);
       const told = `Version ${version.toLocaleString("en")} went live. This page shows it ${waited} after you sent the marks; ${moved} of ${state.shown.length} items moved.`;
       say(told);
       news.textContent = told;
@@ -254,7 +302,7 @@ export async function tryPage(place, { model, onStep }) {
   }, FOLLOW_MS);
   results.addEventListener("pointerleave", () => follow.ask());
   const forget = onStep((step) => {
-    if (step.model !== model || !state.query || step.serial === state.serial) return;
+    if (step.model !== model || !state.query || answers(step)) return;
     newest = step;
     follow.ask(state.sentAt !== null);
   });
@@ -275,10 +323,7 @@ export async function tryPage(place, { model, onStep }) {
   document.addEventListener("keydown", keys);
 
   await picker.show("");
-  const id = await anyId(model, items.total);
-  // Unless somebody was quicker.
-  if (!state.query) await search(id);
-  return () => {
+  const end = () => {
     forget();
     follow.close();
     clearTimeout(late);
@@ -286,6 +331,13 @@ export async function tryPage(place, { model, onStep }) {
     picker.close();
     document.removeEventListener("keydown", keys);
   };
+  const id = begunFrom.get(model) ?? await anyId(model, items.total).catch((error) => {
+    end();
+    throw error;
+  });
+  // Unless somebody was quicker.
+  if (!state.query) await trying(() => search(id));
+  return end;
 }
 
 function arrow(was, rank) {

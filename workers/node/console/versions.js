@@ -1,5 +1,5 @@
 // Versions: what was live when, before and after side by side, and moving what answers.
-import { copyAsCurl, get, post } from "./api.js";
+import { copyAsCurl, copyInstead, get, post } from "./api.js";
 import { day, el, percent, say, table, trying, whole } from "./dom.js";
 import { Seldom } from "./live.js";
 import { anyId } from "./picker.js";
@@ -17,25 +17,31 @@ export async function versionsPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
   const now = el("div", { className: "stack" });
   const compared = el("div", { className: "two" });
+  const asked = el("span", { className: "asked", hidden: true });
   const told = el("div");
   const from = el("select", { aria: { label: "Before" }, on: { change: () => trying(compare) } });
   const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
   const query = el("input", { type: "search", aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
   const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
   const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional; the history shows it" });
-  place.append(el("div", { className: "stack" }, el("section", { className: "card stack" }, now, el("label", { className: "reason" }, "Reason for a move ", reason),
-      el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time. Hold Shift and click to copy a move as curl.")),
+  const copy = copyInstead();
+  const page = el("div", { className: "stack" }, el("section", { className: "card stack" }, now,
+      el("div", { className: "row" }, el("label", { className: "reason grow" }, "Reason for a move ", reason), copy.element),
+      el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time.")),
     el("section", { className: "card stack" },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to),
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), asked, el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to),
         el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/compare`, { parameters: comparison() }) } }, "Copy as curl")), compared),
-    el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told)));
+    el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told));
 
   let described = null;
-  let asked = 0;
+  // The newest line of the history that this page shows.
+  let seen = 0;
+  let turn = 0;
 
   async function refresh() {
     const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
     described = models.find((one) => one.model === model) ?? null;
+    seen = Math.max(0, ...lines.map((line) => line.serial));
     drawNow(lines.some((line) => line.what === "published" && line.version < described?.version));
     // Of what was published, lines stay as long as the version is kept; lines about moves stay longer.
     const kept = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
@@ -57,18 +63,21 @@ export async function versionsPage(place, { model, onStep }) {
     now.replaceChildren(el("div", { className: "row" },
       el("h2", { className: "grow" }, described?.ready ? `Version ${whole(described.version)} of ${model} answers` : `${model} has no version yet`),
       pinned ? el("span", { className: "tag bad" }, "pinned: newer versions do not go live") : el("span", { className: "tag good" }, "follows what is learned"),
-      pinned ? action("Unpin", "unpin", null) : action("Pin this", "pin", null), back),
+      pinned ? action("Unpin", "unpin", null) : action("Pin this", "pin", described?.version ?? null), back),
     el("div", { className: "row" }, el("span", { className: "soft" }, described?.ready ? `learner ${described.learner}, ${whole(described.items)} items, live since ${day(described.live_since)}` : ""),
       el("button", { className: "quiet", type: "button", on: { click: () => trying(inspect) } }, "What it holds")));
   }
 
   function action(text, verb, version) {
-    const body = () => ({ ...(version === null ? {} : { version }), ...(reason.value ? { reason: reason.value } : {}) });
+    // The node refuses what would undo a move of somebody else that this page does not show yet.
+    const body = () => ({ ...(version === null ? {} : { version }), ...(reason.value ? { reason: reason.value } : {}), seen });
     return el("button", {
-      type: "button", title: "Shift and click copies this as curl",
-      on: {
-        click: (event) => (event.shiftKey ? copyAsCurl(`${path}/${verb}`, { body: body() }) : trying(async () => {
-          const moved = await post(`${path}/${verb}`, body());
+      type: "button", on: {
+        click: (event) => (copy.asked(event) ? copyAsCurl(`${path}/${verb}`, { body: body() }) : trying(async () => {
+          const moved = await post(`${path}/${verb}`, body()).catch((error) => {
+            if (error.error === "moved") looking.ask(true);
+            throw error;
+          });
           reason.value = "";
           say(`Version ${whole(moved.version)} answers${moved.pinned ? ", pinned" : ""}.`);
           await refresh();
@@ -97,18 +106,21 @@ export async function versionsPage(place, { model, onStep }) {
 
   async function compare() {
     if (!query.value || !from.value || !to.value) return;
-    const mine = (asked += 1);
+    const mine = (turn += 1);
+    const id = query.value;
     let answers;
     try {
       answers = await Promise.all([from, to].map((one) =>
-        post("/search", { model, id: query.value, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
+        post("/search", { model, id, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
     } catch (error) {
       // The answers of the query before would look like answers to this one.
-      if (mine === asked) compared.replaceChildren();
+      if (mine === turn) compared.replaceChildren();
       throw error;
     }
-    if (mine !== asked) return;
+    if (mine !== turn) return;
     const [before, after] = answers;
+    asked.hidden = !items.pictures;
+    asked.replaceChildren(picture(model, id, items.pictures));
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
       el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
@@ -118,12 +130,18 @@ export async function versionsPage(place, { model, onStep }) {
 
   const looking = new Seldom(() => trying(refresh), LOOK_MS);
   const forget = onStep((step) => { if (step.model === model) looking.ask(); });
-  await refresh();
-  await anyItem();
-  return () => {
+  const end = () => {
     forget();
     looking.close();
   };
+  // Until the store has answered there is nothing to move.
+  await refresh().catch((error) => {
+    end();
+    throw error;
+  });
+  place.append(page);
+  await trying(anyItem);
+  return end;
 }
 
 function named(version) {

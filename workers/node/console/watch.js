@@ -3,6 +3,7 @@ import { get } from "./api.js";
 import { clock, day, el, percent, seconds, table, trying, whole } from "./dom.js";
 import { interval } from "./interval.js";
 import { Seldom, whileSeen } from "./live.js";
+import { colourOf } from "./parts.js";
 
 const KEPT = 2000;
 const ROWS = 12;
@@ -20,7 +21,10 @@ export async function watchPage(place, { model, onStep, onRemark }) {
   // What goes live while the page is made is not lost.
   const early = [];
   const stopEarly = onStep((step) => early.push(step));
-  let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`);
+  let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`).catch((error) => {
+    stopEarly();
+    throw error;
+  });
   const big = el("div", { className: "big" });
   const grid = el("div", { className: "charts" });
   const guard = el("div", { className: "guard", aria: { live: "polite" } });
@@ -34,7 +38,7 @@ export async function watchPage(place, { model, onStep, onRemark }) {
       ["now", (step) => step.figures.held_out_right], ["at the start", (step) => step.figures.held_out_right_at_start],
     ], "Nothing to show yet: 32 such clicks are needed, so about 1,600 clicks in all."),
     new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
-      [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name) => [name, (step) => step.weights[name]])),
+      [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => step.weights[name], colourOf(names, at)])),
     new Chart("Click to live", "The time from a click until this node answers with it, and its stages: in the log, learning, publishing, fetching, swapping in", seconds, () => [
       ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
@@ -150,6 +154,7 @@ class Chart {
     const series = this.series();
     this.columns = [steps.map((step) => step.at), ...series.map(([, of]) => steps.map((step, at) => of(step, steps[at - 1]) ?? null))];
     this.labels = series.map(([name]) => name);
+    this.colours = series.map(([, , colour], at) => colour ?? (at % SERIES) + 1);
     const empty = !this.columns.slice(1).some((column) => column.some((value) => value !== null));
     this.empty.hidden = !empty;
     this.canvas.hidden = empty;
@@ -169,12 +174,14 @@ class Chart {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
     return new globalThis.uPlot({
       width: this.width, height: 210, cursor: { y: false },
+      // The last time under the lines is wider than what is left beside them.
+      padding: [null, 36, null, null],
       // One point alone would stretch over a day.
       scales: { x: { range: ({ data: [times] }, low, high) => (times.length === 1 ? [times[0] - ALONE_S, times[0] + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
       axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
       // Beside the lines, the newest values, unless a pointer is at others.
       series: [{ value: (plot, at, _, index) => clock(index === null ? plot.data[0].at(-1) : at) }, ...this.labels.map((label, at) => ({
-        label, stroke: colour(`--series-${(at % SERIES) + 1}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.told(index === null ? plot.data[series].at(-1) : value),
+        label, stroke: colour(`--series-${this.colours[at]}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.told(index === null ? plot.data[series].at(-1) : value),
       }))],
     }, this.columns, this.canvas);
   }

@@ -139,6 +139,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     "Move": {
         "version": "The version to make live. Without it, a rollback takes the one before, and a pin the live one.",
         "reason": "Why; the history shows it",
+        "seen": "The highest `serial` of the history that you have seen. If somebody has moved the model since then, "
+        "nothing is moved, and the answer is 409 `moved`.",
     },
     "Step": {
         "number": "Counts the steps of this node, from 1",

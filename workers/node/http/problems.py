@@ -27,6 +27,7 @@ STATUS = {
     "timeout": HTTPStatus.GATEWAY_TIMEOUT,
     "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "unservable": HTTPStatus.CONFLICT,
+    "moved": HTTPStatus.CONFLICT,
     "unknown_model": HTTPStatus.NOT_FOUND,
     "unknown_item": HTTPStatus.NOT_FOUND,
     "unknown_search": HTTPStatus.NOT_FOUND,

@@ -213,6 +213,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     version: Annotated[int, msgspec.Meta(ge=0)] | None = None
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""
+    seen: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 class BadEvent(msgspec.Struct, frozen=True):

@@ -115,6 +115,23 @@ def test_versions_are_rolled_back_pinned_and_unpinned(shop, client):
     assert [entry["what"] for entry in shop.store.history("shop")][-1] == "rolled back"
 
 
+def test_a_move_that_was_overtaken_by_somebody_elses_changes_nothing(shop, client):
+    shop.learn()
+    shop.publish()
+    seen = shop.store.current("shop").serial
+    # What is learned meanwhile overtakes nobody.
+    shop.learn()
+    shop.publish()
+    client.post("/models/shop/pin", json={"seen": seen, "reason": "a sale"}).raise_for_status()
+    before = shop.store.current("shop")
+    for verb in ("rollback", "pin", "unpin"):
+        said = refused(client.post(f"/models/shop/{verb}", json={"seen": seen}), 409, "moved")
+        assert "pinned, version 40 by" in said
+        assert "(a sale)" in said
+    assert shop.store.current("shop") == before
+    assert client.post("/models/shop/unpin", json={"seen": before.serial}).json()["pinned"] is False
+
+
 @pytest.mark.parametrize("verb", ["rollback", "pin"])
 def test_nobody_moves_to_a_version_whose_bytes_are_damaged(shop, client, verb):
     shop.learn()

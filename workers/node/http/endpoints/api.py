@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -28,6 +29,7 @@ from omdml.workers.node.http.problems import error_reply, reply
 from omdml.workers.node.http.requests import (
     MAX_ERRORS,
     Look,
+    Move,
     Search,
     body_of,
     check_events,
@@ -62,6 +64,7 @@ class Api:
     def __init__(self, node: RetrievalNode, access: Access, trials: Trials) -> None:
         self._node, self._access, self._trials = node, access, trials
         self._scans = SharedScans(node)
+        self._moving = threading.Lock()
 
     @property
     def routes(self) -> list[Route]:
@@ -222,15 +225,20 @@ class Api:
             raise SearchError("unpin goes to the newest version, and takes none", "invalid")
         model: str = request.path_params["model"]
         self._node.models.require(model)
-        pointer = await run_in_threadpool(self._moved, move, model, asked.version, Why(actor, asked.reason))
+        pointer = await run_in_threadpool(self._moved, move, model, asked, Why(actor, asked.reason))
         _log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial,
                   actor=actor, reason=asked.reason)  # fmt: skip
         return reply({"model": model, "version": pointer.version, "serial": pointer.serial, "pinned": pointer.pinned})
 
-    def _moved(self, move: Callable[..., Pointer], model: str, version: int | None, why: Why) -> Pointer:
-        if move is moves.unpin:
-            return move(self._node.store, model, why=why)
-        return move(self._node.store, model, version, kind=self._node.catalogues(model), why=why)
+    def _moved(self, move: Callable[..., Pointer], model: str, asked: Move, why: Why) -> Pointer:
+        store = self._node.store
+        # Of two who press a button in the same moment, the second one sees the move of the first.
+        with self._moving:
+            if asked.seen is not None:
+                moves.check_seen(store, model, asked.seen)
+            if move is moves.unpin:
+                return move(store, model, why=why)
+            return move(store, model, asked.version, kind=self._node.catalogues(model), why=why)
 
     async def healthz(self, _: Request) -> Response:
         """200 while the node's threads make progress."""

@@ -1,0 +1,313 @@
+"""A page that stays open while the node, its token, its store, its items or another person change something."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack, contextmanager
+
+import httpx
+import msgspec
+import pytest
+from playwright.sync_api import expect
+
+from omdml.streams.stores.redis.store import RedisStore
+from omdml.workers.backoffice.jobs import FoundFault, Health
+from omdml.workers.configuration.config import LinksConfig
+from omdml.workers.doctor.status import Look
+from omdml.workers.node.http.endpoints.console import FOLDER
+from tests.support import worlds
+from tests.support.browsers import Visit
+from tests.support.changing import plain_catalogue
+from tests.support.consoles import SIZES, go_to, mark_two, search
+from tests.support.processes import ROOT
+from tests.support.shops import Shop, listening, sent
+
+pytestmark = pytest.mark.xdist_group("console")
+
+OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
+COPY = ["clipboard-read", "clipboard-write"]
+
+
+class Site:
+    """An address at which one node after another answers."""
+
+    def __init__(self) -> None:
+        self._running, self.port, self.node = ExitStack(), 0, None
+
+    def serve(self, shop, token="", **access):
+        """Have a new node of this shop answer."""
+        self.node = self._running.enter_context(shop.serving())
+        server = self._running.enter_context(listening(self.node, token, port=self.port, **access))
+        self.url, self.port = server.url, int(server.url.rpartition(":")[2])
+
+    def stop(self):
+        """End the node: nobody answers."""
+        self._running.close()
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def site():
+    one = Site()
+    yield one
+    one.stop()
+
+
+@contextmanager
+def opened(browser, url, size="desktop", **options):
+    """A page of the console. Errors of scripts fail; refusals, which browsers log too, do not."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    visit = Visit(context, url)
+    yield visit.page
+    assert [message for message in visit.wrong if "Failed to load resource" not in message] == []
+    context.close()
+
+
+def give(page, token):
+    page.get_by_label("Token", exact=True).fill(token)
+    page.get_by_role("button", name="Go on").click()
+
+
+def two_marked(page):
+    expect(page.locator(".send")).to_contain_text("1 marked as fitting, 1 as not fitting.")
+
+
+def go_live(shop, site):
+    """Have 20 more comparisons go live; returns the version."""
+    shop.learn()
+    version = shop.publish()
+    site.node._refresher.refresh("shop")
+    return version
+
+
+def test_marks_outlast_a_look_at_another_page_item_and_a_new_token(shop, site, browser):
+    site.serve(shop, OLD)
+    with opened(browser, f"{site.url}/console/") as page:
+        search(page, "i5")
+        mark_two(page)
+        go_to(page, "Watch")
+        go_to(page, "Try")
+        expect(page.locator(".results[data-of='i5'] > li")).to_have_count(20)
+        two_marked(page)
+        page.get_by_role("button", name="Token", exact=True).click()
+        give(page, OLD)
+        two_marked(page)
+        search(page, "i77")
+        expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
+        search(page, "i5")
+        two_marked(page)
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        assert len(sent(shop)) == 1
+
+
+def test_a_token_that_was_replaced_is_asked_for_with_the_reason(shop, site, browser):
+    site.serve(shop, OLD)
+    with opened(browser, f"{site.url}/console/#token={OLD}") as page:
+        search(page, "i5")
+        mark_two(page)
+        site.stop()
+        site.serve(shop, NEW)
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("dialog")).to_contain_text("The node does not accept the token that this tab has.")
+        page.get_by_role("button", name="Cancel").click()
+        two_marked(page)
+        page.get_by_role("button", name="Send").click()
+        give(page, NEW)
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        assert len(sent(shop)) == 1
+
+
+def test_a_private_node_that_refuses_the_token_is_not_called_away(shop, site, browser):
+    site.serve(shop, OLD, private=True)
+    with opened(browser, f"{site.url}/console/#token={OLD}") as page:
+        live = page.locator("#live")
+        expect(live).to_have_text("version 0 is live")
+        site.stop()
+        expect(live).to_have_text("this node is out of reach")
+        site.serve(shop, NEW, private=True)
+        expect(live).to_have_text("this node refuses the token")
+        page.get_by_role("button", name="Token", exact=True).click()
+        give(page, NEW)
+        expect(live).to_have_text("version 0 is live")
+        expect(page.locator(".results > li")).to_have_count(20)
+
+
+def test_a_page_that_looks_by_itself_asks_for_a_token_once(shop, site, browser):
+    site.serve(shop, OLD, private=True)
+    with opened(browser, f"{site.url}/console/#token={OLD}") as page:
+        go_to(page, "A/B")
+        expect(page.get_by_text("No experiment runs on this node")).to_be_visible()
+        site.stop()
+        site.serve(shop, NEW, private=True)
+        # The page looks every five seconds.
+        page.get_by_role("button", name="Cancel").click()
+        with page.expect_response(re.compile("/experiments")) as answer:
+            pass
+        assert answer.value.status == 401
+        expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_a_search_that_was_not_answered_comes_once_the_node_is_back(shop, site, browser):
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/") as page:
+        search(page, "i5")
+        page.get_by_label("Find an item by its id").fill("i77")
+        wanted = page.get_by_role("listbox", name="Items").locator("button[data-id='i77']")
+        expect(wanted).to_be_visible()
+        site.stop()
+        wanted.click()
+        expect(page.get_by_role("alert")).to_contain_text("This node does not answer")
+        expect(page.locator(".results > li")).to_have_count(0)
+        site.serve(shop)
+        expect(page.locator(".results[data-of='i77'] > li")).to_have_count(20)
+        expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_another_store_with_the_same_serial_is_not_taken_for_the_one_before(tmp_path, site, browser):
+    shop, other = (Shop(tmp_path / name) for name in ("one", "other"))
+    other.learn(7)
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/") as page:
+        about = page.locator(".answers .soft").first
+        expect(about).to_contain_text("version 0, answered")
+        site.stop()
+        site.serve(other)
+        assert shop.store.current("shop").serial == other.store.current("shop").serial
+        expect(about).to_contain_text("version 7, answered")
+
+
+def test_a_version_that_comes_late_is_told_all_the_same(shop, site, browser):
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/") as page:
+        search(page, "i5")
+        mark_two(page)
+        page.get_by_role("button", name="Send").click()
+        page.mouse.move(0, 0)
+        said = page.get_by_role("status")
+        expect(said).to_contain_text("No new version yet")
+        version = go_live(shop, site)
+        expect(said).to_contain_text(f"Version {version} went live.")
+
+
+def test_nobody_undoes_a_move_that_the_page_does_not_show_yet(shop, site, browser):
+    site.serve(shop, OLD)
+    version = go_live(shop, site)
+    address = f"{site.url}/console/#token={OLD}"
+    with opened(browser, address) as mine, opened(browser, "about:blank") as theirs:
+        # News do not come to this page.
+        theirs.route(re.compile("/events"), lambda route: route.abort())
+        theirs.goto(address)
+        for page in (mine, theirs):
+            go_to(page, "Versions")
+            expect(page.get_by_text(f"Version {version} of shop answers")).to_be_visible()
+        mine.get_by_label("Reason for a move").fill("a sale today")
+        mine.get_by_role("button", name="Pin this").click()
+        expect(mine.get_by_text("pinned: newer versions do not go live")).to_be_visible()
+        with theirs.expect_response(re.compile("/rollback")) as answer:
+            theirs.get_by_role("button", name="Roll back by one").click()
+        assert answer.value.status == 409
+        expect(theirs.get_by_role("status")).to_contain_text(
+            f"somebody moved it before you: pinned, version {version} by token (a sale today). Nothing was changed."
+        )
+        assert (shop.store.current("shop").version, shop.store.current("shop").pinned) == (version, True)
+        # The page shows what happened, and whoever still wants to move it presses once more.
+        expect(theirs.get_by_role("cell", name="a sale today")).to_be_visible()
+        theirs.get_by_role("button", name="Unpin").click()
+        expect(theirs.get_by_text("follows what is learned")).to_be_visible()
+
+
+def test_a_query_that_left_the_catalogue_is_told_and_has_no_results(tmp_path, site, browser):
+    shop = Shop(tmp_path, items=plain_catalogue)
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/") as page:
+        search(page, "i5")
+        httpx.delete(f"{site.url}/items/i5", params={"model": "shop"}).raise_for_status()
+        page.mouse.move(0, 0)
+        go_live(shop, site)
+        expect(page.get_by_role("alert")).to_contain_text("i5")
+        expect(page.locator(".results > li")).to_have_count(0)
+        search(page, "i7")
+        expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_health_calls_a_node_that_is_away_neither_running_nor_ready(shop, site, browser):
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/#health/shop") as page:
+        node = page.locator(".card", has_text="Models on this node")
+        expect(node).to_contain_text("running")
+        site.stop()
+        expect(node).to_contain_text("This node does not answer")
+        expect(node.locator(".tag.good")).to_have_count(0)
+        site.serve(shop)
+        expect(node.locator(".tag.good")).to_have_text(["running", "ready", "up to date", "answers"])
+
+
+def test_versions_comes_by_itself_once_the_store_is_back(tmp_path, site, browser, valkey_server):
+    shop = Shop(tmp_path, store=RedisStore(valkey_server.url))
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/") as page:
+        search(page, "i5")
+        mark_two(page)
+        valkey_server.pause()
+        go_to(page, "Versions")
+        expect(page.get_by_role("main")).to_contain_text("is it up, reachable, and not overloaded?")
+        # Searches go on without the store.
+        go_to(page, "Try")
+        expect(page.locator(".results[data-of='i5'] > li")).to_have_count(20)
+        two_marked(page)
+        go_to(page, "Versions")
+        valkey_server.resume()
+        expect(page.get_by_text("Version 0 of shop answers")).to_be_visible()
+
+
+def test_a_move_is_copied_as_curl_by_touch(shop, site, browser):
+    site.serve(shop, OLD)
+    with opened(browser, f"{site.url}/console/#token={OLD}", size="phone", has_touch=True, permissions=COPY) as page:
+        go_to(page, "Versions")
+        page.get_by_label("Copy as curl instead").tap()
+        page.get_by_role("button", name="Pin this").tap()
+        expect(page.get_by_role("status")).to_have_text("Copied.")
+        assert f"{site.url}/models/shop/pin" in page.evaluate("navigator.clipboard.readText()")
+        assert not shop.store.current("shop").pinned
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        ({}, "See RUNBOOK.md, section OmdmlDeadLetters"),
+        (
+            {"runbook": "https://wiki.internal/RUNBOOK.md", "grafana": "https://grafana.internal/d/omdml"},
+            "See the runbook",
+        ),
+    ],
+    ids=["no addresses", "addresses"],
+)
+def test_a_finding_leads_to_its_section_of_the_runbook(shop, site, browser, links, expected):
+    configuration = worlds.configuration("items")
+    found = FoundFault("letters", "warning", "3 dead letters are open")
+
+    def office(job):
+        return msgspec.json.encode(Health(Look(configuration).status(), [found], LinksConfig(**links)))
+
+    site.serve(shop, office=office)
+    with opened(browser, f"{site.url}/console/#health/shop") as page:
+        finding = page.locator(".findings li").first
+        expect(finding).to_contain_text(expected)
+        if links:
+            expect(finding.get_by_role("link")).to_have_attribute("href", f"{links['runbook']}#omdmldeadletters")
+            expect(page.get_by_role("link", name="Grafana")).to_have_attribute("href", links["grafana"])
+
+
+def test_the_sections_that_findings_lead_to_are_in_the_runbook():
+    script = (FOLDER / "health.js").read_text()
+    sections = re.findall(r'"?[\w\' ]+"?: "([^"]+)"', script.partition("const RUNBOOK = {")[2].partition("};")[0])
+    titles = re.findall(r"^#+ (.+)$", (ROOT / "deploy" / "RUNBOOK.md").read_text(), re.MULTILINE)
+    assert len(sections) == 11
+    assert set(sections) <= set(titles)
