@@ -253,6 +253,7 @@ class OwnedPartition:
         Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
         self._letters.finish(until - self.services.clock())
+        self.models.settle()
         changed = list({**self.models.unsaved, **self.models.unpublished}.values())
         for models in portions(changed):
             self.models.keep(models)
