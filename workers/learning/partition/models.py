@@ -38,14 +38,22 @@ log = structlog.get_logger(__name__)
 LARGE = 1_000_000
 
 
-class Saving(NamedTuple):
-    """A save that has begun: its models, and the store's answers with the sizes of what was written.
+class Saves(NamedTuple):
+    """The store's answers to the checkpoints of some models, and the sizes of these."""
 
-    ``later`` has, for each model that has changed since, the time of the first change and the offset of its event.
+    answers: list[Written | CorruptError | StoreLost]
+    sizes: list[int]
+
+
+class Saving(NamedTuple):
+    """A save that a thread makes.
+
+    ``later`` has, for each of its models that has changed since it began, the time of the first change and the offset
+    of its event.
     """
 
     models: list[OwnedModel]
-    answers: Future[tuple[list[Written | CorruptError | StoreLost], list[int]]]
+    saves: Future[Saves]
     later: dict[str, tuple[float, int]]
 
 
@@ -220,14 +228,16 @@ class OwnedModels:
             learners = [model.learner if wait else copy.deepcopy(model.learner) for model in models]
             checkpoints = [model.checkpoint(self._services.platform, with_state=False) for model in models]
             save = partial(self._save, checkpoints, learners, [model.epoch for model in models], self.placement)
-        self._saving = Saving(models, self._services.saver.submit(save), {})
-        if wait:
-            self.settle()
+            if not wait:
+                self._saving = Saving(models, self._services.saver.submit(save), {})
+                return
+            saves = save()
+        self._saved(models, saves, {})
 
     def _save(
         self, checkpoints: list[Checkpoint], learners: list[Learner], epochs: list[str], placement: Placement
-    ) -> tuple[list[Written | CorruptError | StoreLost], list[int]]:
-        """Write checkpoints of what these learners know, on the saver's thread. Returns the answers, and the sizes."""
+    ) -> Saves:
+        """Write checkpoints of what these learners know. Any thread may call this."""
         metrics = self._services.metrics
         whole = [
             msgspec.structs.replace(checkpoint, state=learner.to_bytes())
@@ -235,21 +245,25 @@ class OwnedModels:
         ]
         with metrics.share_of(metrics.checkpoint_seconds, len(whole)):
             answers = self._services.store.save_all(list(zip(whole, epochs, strict=True)), placement)
-        return answers, [len(checkpoint.state) for checkpoint in whole]
+        return Saves(answers, [len(checkpoint.state) for checkpoint in whole])
 
     @property
     def settled(self) -> bool:
         """Whether :meth:`settle` would not have to wait."""
-        return self._saving is None or self._saving.answers.done()
+        return self._saving is None or self._saving.saves.done()
 
     def settle(self) -> None:
-        """Wait for the save that has begun, if there is one. Until this, all changes of its models count as unsaved."""
+        """Wait for the save that a thread makes, if there is one. Until this, its models count as unsaved."""
         if self._saving is None:
             return
         saving, self._saving = self._saving, None
         with self._services.metrics.timed("save"):
-            answers, sizes = saving.answers.result()
-        for model, answer, size in zip(saving.models, answers, sizes, strict=True):
+            saves = saving.saves.result()
+        self._saved(saving.models, saves, saving.later)
+
+    def _saved(self, models: list[OwnedModel], saves: Saves, later: dict[str, tuple[float, int]]) -> None:
+        """Note that models were saved, and which of them have changed since."""
+        for model, answer, size in zip(models, *saves, strict=True):
             if self.loaded.get(model.name) is not model:
                 # It was dropped in the meantime.
                 continue
@@ -259,8 +273,8 @@ class OwnedModels:
                 self._services.metrics.checkpoint_bytes.inc(size)
                 model.measure()
                 del self.unsaved[model.name]
-                if model.name in saving.later:
-                    model.changed_at, model.unsaved_from = saving.later[model.name]
+                if model.name in later:
+                    model.changed_at, model.unsaved_from = later[model.name]
                     self.unsaved[model.name] = model
 
     @contextmanager
