@@ -18,6 +18,7 @@ from omdml.streams.stores.folder.journal import DirectoryJournal
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.cli import main
+from omdml.workers.learning.partition import models
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
@@ -29,7 +30,8 @@ STEPS = {
     "claim": [(Claiming, "_own")],
     "take": [(OwnedPartition, "_take")],
     "publish": [(OwnedModels, "_publish")],
-    "save": [(OwnedModels, "write")],
+    "save begun": [(OwnedModels, "write")],
+    "save": [(OwnedModels, "_save")],
     "letters": [(DeadLetters, "flush")],
     "mark, not looked at": [(DirectoryStore, "move_mark"), (RedisStore, "move_mark")],
     "mark": [(Mark, "move")],
@@ -64,7 +66,8 @@ REPLACE_STEPS = {
 
 
 def kill_after(step: str, times: int) -> None:
-    """Have this process end, or pause, after a step was done so many times."""
+    """Have this process end, or pause, after a step was done so many times. All models are saved as large ones are."""
+    models.LARGE = 0
     done, paused = 0, step.startswith("paused:")
 
     def counted(method):

@@ -171,9 +171,9 @@ class World:
         for payload in payloads:
             self.log.send(payload, key)
 
-    def worker(self, store=None, source=None, accept_gap=False, registry=None) -> LearnerWorker:
+    def worker(self, store=None, source=None, accept_gap=False, registry=None, **services) -> LearnerWorker:
         """A new worker on the same log and store. Its clock goes on by a second at every look."""
-        services = Services(
+        made = Services(
             store=store or self.store,
             source=source or MemorySource(self.log),
             letters=DeadLetters(MemorySink(self.graves)),
@@ -182,8 +182,9 @@ class World:
             platform="test",
             clock=lambda: float(self.now()),
             accept_gap=accept_gap,
+            **services,
         )
-        return LearnerWorker(services, WorkerConfig())
+        return LearnerWorker(made, WorkerConfig())
 
 
 def run_until_idle(worker, turns=50):
