@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +17,6 @@ from benchmarks.quality import SEEDS, SETS, data_folder
 from omdml import DCA
 from omdml.blas import one_blas_thread
 from omdml.coordinates import MAPPED
-from omdml.engines.second_order.covariance import CovarianceEngine
-from omdml.engines.second_order.distinct import mark
-from omdml.engines.second_order.moments import Moments
-from omdml.engines.second_order.state import BLOCK
-from omdml.kernels.counts import FILLED
-from omdml.kernels.covariance import combine
 
 Array = NDArray[Any]
 PAGE, SEARCHES, WRONG = 10, (10, 30, 100), (0.05, 0.2)
@@ -44,52 +38,6 @@ RULES = {
 }
 
 
-class WeighedEngine(CovarianceEngine):
-    """Triplets have weights in the sums, by version; nothing fades."""
-
-    def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array]) -> None:
-        super().__init__(dims, start, 0.0)
-        self.triplet_weights: list[float] = []
-        self.searches: list[int] = []
-
-    def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        # Compiled code would close full blocks, without weights. So each call gets at most the rest of a block.
-        t = end = 0
-        while t == end < len(rows):
-            end = min(len(rows), t + BLOCK - int(self.state.counts[FILLED]))
-            t += super()._walk(rows[t:end], addresses, columns, scores[t:end])
-        return t
-
-    def _add_block(self, to: Moments) -> None:
-        items = self.state.open_block
-        filled = len(items[0])
-        if not filled:
-            return
-        near = (items[0] != items[1]).any(axis=1)
-        for named in items[:2]:
-            mark(to.seen, named, near)
-        closed = self.version - filled
-        weights = np.array(self.triplet_weights[closed : self.version])
-        q, r, s = (item.astype(np.float64) for item in items)
-        middles = np.empty(q.shape)
-        for matrix, x, y in ((to.near, q, r), (to.far, q, s)):
-            differences = np.empty(q.shape)
-            combine(x, y, 1.0, -1.0, self.most, differences)
-            matrix += differences.T @ (weights[:, None] / 2 * differences)
-        combine(q, r, 0.5, 0.5, self.most, middles)
-        to.middle[:] += middles.T @ (weights[:, None] * middles)
-        to.centre[:] += weights @ middles
-        to.sums[[0, 2]] += weights.sum()
-        to.sums[1] += (weights**2).sum()
-
-
-class WeighedDCA(DCA):
-    """DCA on mapped coordinates, by a rule."""
-
-    def _begin(self, start: Mapping[str, Array]) -> CovarianceEngine:
-        return WeighedEngine(self.dims, start)
-
-
 def compared(query: int, relevant: Array, irrelevant: Array, rule: Rule) -> Array:
     """The triplets (n, 3) of a ranking."""
     if rule.in_turn:
@@ -102,10 +50,10 @@ def compared(query: int, relevant: Array, irrelevant: Array, rule: Rule) -> Arra
 def closed_loop(case: Case, wrong: float, rule: Rule) -> Array:
     """Scores after so many searches: people mark what is relevant on pages of the current metric."""
     features, labels, train = case.items[MAPPED], case.labels, case.train
-    model = WeighedDCA({MAPPED: features[MAPPED].shape[1]}, seed=case.seed, **DCA.on_mapped)
+    model = DCA({MAPPED: features[MAPPED].shape[1]}, seed=case.seed, **DCA.on_mapped)
     model.start(features)
     gallery, draw, results = {MAPPED: features[MAPPED][train]}, np.random.default_rng(case.seed), []
-    engine, searches = model._engine, 0
+    searches = 0
     while len(results) < len(SEARCHES):
         if searches < AT_ONCE or searches % TOGETHER == 0:
             embedded = model.metric.embed(gallery)
@@ -117,8 +65,7 @@ def closed_loop(case: Case, wrong: float, rule: Rule) -> Array:
         searches += 1
         if 0 < marked.sum() < PAGE:
             rows = compared(train[query], train[page[marked]], train[page[~marked]], rule)
-            engine.triplet_weights += [len(rows) ** -rule.power] * len(rows)
-            model.learn_many(rows, features)
+            model.learn_many(rows, features, weight=len(rows) ** -rule.power)
         if searches == SEARCHES[len(results)]:
             results.append(scores(embedding(model.metric, features), case))
     return np.array(results)

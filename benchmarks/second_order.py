@@ -71,11 +71,14 @@ def parts(table: Table, dims: Mapping[str, int], learned: int = 15_000) -> None:
         np.empty(3 * TILE * len(x.T), x.dtype),
         np.empty(9 * BLOCK),
     )
+    weights = np.ones(len(scores))
 
     def walk(blocks: int) -> None:
         state.counts[FILLED] = 0
         part = rows[: blocks * BLOCK]
-        learn(part, addresses, *rule, state, engine.no_parent, tile, products, scores[: len(part)])
+        learn(
+            part, weights[: len(part)], addresses, *rule, state, engine.no_parent, tile, products, scores[: len(part)]
+        )
 
     def shortest(run: Callable[[], object]) -> float:
         return min(seconds_of(run) for _ in range(300)) / BLOCK

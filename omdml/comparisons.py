@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import FeedbackError
@@ -31,6 +32,7 @@ __all__ = [
     "preferred",
     "quadruplets",
     "triplets",
+    "weights",
 ]
 
 Array = NDArray[Any]
@@ -86,6 +88,20 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
             check_no_task(event)
             return [event.left, *((event.right, event.left) if event.similar else (event.left, event.right))]
     raise not_accepted(event, accepts)
+
+
+def weights(counts: Array) -> Array:
+    """The weight of each comparison of events of so many comparisons (n,), for learners that weigh them (MATHS 12 (m)).
+
+    A search with many comparisons is still one person's opinion. So a ranking of R relevant and I irrelevant items
+    counts for ``sqrt(R I)``, not for R I.
+
+    Examples
+    --------
+    >>> weights(np.array([1, 4, 25]))
+    array([1. , 0.5, 0.2])
+    """
+    return np.asarray(1 / np.sqrt(counts))
 
 
 def preferred(page: Page) -> list[tuple[str, str]]:

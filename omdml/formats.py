@@ -44,8 +44,9 @@ class Format(NamedTuple):
             )
 
 
-# States with number 1 were written while what dca keeps still changed. Number 3 knows the parents of dca.
-STATE = Format("learner state", 3)
+# States with number 1 were written while what dca keeps still changed. Number 3 knows the parents of dca, number 4
+# the weights of its triplets.
+STATE = Format("learner state", 4)
 # The progress in a checkpoint is part of the format (workers/model/owned_model.py).
 CHECKPOINT = Format("checkpoint", 2)
 SNAPSHOT = Format("snapshot", 1)

@@ -16,6 +16,7 @@ from omdml.errors import FeedbackError
 from omdml.kernels.covariance import TILE, gather
 from omdml.learners.dca import DCA, check_alike
 from omdml.learners.shared.checks import check_rows, expect, tables
+from omdml.learners.shared.triplets import weights
 from omdml.metrics.base import check_features
 
 Array = NDArray[Any]
@@ -39,8 +40,8 @@ class Sums(NamedTuple):
     moments: dict[str, Array]
 
 
-def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> Sums:
-    """The sums of triplets (n, 3), in order; ``start`` has learned nothing and is left as it is.
+def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array], weight: ArrayLike = 1.0) -> Sums:
+    """The sums of triplets (n, 3) of these weights, in order; ``start`` has learned nothing and is left as it is.
 
     Equal triplets in an equal order give equal bytes, on processors of one kind.
 
@@ -50,7 +51,8 @@ def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> Sums:
     check_start(start)
     engine: CovarianceEngine = copy.deepcopy(start)._started("summed")
     if len(np.atleast_1d(rows)):
-        engine.add_unscored(*_taken(start, rows, features))
+        table, matrices, known = _taken(start, rows, features)
+        engine.add_unscored(table, weights(weight, table), matrices, known)
     moments = {name: getattr(engine.state, name) for name in Moments._fields}
     triangle = np.triu_indices(len(engine.state.near))
     return Sums(

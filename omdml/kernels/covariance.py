@@ -25,6 +25,7 @@ BITS = 13
 @njit(cache=True, nogil=True)
 def learn(
     rows: Array,
+    triplet_weights: Array,
     addresses: Array,
     n: Array,
     limit: float,
@@ -50,8 +51,8 @@ def learn(
 
     Parameters
     ----------
-    rows : (e, 3)
-        Query, relevant, irrelevant.
+    rows, triplet_weights : (e, 3), (e,)
+        Query, relevant, irrelevant; and what each triplet counts for in the sums.
     addresses, n, limit
         See :func:`gather`.
     factors
@@ -88,12 +89,13 @@ def learn(
         if filled == state.Q.shape[0]:
             if state.basis.shape[0] > 0:
                 return done
-            add_block(state, state.Q, state.R, state.S, state.Q, state.R, state.S, factors, rule, most, syrk)
+            Q, R, S = state.Q, state.R, state.S
+            add_block(state, Q, R, S, Q, R, S, state.weights, factors, rule, most, syrk)
             state.counts[FILLED] = filled = 0
         first = filled % TILE
         count = min(TILE - first, rows.shape[0] - done)
-        tile = rows[done : done + count]
-        sound = take(tile, addresses, n, limit, factors, first, items, state, codes)
+        part = slice(done, done + count)
+        sound = take(rows[part], triplet_weights[part], addresses, n, limit, factors, first, items, state, codes)
         if sound < count:
             return done + sound
         if state.share[0] > 0:
@@ -132,6 +134,7 @@ def learn(
 @njit(cache=True)
 def take(
     rows: Array,
+    weights: Array,
     addresses: Array,
     n: Array,
     limit: float,
@@ -141,7 +144,7 @@ def take(
     state: Any,
     codes: Array,
 ) -> int:
-    """Centre the items of triplets, and append them to the open block.
+    """Centre the items of triplets, and append them to the open block, with their weights (e,).
 
     ``first`` is the place of the first triplet in the tile ``items``; see :func:`gather`. Writes the queries' codes
     (e,). Returns e, or the index of the first triplet that is refused; the triplets before it are in the block then.
@@ -153,6 +156,7 @@ def take(
         state.Q[filled + e] = items[place]
         state.R[filled + e] = items[place + 1]
         state.S[filled + e] = items[place + 2]
+        state.weights[filled + e] = weights[e]
     hash_rows(state.Q[filled : filled + sound].view(np.uint32), factors, codes)
     return sound
 
@@ -297,6 +301,7 @@ def add_block(
     q: Array,
     r: Array,
     s: Array,
+    weights: Array,
     factors: Array,
     rule: float,
     most: float,
@@ -310,8 +315,8 @@ def add_block(
         A ``Moments``, or a ``State``, which has the same arrays. Changed in place.
     Q, R, S : (n, D)
         Queries, relevant and irrelevant items. Two with the same numbers are no pair.
-    q, r, s : (n, d)
-        Their coordinates.
+    q, r, s, weights : (n, d), (n,)
+        Their coordinates, and what each triplet counts for.
     factors
         See :func:`hash_rows`.
     rule
@@ -330,7 +335,7 @@ def add_block(
     combine(q, r, 1.0, -1.0, most, y)
     combine(q, r, 0.5, 0.5, most, m)
     combine(q, s, 1.0, -1.0, most, g)
-    weight, weight_far = fade(near, far, rule, y, m, g, moments.centre, moments.sums)
+    weight, weight_far = fade(near, far, weights, rule, y, m, g, moments.centre, moments.sums)
     add_products(y, 0.5, weight, moments.near, syrk)
     add_products(m, 1.0, weight, moments.middle, syrk)
     if far.any():
@@ -339,14 +344,14 @@ def add_block(
 
 @njit(cache=True)
 def fade(
-    near: Array, far: Array, rule: float, y: Array, m: Array, g: Array, centre: Array, sums: Array
+    near: Array, far: Array, weights: Array, rule: float, y: Array, m: Array, g: Array, centre: Array, sums: Array
 ) -> tuple[float, float]:
     """Weigh the pairs of a block: each pair makes the earlier pairs of its kind fade.
 
     Parameters
     ----------
-    near, far : (n,)
-        Which triplets have a near pair, and which have a far one.
+    near, far, weights : (n,)
+        Which triplets have a near pair, and which have a far one; what each counts for before it fades.
     rule
         The factor by which a pair multiplies the weights of the pairs before it, at most 1.
     y, m, g : (n, d)
@@ -359,27 +364,24 @@ def fade(
     -------
     The weights that the block leaves to the near pairs before it, and to the far pairs before it.
     """
-    weight, weight_far = 1.0, 1.0
+    rest, rest_far = 1.0, 1.0
     total = squares = total_far = 0.0
     middle = np.zeros(centre.shape[0])
     for e in range(near.shape[0] - 1, -1, -1):
-        add_scaled(m[e], weight if near[e] else 0.0, middle)
-        scale(y[e], math.sqrt(weight) if near[e] else 0.0)
-        scale(m[e], math.sqrt(weight) if near[e] else 0.0)
-        scale(g[e], math.sqrt(weight_far) if far[e] else 0.0)
-        if near[e]:
-            total += weight
-            squares += weight * weight
-            weight *= rule
-        if far[e]:
-            total_far += weight_far
-            weight_far *= rule
-    scale(centre, weight)
+        weight = rest * weights[e] if near[e] else 0.0
+        weight_far = rest_far * weights[e] if far[e] else 0.0
+        add_scaled(m[e], weight, middle)
+        scale(y[e], math.sqrt(weight))
+        scale(m[e], math.sqrt(weight))
+        scale(g[e], math.sqrt(weight_far))
+        total, squares, total_far = total + weight, squares + weight * weight, total_far + weight_far
+        rest, rest_far = rest * (rule if near[e] else 1.0), rest_far * (rule if far[e] else 1.0)
+    scale(centre, rest)
     add_scaled(middle, 1.0, centre)
-    sums[0] = weight * sums[0] + total
-    sums[1] = weight * weight * sums[1] + squares
-    sums[2] = weight_far * sums[2] + total_far
-    return weight, weight_far
+    sums[0] = rest * sums[0] + total
+    sums[1] = rest * rest * sums[1] + squares
+    sums[2] = rest_far * sums[2] + total_far
+    return rest, rest_far
 
 
 @njit(cache=True)

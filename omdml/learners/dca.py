@@ -19,6 +19,7 @@ from omdml.initial import check_axes, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rows, expect, number, tables, whole
 from omdml.learners.shared.pairs import signs
+from omdml.learners.shared.triplets import weights
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.metrics.cosine import CosineMetric
@@ -57,6 +58,8 @@ class DCA(Learner):
     If people say of pairs that they are similar or not, similar pairs are near pairs and dissimilar pairs far pairs. A
     single pair has no order, so pairs have the score 0, are never mistakes, and tell Hedge nothing. An item with itself
     is no pair: the triplet (q, r, q) is the similar pair (q, r), and (q, q, s) the dissimilar pair (q, s).
+    A ranking of R relevant and I irrelevant items is R I triplets of one opinion. In the sums each has the weight
+    ``1 / sqrt(R I)``, and so have the triplets of a page. Hedge, ``version`` and ``memory`` count triplets, each as 1.
 
     Without the positive part, A'A is ``S^-1 - T^-1``. This is the logarithm of a likelihood ratio: how much likelier a
     difference is between far items than between near items (KISSME, Koestinger et al., CVPR 2012).
@@ -117,6 +120,7 @@ class DCA(Learner):
     name: ClassVar[str] = "dca"
     accepts: ClassVar[frozenset[str]] = frozenset({"triplet", "pair"})
     width: ClassVar[int] = 3
+    columns: ClassVar[tuple[str, ...]] = ("weight",)
     coordinates: ClassVar[str] = "mapped"
     on_mapped: ClassVar[Mapping[str, Any]] = {"init": "coordinates"}
     # The newest metric that was computed, and its version.
@@ -183,7 +187,12 @@ class DCA(Learner):
         return {"mean": (D,), "basis": (directions, D), "deviations": (d,), **triangles}
 
     def learn_many(
-        self, rows: ArrayLike, features: Mapping[str, Array], similar: ArrayLike | None = None, **kw: Any
+        self,
+        rows: ArrayLike,
+        features: Mapping[str, Array],
+        similar: ArrayLike | None = None,
+        weight: ArrayLike = 1.0,
+        **kw: Any,
     ) -> Outcome:
         """Learn triplets, or pairs, in order, all of them or none.
 
@@ -196,6 +205,8 @@ class DCA(Learner):
             are read and cast.
         similar : scalar or (T,)
             For pairs: True for a near pair, False for a far pair.
+        weight : scalar or (T,)
+            What each comparison counts for in the sums, from 1e-6 to 1; see :func:`omdml.comparisons.weights`.
 
         Returns
         -------
@@ -205,18 +216,17 @@ class DCA(Learner):
         Raises
         ------
         FeedbackError
-            A row is out of range, its values are not finite, or the features do not fit ``dims``. ``row`` of the error
-            is the index of the comparison. Nothing was learned.
+            A row or a weight is out of range, values are not finite, or features do not fit ``dims``. ``row`` is the
+            index of the comparison. Nothing was learned.
         StartError
             On the first call: the features have no row, or values that are not finite. Nothing was learned.
         """
-        expect(not kw, "learn_many", sorted(kw), "triplets or pairs, features, and whether pairs are similar")
-        if similar is None:
-            return self._learn(rows, features)
-        pairs = check_rows(rows, 2, check_features(features, self.dims))
-        left, right = pairs.T
-        near = signs(similar, len(pairs)) > 0
-        return self._learn(np.stack([left, np.where(near, right, left), np.where(near, left, right)], axis=1), features)
+        expect(not kw, "learn_many", sorted(kw), "triplets or pairs, features, whether pairs are similar, and weights")
+        if similar is not None:
+            left, right = check_rows(rows, 2, check_features(features, self.dims)).T
+            near = signs(similar, len(left)) > 0
+            rows = np.stack([left, np.where(near, right, left), np.where(near, left, right)], axis=1)
+        return self._learn(rows, features, weights(weight, rows))
 
     def begin_from(self, metric: Metric, version: int) -> None:
         """Serve what another DCA learned from the same items, until this one has learned something better (MATHS 15).

@@ -47,7 +47,8 @@ def comparisons(name, count=EVENTS, seed=0):
         ]
         return draw.integers(0, ITEMS, (count, 2)), {"similar": draw.random(count) < 0.5, "task": tasks}
     rows = np.stack([draw.permutation(ITEMS)[: LEARNERS[name].width] for _ in range(count)])
-    return rows, {"margin": draw.uniform(0.5, 2, count)} if "margin" in LEARNERS[name].columns else {}
+    brought = {"margin": draw.uniform(0.5, 2, count), "weight": draw.uniform(0.1, 1, count)}
+    return rows, {column: brought[column] for column in LEARNERS[name].columns}
 
 
 def learn(model, rows, columns, begin=0, end=None, items=None):

@@ -107,10 +107,10 @@ def parent_share(ahead, count, memory):
     return 10 / (10 + count * math.exp(-z))
 
 
-def dca(rows, centred, basis, variances, memory, parent=None):
+def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
     """Scores of triplets of items (n, D), N, the weights' sum, and what is served at the end: M and share by expert.
 
-    ``parent`` has the same of what the model begins with.
+    ``parent`` has the same of what the model begins with; ``counts`` is what each triplet counts for, 1 if not given.
     """
     items, slots = centred @ basis.T, [slot(item) for item in centred]
     d, keep = items.shape[1], 1 - 1 / memory if memory else 1.0
@@ -125,7 +125,8 @@ def dca(rows, centred, basis, variances, memory, parent=None):
         0,
         [item.tobytes() for item in centred[rows[:, 0]]],
     )
-    for version, (q, r, s) in enumerate(rows, 1):
+    counts = [1.0] * len(rows) if counts is None else counts
+    for version, ((q, r, s), w) in enumerate(zip(rows, counts, strict=True), 1):
         margins = {
             name: 0.0 if A is None else distance(items[q], items[r], A) - distance(items[q], items[s], A)
             for name, A in (M | {"plain": np.eye(d)}).items()
@@ -150,12 +151,12 @@ def dca(rows, centred, basis, variances, memory, parent=None):
             for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])
         )
         if near:
-            N, n, squares = keep * N + np.outer(z, z) / 2, keep * n + 1, keep**2 * squares + 1
-            both = keep * both + np.outer(m, m) + np.outer(z, z) / 4
-            centre = keep * centre + m
+            N, n, squares = keep * N + w * np.outer(z, z) / 2, keep * n + w, keep**2 * squares + w**2
+            both = keep * both + w * np.outer(m, m) + w * np.outer(z, z) / 4
+            centre = keep * centre + w * m
             met |= {slots[q], slots[r]}
         if far:
-            F, n_far = keep * F + np.outer(g, g) / 2, keep * n_far + 1
+            F, n_far = keep * F + w * np.outer(g, g) / 2, keep * n_far + w
         if version == due or version == len(rows):
             C = both / (n or 1) - np.outer(centre, centre) / (n or 1) ** 2
             made = learned(N, F, C, n, n_far, n**2 / (squares or 1), counted(met), variances)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from omdml.feedback import Triplet, encode
+from omdml.feedback import Ranking, Triplet, encode
 from omdml.learners import DCA
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.letters import DeadLetters, read_letters
@@ -59,8 +59,8 @@ class History(World):
         return Specs(self.configuration, {"items": self.catalogue}).of(self.name)
 
     def tell(self, count: int, seed: int = 0) -> None:
-        """Events with ids, some of them repeated after a long time, some unreadable, refused, sent again or another
-        model's."""
+        """Triplets and rankings with ids, some of them repeated after a long time, some unreadable, refused, sent again
+        or another model's."""
         draw = np.random.default_rng(seed)
         neighbour = living_on(self, self.home, skip=1)
         for turn in range(count):
@@ -73,6 +73,10 @@ class History(World):
                 event = replace(event, model=neighbour)
             elif chance < 0.4:
                 event = replace(event, id=f"click-{draw.integers(0, count)}")
+            elif chance < 0.5:
+                # 16 comparisons, whose weight 1 / 4 has a square root that is exact, too.
+                named = tuple(f"i{row}" for row in draw.permutation(ITEMS)[:8])
+                event = Ranking(model=self.name, query=query, relevant=named[:4], irrelevant=named[4:], at=float(turn))
             if chance > 0.95:
                 self.log.send(b"broken", self.name)
             elif chance > 0.9:

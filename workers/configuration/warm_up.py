@@ -77,7 +77,7 @@ def _log_compiling() -> None:
 def comparison(learner: Learner) -> tuple[Any, dict[str, Any]]:
     """Something to learn: a row, and what else it brings."""
     task = next(iter(getattr(learner, "tasks", None) or ()), None)
-    brought = {"margin": 1.0, "similar": True, "task": task}
+    brought = {"margin": 1.0, "similar": True, "task": task, "weight": 1.0}
     first, second = np.array([0, 1]), np.array([2, 3])
     row = list(range(learner.width)) if learner.width else Judgement(first, (first,), (second,))
     return row, {column: brought[column] for column in learner.columns}

@@ -11,7 +11,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from omdml.comparisons import Judgement
+from omdml.comparisons import Judgement, weights
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import AnyFeedback, Page, SetJudgement, kind_of
 from omdml.learners import Learner
@@ -172,8 +172,11 @@ class Lookup:
     def _located(self, events: Batch, rows: Compared, features: Mapping[str, Array]) -> Located:
         named = np.array(events.named, np.int64)
         counts = named // self._learner.width if self._learner.width else np.ones_like(named)
-        brought = {name: [getattr(event, name, MARGIN) for event in events.events] for name in self._learner.columns}
-        columns = {name: np.repeat(values, counts) for name, values in brought.items()}
+        columns = {}
+        for name in self._learner.columns:
+            # The weight follows from how many comparisons an event stands for; all else is a field of the event.
+            brought = [getattr(event, name, MARGIN) for event in events.events] if name != "weight" else weights(counts)
+            columns[name] = np.repeat(brought, counts)
         return Located(events, rows, columns, np.cumsum(counts), features)
 
 

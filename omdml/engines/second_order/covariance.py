@@ -26,7 +26,7 @@ from omdml.engines.second_order.experts import FADED, learned_rows, own_experts,
 from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.engines.second_order.parent import Parent
 from omdml.engines.second_order.refreshes import next_refresh
-from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC
+from omdml.engines.second_order.state import BLOCK, CONSTANT, LEAST_WEIGHT, OPEN, PARTLY_USED, SYMMETRIC
 from omdml.engines.second_order.summing import SummingEngine
 from omdml.initial import check_axes
 from omdml.kernels.blas import GEMM, SYRK
@@ -85,7 +85,7 @@ class CovarianceEngine(SummingEngine):
         return [*self.state.open_block, *self.state.rows]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        state, t = self.state, 0
+        state, t, (weights,) = self.state, 0, columns
         constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, self.gemm, SYRK
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
@@ -94,7 +94,8 @@ class CovarianceEngine(SummingEngine):
         with one_blas_thread():
             while t < len(rows):
                 end = min(len(rows), t + int(state.next[0]) - int(state.counts[VERSION]))
-                t += int(learn(rows[t:end], addresses, *constants, state, parent, items, products, scores[t:end]))
+                these = rows[t:end], weights[t:end], addresses
+                t += int(learn(*these, *constants, state, parent, items, products, scores[t:end]))
                 full, due = state.counts[FILLED] == BLOCK, state.counts[VERSION] == state.next[0]
                 if t < end and not full:
                     return t
@@ -107,7 +108,7 @@ class CovarianceEngine(SummingEngine):
     def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
         """Add near pairs (n, 2) in order, scoring none, and refresh; see :meth:`add_unscored`."""
         # A triplet whose query is also what is irrelevant is a near pair alone.
-        self.add_unscored(np.ascontiguousarray(pairs[:, (0, 1, 0)]), tables, known)
+        self.add_unscored(np.ascontiguousarray(pairs[:, (0, 1, 0)]), np.ones(len(pairs)), tables, known)
         self.refresh()
 
     def served(self) -> dict[str, tuple[float, Array]]:
@@ -152,9 +153,7 @@ class CovarianceEngine(SummingEngine):
         """An upper bound of ``hedge_loss``; infinite if anything has faded."""
         least = float(self.state.hedge[: len(LEARNED)].min())
         bound = least + self._regret()
-        # Weights that have faded are below 1, so their sum differs from the sum of their squares, except after a memory
-        # of 1.
-        return bound if bound < UNBOUNDED and self.state.sums[0] == self.state.sums[1] else math.inf
+        return bound if bound < UNBOUNDED and self.rule == 1.0 else math.inf
 
     def _regret(self) -> float:
         """The most by which ``hedge_loss`` exceeds the better expert's (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""
@@ -214,8 +213,12 @@ class CovarianceEngine(SummingEngine):
             getattr(state, name)[np.triu_indices(d)] = triangle
         self.most = self._most()
         state.moments.check(self.version, self.most)
-        for name in OPEN:
-            items = getattr(state, name)[:filled]
+        *block, weights = state.open_block
+        # Before number 4 of the format every triplet counted for 1.
+        fill(weights, tensors.get("weights", np.ones(filled)), "weights")
+        if not ((weights >= LEAST_WEIGHT) & (weights <= 1)).all():
+            raise ValueError(f"weights of the open block are {weights}, expected {LEAST_WEIGHT} to 1")
+        for name, items in zip(OPEN, block, strict=False):
             fill(items, tensors[name], name)
             if (np.einsum("ij,ij->i", items, items, dtype=np.float64) > self.limit * (1 + ROUNDING)).any():
                 raise ValueError(f"{name} holds items too large to be squared")

@@ -14,13 +14,15 @@ from omdml.kernels.counts import FILLED
 
 # Triplets that are added to the sums at a time. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 64
+# The least that a triplet can count for: its square must not vanish beside others.
+LEAST_WEIGHT = 1e-6
 # Answers to the same search are recognised if at most this many triplets lie between them.
 RECENT = 64
 # What the model knows of the catalogue, the symmetric matrices, the rows of the open block, and all arrays of which
 # only the first rows count.
 CONSTANT = ("mean", "basis", "deviations")
 SYMMETRIC = ("near", "far", "middle")
-OPEN = ("Q", "R", "S")
+OPEN = ("Q", "R", "S", "weights")
 PARTLY_USED = (*OPEN, "W")
 
 
@@ -45,6 +47,8 @@ class State(NamedTuple):
     R: Array  # (BLOCK, D)
     # Open block: irrelevant items.
     S: Array  # (BLOCK, D)
+    # Open block: what each triplet counts for in the sums, at most 1.
+    weights: Array  # (BLOCK,)
     # Rows that score triplets, made by the last refresh: the first ``used`` rows of each learned expert.
     W: Array  # (2, d, D)
     used: Array  # (2,)
@@ -68,7 +72,7 @@ class State(NamedTuple):
 
     @property
     def open_block(self) -> list[Array]:
-        """The used rows of the open block, as views: queries, relevant items, irrelevant items."""
+        """The used rows of the open block, as views: queries, relevant items, irrelevant items, weights."""
         return [getattr(self, name)[: self.counts[FILLED]] for name in OPEN]
 
     @property
@@ -93,6 +97,7 @@ def new_state(start: Mapping[str, Array]) -> State:
         Q=np.zeros((BLOCK, D), dtype),
         R=np.zeros((BLOCK, D), dtype),
         S=np.zeros((BLOCK, D), dtype),
+        weights=np.zeros(BLOCK),
         W=np.zeros((len(LEARNED), d, D), dtype),
         used=np.zeros(len(LEARNED), np.int64),
         share=np.ones(1),

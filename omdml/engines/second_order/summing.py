@@ -48,7 +48,7 @@ class SummingEngine(Engine):
         self.limit = LIMITS[start["mean"].dtype.name]
         self.most = self._most()
 
-    def add_unscored(self, rows: Array, tables: Sequence[Array], known: Array) -> None:
+    def add_unscored(self, rows: Array, weights: Array, tables: Sequence[Array], known: Array) -> None:
         """Add triplets in order, scoring none, and close the block; Hedge learns nothing, and nothing is refreshed.
 
         The block must be closed before, too: tiles are added whole.
@@ -57,6 +57,8 @@ class SummingEngine(Engine):
         ----------
         rows : (n, 3)
             Row numbers, int64, C-contiguous, in range; ``known`` are those that the caller gave.
+        weights : (n,)
+            What each triplet counts for in the sums, above 0 and at most 1.
         tables
             The modalities' matrices, C-contiguous, of the engine's type.
 
@@ -72,7 +74,7 @@ class SummingEngine(Engine):
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile = rows[start : start + TILE]
-                sound = int(take(tile, *constants, 0, items, state, codes))
+                sound = int(take(tile, weights[start : start + TILE], *constants, 0, items, state, codes))
                 state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes[:sound]
                 for place in (FILLED, VERSION, UPDATES):
                     counts[place] += sound
@@ -111,10 +113,10 @@ class SummingEngine(Engine):
 
     def _add_block(self, moments: Moments) -> None:
         """Add the pairs of the open block to moments, in place. Callers limit BLAS to one thread."""
-        items, basis = self.state.open_block, self.state.basis
-        if len(items[0]):
+        (*items, weights), basis = self.state.open_block, self.state.basis
+        if len(weights):
             coordinates = [projected(item, basis) for item in items]
-            add_block(moments, *items, *coordinates, factors(self.state.mean), self.rule, self.most, SYRK)
+            add_block(moments, *items, *coordinates, weights, factors(self.state.mean), self.rule, self.most, SYRK)
 
     def _most(self) -> float:
         """The squared length to which longer pairs are shortened."""

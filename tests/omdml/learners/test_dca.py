@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA
+from omdml.comparisons import weights
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
 from omdml.engines.second_order.refreshes import next_refresh
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
+from omdml.formats import STATE, Format
 from omdml.initial import coordinates_start, principal_start
 from omdml.snapshot import pack, unpack
 from tests.naive import dca as naive
@@ -25,16 +27,23 @@ from tests.support.deep import examples
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def in_chunks(model, rows, features, sizes):
+def in_chunks(model, rows, features, sizes, weights=None):
     """Learn in calls of these many events; a size of 0 means a way through bytes."""
     start = 0
     while start < len(rows):
         size = next(sizes)
         if size == 0 and model.version:
             model = DCA.from_bytes(model.to_bytes())
-        model.learn_many(rows[start : start + max(1, size)], features)
+        weight = 1.0 if weights is None else weights[start : start + max(1, size)]
+        model.learn_many(rows[start : start + max(1, size)], features, weight=weight)
         start += max(1, size)
     return model
+
+
+def opinions(events, draw):
+    """What each of these triplets counts for, if they come from searches of 1 to 30 triplets."""
+    counts = draw.integers(1, 31, events)
+    return np.repeat(weights(counts), counts)[:events]
 
 
 def centred(model, features):
@@ -61,10 +70,10 @@ def assert_serves(model, experts, shares, **exact):
 )
 def test_the_engine_equals_the_slow_twin(seed, dims, rank, memory, mixed):
     features, rows, _, draw = world(seed, dims)
-    rows = with_pairs(rows, mixed, draw)
+    rows, counts = with_pairs(rows, mixed, draw), opinions(len(rows), draw)
     model = learner(features, rank=rank, memory=memory, dtype="float64")
-    result = model.learn_many(rows, features).scores
-    scores, N, n, experts, shares = naive.dca(rows, *centred(model, features), memory)
+    result = model.learn_many(rows, features, weight=counts).scores
+    scores, N, n, experts, shares = naive.dca(rows, *centred(model, features), memory, counts=counts)
     np.testing.assert_allclose(result, scores, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(model.matrices["near"], N / (n or 1), rtol=1e-9, atol=1e-9)
     assert_serves(model, experts, shares, rtol=1e-6, atol=1e-8)
@@ -178,14 +187,59 @@ def off(M, exact):
 )
 def test_any_chunking_and_any_restart_give_the_same_bytes(seed, dtype, dims, memory, mixed, sizes):
     features, rows, _, draw = world(seed, dims, events=300)
-    rows = with_pairs(rows, mixed, draw)
+    rows, counts = with_pairs(rows, mixed, draw), opinions(len(rows), draw)
     whole, again = (learner(features, dtype=dtype, memory=memory) for _ in range(2))
-    scores = whole.learn_many(rows, features).scores
-    again = in_chunks(again, rows, features, iter(sizes * len(rows)))
+    scores = whole.learn_many(rows, features, weight=counts).scores
+    again = in_chunks(again, rows, features, iter(sizes * len(rows)), counts)
     assert again.to_bytes() == whole.to_bytes()
     assert again.metric.embed(features).tobytes() == whole.metric.embed(features).tobytes()
     single = learner(features, dtype=dtype, memory=memory)
-    assert [single.learn_one(row, features).scores[0] for row in rows[:100]] == scores[:100].tolist()
+    each = zip(rows[:100], counts, strict=False)
+    assert [single.learn_one(row, features, weight=w).scores[0] for row, w in each] == scores[:100].tolist()
+
+
+def test_triplets_of_weight_one_are_triplets_without_a_weight():
+    features, rows, *_ = world(30)
+    plain, weighed = learner(features), learner(features)
+    plain.learn_many(rows, features)
+    weighed.learn_many(rows, features, weight=np.ones(len(rows)))
+    assert weighed.to_bytes() == plain.to_bytes()
+
+
+def test_four_triplets_of_weight_a_quarter_count_in_the_sums_as_one():
+    features, rows, *_ = world(31, events=40)
+    once, four_times = learner(features, dtype="float64"), learner(features, dtype="float64")
+    once.learn_many(rows, features)
+    four_times.learn_many(np.repeat(rows, 4, axis=0), features, weight=0.25)
+    ours, theirs = four_times._engine.moments(), once._engine.moments()
+    for name in ("near", "far", "middle", "centre", "seen"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(ours.sums, theirs.sums * [1, 0.25, 1])
+    assert (once.version, four_times.version) == (40, 160)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, 1.5, 1e-9, np.nan, np.inf])
+def test_a_weight_out_of_range_is_refused_and_nothing_is_learned(weight):
+    features, rows, *_ = world(32)
+    model = learner(features)
+    model.learn_many(rows[:50], features)
+    before = model.to_bytes()
+    with pytest.raises(FeedbackError, match=r"comparison 2 has weight .*, expected 1e-06 to 1; nothing was") as caught:
+        model.learn_many(rows[50:54], features, weight=[1, 0.5, weight, 1])
+    assert caught.value.row == 2
+    with pytest.raises(FeedbackError, match=r"weight of shape \(3,\), expected a number or \(4,\)"):
+        model.learn_many(rows[50:54], features, weight=[1, 0.5, 1])
+    assert model.to_bytes() == before
+
+
+def test_triplets_of_an_open_block_that_an_earlier_release_wrote_count_for_one():
+    features, rows, *_ = world(33)
+    model = learner(features)
+    model.learn_many(rows[:21], features)
+    tensors, described = unpack(model.to_bytes())
+    rest = {name: described[name] for name in ("learner", "parameters")}
+    older = {name: array for name, array in tensors.items() if name != "weights"}
+    assert DCA.from_bytes(pack(older, rest, Format(STATE.what, 3))).to_bytes() == model.to_bytes()
 
 
 def test_what_is_served_knows_every_triplet_and_scores_change_at_due_versions():
@@ -326,6 +380,7 @@ def test_a_start_that_does_not_fit_is_refused(change):
     [("used", np.array([99, 0])), ("used", np.array([-1, 2])), ("share", np.array([1.5])), ("next", np.array([1])),
      ("near", np.zeros(3)), ("far", np.zeros(3)), ("middle", np.zeros(3)), ("seen", np.zeros(3, np.uint8)),
      ("Q", np.zeros((1, 12), np.float32)), ("R", np.zeros((1, 12), np.float32)), ("S", np.zeros((1, 12), np.float32)),
+     ("weights", np.ones(1)), ("weights", np.full(22, 1.5)), ("weights", np.zeros(22)),
      ("W", np.zeros((1, 12), np.float32)), ("hedge", np.full(5, -1.0)), ("basis", np.zeros((3, 12), np.float32)),
      ("basis", np.zeros(12, np.float32)), ("deviations", np.zeros(0)), ("hedge", np.zeros(4)),
      ("made", np.array([151])),

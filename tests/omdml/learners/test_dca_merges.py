@@ -59,14 +59,16 @@ def test_merged_learners_know_what_both_learned(memory):
     first, second, both = (learner(features, dtype="float64", memory=memory) for _ in range(3))
     for model in (first, second, both):
         model.start(features)
-    first.learn_many(rows[:211], features)
+    # Rankings of four triplets; the first learner ends in the middle of a block.
+    first.learn_many(rows[:211], features, weight=0.5)
     second.learn_many(rows[211:], features)
     before = first.to_bytes(), second.to_bytes()
     merged = merge(first, second)
     assert (first.to_bytes(), second.to_bytes()) == before
     assert merged.version == 500
     if not memory:
-        both.learn_many(rows, features)
+        both.learn_many(rows, features, weight=np.where(np.arange(500) < 211, 0.5, 1.0))
+        np.testing.assert_allclose(merged._engine.moments().sums, both._engine.moments().sums)
         np.testing.assert_allclose(merged.matrices["near"], both.matrices["near"], rtol=1e-12, atol=1e-12)
     assert merged.to_bytes() == merge(first, second).to_bytes()
     again = DCA.from_bytes(merged.to_bytes())

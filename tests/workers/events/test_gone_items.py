@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from omdml import LOMDML, Qwise
+from omdml import DCA, LOMDML, Qwise
 from omdml.comparisons import conversion, preferred
 from omdml.errors import FeedbackError
 from omdml.feedback import Page, Quadruplet, Ranking, Triplet, encode
@@ -66,6 +66,16 @@ def test_what_is_left_of_a_page_is_learned_as_it_was_seen(items):
     # i2 stood above the clicked item, i5 and i8 in the lower half of what people saw.
     assert learned == ["i0", "i4", "i1", "i0", "i4", "i3", "i0", "i4", "i6", "i0", "i4", "i7"]
     assert refused == []
+
+
+def test_what_is_left_of_a_page_counts_as_one_opinion(items):
+    batch, event = Batch(), page()
+    batch.add(
+        Record(Partition("t", 0), 0, encode(event), None, None, ()), event, conversion(DCA.accepts)(event, DCA.accepts)
+    )
+    result, _ = Lookup("shop", DCA, items).locate(batch)
+    # The comparisons with items that are gone do not count.
+    assert result.columns["weight"].tolist() == [0.5] * 4
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,14 @@ def comparison(event, catalogue, width):
 
     match event:
         case Triplet() if width == 3:
-            return (row(event.query), row(event.relevant), row(event.irrelevant)), {}
+            return (row(event.query), row(event.relevant), row(event.irrelevant)), {"weight": 1.0}
         case Triplet():
             return (row(event.query), row(event.relevant), row(event.query), row(event.irrelevant)), {"margin": 1.0}
         case Quadruplet():
             return tuple(map(row, (*event.near, *event.far))), {"margin": event.margin}
         case Pair() if width == 3:
             left, right = row(event.left), row(event.right)
-            return ((left, right, left) if event.similar else (left, left, right)), {}
+            return ((left, right, left) if event.similar else (left, left, right)), {"weight": 1.0}
         case Pair():
             return (row(event.left), row(event.right)), {"similar": event.similar, "task": event.task}
         case SetJudgement():

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
 
 from omdml import LEARNERS
-from omdml.feedback import Page, Triplet, encode
+from omdml.feedback import Page, Ranking, Triplet, encode
 from tests.naive.pages import preferred_one_by_one
+from tests.support.replays import LoggedShop, replayed
 from tests.support.worlds import ITEMS, World, letters, run_until_idle
 
 OF_TRIPLETS = sorted(name for name, learner in LEARNERS.items() if "triplet" in learner.accepts)
+WEIGHING = [name for name in OF_TRIPLETS if "weight" in LEARNERS[name].columns]
 
 
 def pages(count, model):
@@ -26,7 +29,7 @@ def pages(count, model):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OF_TRIPLETS)
+@pytest.mark.parametrize("name", sorted({*OF_TRIPLETS} - {*WEIGHING}))
 def test_a_page_teaches_what_its_comparisons_teach_one_by_one(tmp_path, name):
     models = {"shop": {"learner": name, "coordinates": "features"}}
     world, other = World(tmp_path / "pages", models=models), World(tmp_path / "triplets", models=models)
@@ -41,6 +44,37 @@ def test_a_page_teaches_what_its_comparisons_teach_one_by_one(tmp_path, name):
         assert letters(each) == []
     states = [each.store.claim("shop").checkpoint.state for each in (world, other)]
     assert states[0] == states[1]
+
+
+def opinions(count, draw):
+    """Pages, rankings and triplets, and the rows of the comparisons that each stands for."""
+    for page in pages(count, "shop"):
+        yield page, [(page.query, *pair) for pair in preferred_one_by_one(page)]
+        query, *others = (f"i{row}" for row in draw.sample(range(ITEMS), draw.randrange(3, 12)))
+        relevant = tuple(others[: draw.randrange(1, len(others))])
+        irrelevant = tuple(others[len(relevant) :])
+        ranking = Ranking(model="shop", query=query, relevant=relevant, irrelevant=irrelevant)
+        yield ranking, [(query, r, s) for r in relevant for s in irrelevant]
+        yield Triplet(model="shop", query=query, relevant=others[0], irrelevant=others[1]), [(query, *others[:2])]
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_a_page_and_a_ranking_count_as_one_opinion(tmp_path, name):
+    # Given pages, rankings and triplets, and a worker that takes them a few at a time and is replaced in between
+    models = {"shop": {"learner": name, "coordinates": "features"}}
+    shop, said = LoggedShop(tmp_path, models=models), list(opinions(12, random.Random(0)))
+    for part in (said[:17], said[17:]):
+        shop.tell(*(encode(event) for event, _ in part))
+        checkpoint = shop.worked()
+    # If a learner is told of each comparison of n what it counts for, 1 / sqrt(n)
+    learner, features = LEARNERS[name](dims=dict(shop.catalogue.dims)), shop.catalogue.features
+    learner.start(features)
+    for _, rows in said:
+        numbers = [[int(item[1:]) for item in row] for row in rows]
+        learner.learn_many(numbers, features, weight=1 / math.sqrt(len(rows)))
+    # I expect the bytes of the worker, and of a replay
+    assert checkpoint.state == learner.to_bytes()
+    assert replayed(shop).learner.to_bytes() == learner.to_bytes()
 
 
 def test_a_bad_page_is_a_letter_that_says_why_and_the_others_are_learned(tmp_path):

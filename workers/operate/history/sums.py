@@ -112,7 +112,7 @@ def _summed(start: DCA, located: Located | None, wanted: Collection[int]) -> tup
     chosen = located.without(left) if left else located
     times = [time for time in chosen.events.times if time is not None]
     rows: Any = chosen.compared
-    return summed(start, rows, chosen.features), max(times, default=None)
+    return summed(start, rows, chosen.features, **chosen.columns), max(times, default=None)
 
 
 def without_unlearnable(model: str, start: DCA, located: Located) -> tuple[Located, list[Refusal]]:
