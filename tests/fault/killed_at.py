@@ -18,7 +18,6 @@ from omdml.streams.stores.folder.journal import DirectoryJournal
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.cli import main
-from omdml.workers.learning.partition import models
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
@@ -30,8 +29,7 @@ STEPS = {
     "claim": [(Claiming, "_own")],
     "take": [(OwnedPartition, "_take")],
     "publish": [(OwnedModels, "_publish")],
-    "save begun": [(OwnedModels, "write")],
-    "save": [(OwnedModels, "_save")],
+    "save": [(OwnedModels, "write")],
     "letters": [(DeadLetters, "flush")],
     "mark, not looked at": [(DirectoryStore, "move_mark"), (RedisStore, "move_mark")],
     "mark": [(Mark, "move")],
@@ -66,8 +64,7 @@ REPLACE_STEPS = {
 
 
 def kill_after(step: str, times: int) -> None:
-    """Have this process end, or pause, after a step was done so many times. All models are saved as large ones are."""
-    models.LARGE = 0
+    """Have this process end, or pause, after a step was done so many times."""
     done, paused = 0, step.startswith("paused:")
 
     def counted(method):

@@ -171,9 +171,9 @@ class World:
         for payload in payloads:
             self.log.send(payload, key)
 
-    def worker(self, store=None, source=None, accept_gap=False, registry=None, **services) -> LearnerWorker:
+    def worker(self, store=None, source=None, accept_gap=False, registry=None) -> LearnerWorker:
         """A new worker on the same log and store. Its clock goes on by a second at every look."""
-        made = Services(
+        services = Services(
             store=store or self.store,
             source=source or MemorySource(self.log),
             letters=DeadLetters(MemorySink(self.graves)),
@@ -182,9 +182,8 @@ class World:
             platform="test",
             clock=lambda: float(self.now()),
             accept_gap=accept_gap,
-            **services,
         )
-        return LearnerWorker(made, WorkerConfig())
+        return LearnerWorker(services, WorkerConfig())
 
 
 def run_until_idle(worker, turns=50):

@@ -49,8 +49,6 @@ class Rounds:
         self._publish_from = float("-inf")
         # Whether the last poll found nothing.
         self._drained = False
-        # Whether a round of saving has begun and not ended.
-        self._saving = False
         # Whether the last round of saving stopped because its time was up.
         self._cut_short = False
         # Whether the last poll brought as many records as it may.
@@ -78,9 +76,7 @@ class Rounds:
         self.merging.turn(self._partitions)
         # Saving stops after half its interval, so that learning goes on. If there is nothing to learn, it goes on.
         at_once = self._drained and self._cut_short
-        if self._saving:
-            self._end_saving()
-        elif at_once or now - self.saved_at >= self.config.checkpoint_interval_s:
+        if at_once or now - self.saved_at >= self.config.checkpoint_interval_s:
             self.save(now)
 
     def publish(self, now: float) -> None:
@@ -93,7 +89,7 @@ class Rounds:
         self._publish_from = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)
 
     def save(self, now: float) -> None:
-        """Save the oldest changes of all partitions. Large models go on learning while they are written.
+        """Save the oldest changes of all partitions, then move marks and commits as far as the saves allow.
 
         It saves at least one model. It stops if the byte rate is used up, or after half of the time between two rounds.
         """
@@ -103,21 +99,11 @@ class Rounds:
         changed.sort(key=lambda pair: pair[0].changed_at)
         self._cut_short = False
         for owned, models in by_owner(changed, lambda: allowance.left):
-            owned.models.keep(models, wait=False)
+            owned.models.keep(models)
             if allowance.left <= 0 or self._services.clock() >= until:
                 # Bytes are allowed again only as time goes by.
                 self._cut_short = allowance.left > 0
                 break
-        self._saving = True
-        self._end_saving()
-
-    def _end_saving(self) -> None:
-        """Move marks and commits to where a round of saving leaves them, once all of it is written."""
-        if not all(owned.models.settled for owned in self._partitions.values()):
-            return
-        self._saving = False
-        for owned in self._partitions.values():
-            owned.models.settle()
         for owned in self._partitions.values():
             owned.advance(self._owned.untaken(owned.partition))
         self.saved_at = self._services.clock()

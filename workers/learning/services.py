@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 
 from omdml.streams.letters import DeadLetters
 from omdml.streams.protocols.log import Source
@@ -36,5 +34,3 @@ class Services:
     refusals: RefusalLog = field(default_factory=RefusalLog)
     # How many bytes checkpoints may take for now.
     allowance: Allowance = field(default_factory=Allowance)
-    # Saves large models while others learn. Its thread starts with the first of them.
-    saver: Executor = field(default_factory=partial(ThreadPoolExecutor, 1, thread_name_prefix="omdml-save"))

@@ -267,8 +267,8 @@ class OwnedModel:
         if self.learner.version > self.published:
             self.trails.learned(self.learner.version, times)
 
-    def checkpoint(self, platform: str, with_state: bool = True) -> Checkpoint:
-        """The checkpoint from which another worker can resume this model; without the learner's state, if wanted."""
+    def checkpoint(self, platform: str) -> Checkpoint:
+        """The checkpoint from which another worker can resume this model."""
         assert self.home is not None
         self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
         self.progress.users, self.progress.yardstick = self.users.to_bytes(), self.judge.guard.yardstick
@@ -284,7 +284,7 @@ class OwnedModel:
             platform=platform,
             event_time=self.event_time,
             progress=msgspec.to_builtins(self.progress),
-            state=self.learner.to_bytes() if with_state else b"",
+            state=self.learner.to_bytes(),
             reference=self.judge.guard.reference_bytes,
         )
 

@@ -15,9 +15,7 @@ from omdml.feedback import Triplet, encode
 from omdml.streams.memory_log import MemoryLog, MemorySource
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import WorkerConfig
-from omdml.workers.learning.partition import models
 from tests.support.deep import deep_after
-from tests.support.late_saver import LateSaver
 from tests.support.oracle import Oracle, Placement, crc32, murmur2
 from tests.support.records import Event
 from tests.support.worlds import World, kill, living_on, rehomed, run_until_idle, triplets
@@ -56,14 +54,7 @@ WEIGHTS = {
     "keyless": 1,
     "foreign": 0.5,
     "late": 0.5,
-    "written": 2,
 }
-
-
-@pytest.fixture(autouse=True)
-def save_beside_learning(monkeypatch):
-    """Have all models be saved as large ones are: while they learn."""
-    monkeypatch.setattr(models, "LARGE", 0)
 
 
 class Unsteady:
@@ -131,7 +122,6 @@ class Life:
         world.now = self.now
         self.step_s = self.chance.choice([0.0, 0.001, 0.1, 1.0])
         self.sent = 0
-        self.saver = LateSaver(lambda: self.chance.random() < 0.5)
         self.workers = [self.worker()]
         self.workers[0].step()
 
@@ -144,9 +134,7 @@ class Life:
             raise StoreError(f"{what} lost")
 
     def worker(self):
-        worker = self.world.worker(
-            store=Unsteady(self.world.store, self), source=Behind(self.world.log), saver=self.saver
-        )
+        worker = self.world.worker(store=Unsteady(self.world.store, self), source=Behind(self.world.log))
         worker.rounds.config = WorkerConfig(
             publish_interval_s=0.02,
             checkpoint_interval_s=self.chance.choice([1, 20, 60]),
@@ -209,11 +197,6 @@ class Life:
         with contextlib.suppress(OmdmlError):  # it saved nothing, or not all
             worker.run()
         self.gone(worker)
-
-    def written(self):
-        """A save ends, perhaps long after its worker was killed."""
-        if self.saver.waiting:
-            self.chance.choice(self.saver.waiting).run()
 
     def outage(self):
         self.losses = self.chance.choice([0.0, 0.0, 0.1, 0.3])

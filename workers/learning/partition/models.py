@@ -5,21 +5,14 @@ Steps 4 and 5 of the protocol, which workers/learning/partition/owned_partition.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
-from typing import NamedTuple
 
-import msgspec
 import structlog
 
 from omdml.errors import CorruptError, StoreLost
-from omdml.learners import Learner
-from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
@@ -33,28 +26,6 @@ from omdml.workers.model.written import check_written
 from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
-# Models of so many bytes in memory are saved while they go on learning. Smaller ones keep clicks waiting for a few
-# milliseconds only.
-LARGE = 1_000_000
-
-
-class Saves(NamedTuple):
-    """The store's answers to the checkpoints of some models, and the sizes of these."""
-
-    answers: list[Written | CorruptError | StoreLost]
-    sizes: list[int]
-
-
-class Saving(NamedTuple):
-    """A save that a thread makes.
-
-    ``later`` has, for each of its models that has changed since it began, the time of the first change and the offset
-    of its event.
-    """
-
-    models: list[OwnedModel]
-    saves: Future[Saves]
-    later: dict[str, tuple[float, int]]
 
 
 class OwnedModels:
@@ -91,7 +62,6 @@ class OwnedModels:
         self._services = services
         self._mark = mark
         self._letters = letters
-        self._saving: Saving | None = None
 
     def add(self, model: OwnedModel) -> None:
         """Have a model in memory from now on. The least recently used one may be dropped for it."""
@@ -118,8 +88,6 @@ class OwnedModels:
         if model.name not in self.unsaved:
             model.changed_at, model.unsaved_from = self._services.clock(), offset
             self.unsaved[model.name] = model
-        elif self._saving and model in self._saving.models:
-            self._saving.later.setdefault(model.name, (self._services.clock(), offset))
 
     def publish(self, until: float = math.inf) -> None:
         """Bring what was learned to the nodes, the oldest first, at least one portion, none after ``until``; Fenced."""
@@ -129,17 +97,13 @@ class OwnedModels:
             if self._services.clock() >= until:
                 break
 
-    def keep(self, models: list[OwnedModel], wait: bool = True) -> None:
-        """Publish changed models, or record that they are withheld. Then save those with unsaved changes.
-
-        Without ``wait``, large models are only begun to be saved: see :meth:`settle`.
-        """
-        self.settle()
+    def keep(self, models: list[OwnedModel]) -> None:
+        """Publish changed models, or record that they are withheld. Then save those with unsaved changes."""
         self._tell(models)
         if unpublished := [model for model in models if model.name in self.unpublished]:
             self._publish(unpublished, record=True)
         if unsaved := [model for model in models if model.name in self.unsaved]:
-            self.write(unsaved, wait or sum(model.size for model in unsaved) < LARGE)
+            self.write(unsaved)
 
     def _tell(self, models: list[OwnedModel]) -> None:
         """Write an alarm about drift into the model's history."""
@@ -219,63 +183,23 @@ class OwnedModels:
         if recorded not in (None, self.placement):
             raise PlacementChanged(self._partition.topic_id)
 
-    def write(self, models: list[OwnedModel], wait: bool = True) -> None:
-        """Save models, the letters before them. Without ``wait`` they go on learning meanwhile: see :meth:`settle`."""
-        self.settle()
+    def write(self, models: list[OwnedModel]) -> None:
+        """Save models, the letters before them."""
+        metrics = self._services.metrics
         # No replay makes those again whose events the checkpoint skips.
         self._letters.finish()
-        with self._services.metrics.timed("save"):
-            learners = [model.learner if wait else copy.deepcopy(model.learner) for model in models]
-            checkpoints = [model.checkpoint(self._services.platform, with_state=False) for model in models]
-            save = partial(self._save, checkpoints, learners, [model.epoch for model in models], self.placement)
-            if not wait:
-                self._saving = Saving(models, self._services.saver.submit(save), {})
-                return
-            saves = save()
-        self._saved(models, saves, {})
-
-    def _save(
-        self, checkpoints: list[Checkpoint], learners: list[Learner], epochs: list[str], placement: Placement
-    ) -> Saves:
-        """Write checkpoints of what these learners know. Any thread may call this."""
-        metrics = self._services.metrics
-        whole = [
-            msgspec.structs.replace(checkpoint, state=learner.to_bytes())
-            for checkpoint, learner in zip(checkpoints, learners, strict=True)
-        ]
-        with metrics.share_of(metrics.checkpoint_seconds, len(whole)):
-            answers = self._services.store.save_all(list(zip(whole, epochs, strict=True)), placement)
-        return Saves(answers, [len(checkpoint.state) for checkpoint in whole])
-
-    @property
-    def settled(self) -> bool:
-        """Whether :meth:`settle` would not have to wait."""
-        return self._saving is None or self._saving.saves.done()
-
-    def settle(self) -> None:
-        """Wait for the save that a thread makes, if there is one. Until this, its models count as unsaved."""
-        if self._saving is None:
-            return
-        saving, self._saving = self._saving, None
-        with self._services.metrics.timed("save"):
-            saves = saving.saves.result()
-        self._saved(saving.models, saves, saving.later)
-
-    def _saved(self, models: list[OwnedModel], saves: Saves, later: dict[str, tuple[float, int]]) -> None:
-        """Note that models were saved, and which of them have changed since."""
-        for model, answer, size in zip(models, *saves, strict=True):
-            if self.loaded.get(model.name) is not model:
-                # It was dropped in the meantime.
-                continue
+        with metrics.timed("save"):
+            checkpoints = [model.checkpoint(self._services.platform) for model in models]
+            epochs = [model.epoch for model in models]
+            with metrics.share_of(metrics.checkpoint_seconds, len(models)):
+                answers = self._services.store.save_all(list(zip(checkpoints, epochs, strict=True)), self.placement)
+        for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
             with self.unless_deleted(model):
                 self.require_written(answer, model.name)
-                self._services.allowance.spend(size)
-                self._services.metrics.checkpoint_bytes.inc(size)
+                self._services.allowance.spend(len(checkpoint.state))
+                metrics.checkpoint_bytes.inc(len(checkpoint.state))
                 model.measure()
                 self.unsaved.pop(model.name, None)
-                if model.name in later:
-                    model.changed_at, model.unsaved_from = later[model.name]
-                    self.unsaved[model.name] = model
 
     @contextmanager
     def unless_deleted(self, model: OwnedModel) -> Iterator[None]:

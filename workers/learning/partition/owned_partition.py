@@ -17,9 +17,7 @@ mark is in checkpoints, and the commit never passes the mark.
 5. save      a checkpoint of each changed model, the oldest changes first, as many as there is time for. After a crash
              between two models, the saved one skips events by its ``next``, and the other one learns them again from
              its older checkpoint. The store refuses a checkpoint if the models were placed elsewhere in the meantime,
-             because its events may be dead letters under the new placement. A large model learns and publishes on
-             while a thread writes its checkpoint. Until the store has answered, all of its changes count as unsaved,
-             so a crash before that is one before this step; steps 6 to 9 follow.
+             because its events may be dead letters under the new placement.
 6. letters   flushed until they are acknowledged. A model's letters are flushed before its checkpoint, too, because the
              checkpoint skips their events. A crash sends some letters twice; readers recognise them by their position.
 7. mark      moved to the first offset that is in no checkpoint, if it still is what this owner wrote last. After a
@@ -255,7 +253,6 @@ class OwnedPartition:
         Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
         self._letters.finish(until - self.services.clock())
-        self.models.settle()
         changed = list({**self.models.unsaved, **self.models.unpublished}.values())
         for models in portions(changed):
             self.models.keep(models)

@@ -109,13 +109,13 @@ class MergedModel(OwnedModel):
             plain, vector=str(self.record.vector), progress={**plain.progress, **self._rates}
         )
 
-    def checkpoint(self, platform: str, with_state: bool = True) -> Checkpoint:
+    def checkpoint(self, platform: str) -> Checkpoint:
         """See the base class; it has the record of the parts, and none of their events."""
         kept = self.progress.hold_out.kept
         # The parts' checkpoints keep these.
         self.progress.hold_out.kept = []
         try:
-            return with_record(super().checkpoint(platform, with_state), self.record)
+            return with_record(super().checkpoint(platform), self.record)
         finally:
             self.progress.hold_out.kept = kept
 
