@@ -225,12 +225,10 @@ class WorkerMetrics:
         """Count a publication, or a snapshot that was recorded as withheld."""
         self.publications.labels(outcome).inc()
         withheld = self._withheld.setdefault(self._models.of(label), {})
-        before = withheld.pop(model.name, None)
+        since = withheld.pop(model.name, (None, time.time()))[1]
         if model.judge.withheld:
-            withheld[model.name] = model.home, before[1] if before else time.time()
-        if before or model.judge.withheld:
-            # Otherwise each publication would look through all withheld models of a pattern.
-            self._tell_withheld(self._models.of(label))
+            withheld[model.name] = model.home, since
+        self._tell_withheld(self._models.of(label))
 
     def count_taken_back(self) -> None:
         """Count that the guard made the reference live again."""

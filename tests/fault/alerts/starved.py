@@ -12,8 +12,9 @@ from tests.fault.watched import clicks
 from tests.support.processes import Process
 
 FLOOD = 400_000
-# A pause is shorter than Prometheus waits for an answer, so that what starves is not down.
-PAUSED_S, USES_S, LOOK_S = 0.4, 0.02, 0.005
+# Pauses are much shorter than Prometheus waits for an answer: beside other work an answer may take a few of them, and
+# what does not answer is down.
+PAUSED_S, USES_S, LOOK_S = 0.2, 0.02, 0.005
 
 
 class Stutters(threading.Thread):
@@ -43,7 +44,7 @@ class Stutters(threading.Thread):
 class Starves(Stutters):
     """A process under a limit of processor time: as soon as it has used ``uses_s`` of a core, it is paused.
 
-    So it gets a twentieth of a core at most by default, however much else runs on the machine.
+    So it gets an eleventh of a core at most by default, however much else runs on the machine.
     """
 
     def __init__(self, process: Process, paused_s: float = PAUSED_S, uses_s: float = USES_S) -> None:
