@@ -13,7 +13,12 @@ from deploy.local import ports
 from tests.support.deep import DEEP, examples
 
 # Tests that take a minute each and would begin last by their names: all but one process would wait for them.
-LONG = "tests/integration/service/test_demo.py"
+LONG = (
+    "tests/deploy/test_examples.py",
+    "tests/deploy/test_units_run.py",
+    "tests/integration/service/test_demo.py",
+    "tests/test_wheel.py",
+)
 PORTS_A_PROCESS = 750  # of 12,000: for up to 16 processes
 
 settings.register_profile("omdml", max_examples=examples(settings.default.max_examples), deadline=None)
