@@ -1,7 +1,7 @@
 """``python -m tests.support.console_pictures ADDRESS``: the pictures of the pages Try and Watch in deploy/images.
 
-ADDRESS is a console's, with its token, as ``omdml demo`` prints it. Call it on a quiet machine after some hundred
-clicks: the pictures show times.
+ADDRESS is a console's, with its token, as ``omdml demo --rate 40`` prints it. Call it on a quiet machine after some
+two thousand clicks: the pictures show times, and how clicks kept for judging are ordered.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ def main(address: str, folder: Path = IMAGES) -> None:
             answers.nth(rank).get_by_text(words).click()
         page.mouse.move(0, height - 1)
         page.evaluate("scrollTo(0, 0)")
+        page.wait_for_function(
+            "[...document.querySelectorAll('.results img')].slice(0, 14).every((image) => image.complete)"
+        )
         visit.shot(str(folder / "console-try.png"))
         go_to(page, "Watch")
         expect(page.locator(".u-legend").first).to_be_visible()
