@@ -236,7 +236,7 @@ def long_names(folder):
     return MappedCatalogue(folder)
 
 
-def test_answers_that_nobody_reads_are_given_up_before_they_take_too_much_memory(tmp_path, monkeypatch):
+def test_unread_answers_are_given_up_before_they_take_too_much_memory(tmp_path, monkeypatch):
     # Given a node whose kernel takes next to nothing of an answer, and answers of five megabytes
     monkeypatch.setattr(connection_limits, "MAX_UNREAD_BYTES", 12 << 20)
     made = BoundedConnection.connection_made
