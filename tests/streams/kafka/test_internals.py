@@ -21,6 +21,7 @@ from kafka.record.memory_records import MemoryRecords
 from deploy.local.ports import free_port
 from omdml.streams import kafka as ours
 from omdml.streams.kafka import internals
+from omdml.streams.kafka.reading.batches import HandedOut
 from tests.streams.kafka.test_batches import FIRST, RECORDS, Name, sealed, written
 
 PUBLIC = [name for name in dir(KafkaConsumer) if not name.startswith("_")]
@@ -109,3 +110,9 @@ def test_a_producer_is_closed_only_after_everything_on_its_way_was_waited_for():
 def test_its_own_transports_throw_away_what_comes_with_the_end_of_a_connection():
     source = inspect.getsource(KafkaTCPTransport._read_from_sock)
     assert source.index("return self.abort(error=err)") < source.index("data_received(recvd_data)")
+
+
+def test_its_own_records_are_named_tuples_with_the_members_of_ours():
+    theirs = namedtuple_of_the_client()
+    assert theirs._fields == HandedOut.__struct_fields__
+    assert issubclass(theirs, tuple)

@@ -315,9 +315,9 @@ class Guard:
         judges = judging(events)
         if in_pairs(judges):
             return margins_on(self.reference, judges, features)
-        new = np.array([event.expected is None for event in judges], bool)
-        expected = np.array([event.expected or 0.0 for event in judges], np.float64)
-        expected[new] = margins_on(self.reference, [event for event in judges if event.expected is None], features)
+        expected = np.array([event.expected for event in judges], np.float64)
+        new = [index for index, event in enumerate(judges) if event.expected is None]
+        expected[new] = margins_on(self.reference, [judges[index] for index in new], features)
         if keep:
             for event, margin in zip(judges, expected.tolist(), strict=True):
                 event.expected = margin
