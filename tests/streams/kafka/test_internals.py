@@ -14,6 +14,7 @@ from pathlib import Path
 import kafka.errors
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.consumer import fetcher
 from kafka.net.transport import KafkaTCPTransport
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
@@ -113,6 +114,6 @@ def test_its_own_transports_throw_away_what_comes_with_the_end_of_a_connection()
 
 
 def test_its_own_records_are_named_tuples_with_the_members_of_ours():
-    theirs = namedtuple_of_the_client()
-    assert theirs._fields == HandedOut.__struct_fields__
-    assert issubclass(theirs, tuple)
+    # Its own class is replaced when ours is loaded.
+    theirs = re.search(r'^ConsumerRecord = collections.namedtuple\(.*?\[(.*?)\]', inspect.getsource(fetcher), re.M | re.S)
+    assert theirs and tuple(re.findall(r'"(\w+)"', theirs[1])) == HandedOut.__struct_fields__
