@@ -26,7 +26,7 @@ def varint(data: Array, place: int) -> tuple[int, int]:
             break
         number |= (byte & np.uint64(0x7F)) << shift
         if byte < 0x80:
-            return np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1)), place
+            return int(number >> np.uint64(1)) ^ -int(number & np.uint64(1)), place
         shift += np.uint64(7)
     return 0, data.shape[0] + 1
 

@@ -115,5 +115,8 @@ def test_its_own_transports_throw_away_what_comes_with_the_end_of_a_connection()
 
 def test_its_own_records_are_named_tuples_with_the_members_of_ours():
     # Its own class is replaced when ours is loaded.
-    theirs = re.search(r'^ConsumerRecord = collections.namedtuple\(.*?\[(.*?)\]', inspect.getsource(fetcher), re.M | re.S)
-    assert theirs and tuple(re.findall(r'"(\w+)"', theirs[1])) == HandedOut.__struct_fields__
+    theirs = re.search(
+        r"^ConsumerRecord = collections.namedtuple\(.*?\[(.*?)\]", inspect.getsource(fetcher), re.M | re.S
+    )
+    assert theirs
+    assert tuple(re.findall(r'"(\w+)"', theirs[1])) == HandedOut.__struct_fields__
