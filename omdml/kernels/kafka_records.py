@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit, types
 
@@ -16,7 +18,7 @@ COLUMNS = 7
 
 
 @njit(cache=True)
-def varint(data: Array, place: int) -> tuple[int, int]:
+def varint(data: Array, place: int) -> tuple[Any, int]:
     """The number in zigzag encoding that begins there, and the place behind it; behind the end if there is none."""
     number, shift = np.uint64(0), np.uint64(0)
     while 0 <= place < data.shape[0]:
@@ -26,7 +28,7 @@ def varint(data: Array, place: int) -> tuple[int, int]:
             break
         number |= (byte & np.uint64(0x7F)) << shift
         if byte < 0x80:
-            return int(number >> np.uint64(1)) ^ -int(number & np.uint64(1)), place
+            return np.int64(number >> np.uint64(1)) ^ -np.int64(number & np.uint64(1)), place
         shift += np.uint64(7)
     return 0, data.shape[0] + 1
 
