@@ -42,7 +42,7 @@ NEAR = 64
 # Comparisons between two decisions about a small model.
 GRID = 1024
 # The most numbers in the metric of a small model.
-SMALL = 40_000
+SMALL = 30_000
 # A large model is judged every GRID comparisons times a factor of at most this: judging and learning take longer.
 STEPS = 4
 # A further factor if each decision must compute a metric from sums, which takes about 35 ms at 512 coordinates.
