@@ -17,8 +17,8 @@ from omdml.kernels.kafka_records import COLUMNS, records_without_headers
 from omdml.streams.kafka import internals
 from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
 
-# Of a record: no varint, and no other field, takes less than one.
-FEWEST_BYTES = 7
+# Records that are found together: their places take 300 bytes each while they are numbers of Python.
+AT_ONCE = 1000
 # The record's length, its attributes, and how much later and how far behind the batch's first it is.
 FIELDS_BEFORE_KEY = 4
 
@@ -131,12 +131,11 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
         batch: Any = self
         data, begin, first_offset, kind = bytes(self._buffer), batch._pos, self.base_offset, self.timestamp_type
         since, logged_at = self.first_timestamp, self.max_timestamp if kind == self.LOG_APPEND_TIME else None
-        # A damaged header may claim any number of records, but each takes some bytes.
-        table = np.empty((min(self.records_count, len(data) // FEWEST_BYTES), COLUMNS), np.int64)
-        index = 0
+        table, index = np.empty((AT_ONCE, COLUMNS), np.int64), 0
         while True:
-            found, begin = records_without_headers(np.frombuffer(data, np.uint8), begin, table[index:])
-            for length, later, offset, key, key_end, value, value_end in table[index : index + found].tolist():
+            wanted = table[: max(0, self.records_count - index)]
+            found, begin = records_without_headers(np.frombuffer(data, np.uint8), begin, wanted)
+            for length, later, offset, key, key_end, value, value_end in table[:found].tolist():
                 yield PlainRecord(
                     length,
                     first_offset + offset,
@@ -147,6 +146,8 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
                 )
             index += found
             batch._pos, batch._next_record_index = begin, index
+            if found == AT_ONCE:
+                continue
             try:
                 other = next(self)
             except StopIteration:
