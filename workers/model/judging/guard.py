@@ -40,11 +40,11 @@ SHARE = 0.1
 # A version this many comparisons after one that was looked at cannot be surely worse, whatever these comparisons say.
 NEAR = 64
 # Comparisons between two decisions about a small model.
-GRID = 1024
+GRID = 512
 # The most numbers in the metric of a small model.
-SMALL = 30_000
+SMALL = 18_000
 # A large model is judged every GRID comparisons times a factor of at most this: judging and learning take longer.
-STEPS = 4
+STEPS = 8
 # A further factor if each decision must compute a metric from sums, which takes about 35 ms at 512 coordinates.
 MADE = 2
 
