@@ -176,18 +176,12 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"event is not {content_type}: {malformed(error, payload)}"
         raise FeedbackError(message, reason="not_json") from error
-    for field in LISTS.get(type(event), ()):
-        if not getattr(event, field):
-            advice = "name at least one item"
-            if field == "clicked":
-                advice = "and a page without a click teaches nothing: do not send it"
-            raise FeedbackError(f"event: list `{field}` is empty, {advice}", reason="empty_list")
-    if isinstance(event, Page):
-        _check_page(event)
+    if type(event) in LISTS:
+        _check_lists(event)
     # MessagePack can encode NaN and infinity; JSON cannot.
     if event.at is not None and not math.isfinite(event.at):
         raise FeedbackError(f"event: `at` is {event.at}, expected seconds since the epoch", reason="not_finite")
-    if isinstance(event, Quadruplet) and not math.isfinite(event.margin):
+    if type(event) is Quadruplet and not math.isfinite(event.margin):
         raise FeedbackError(f"event: `margin` is {event.margin}, expected a number", reason="not_finite")
     return event
 
@@ -218,6 +212,18 @@ def malformed(error: Exception, data: bytes) -> str:
     text = data[start : start + SHOWN_BYTES].decode(errors="replace")
     hint = ": JSON has no NaN and no Infinity" if text.startswith(("NaN", "Infinity")) else ""
     return f"{error}, got {text!r}{hint}"
+
+
+def _check_lists(event: AnyFeedback) -> None:
+    """Refuse an event with an empty list, and a page that no user can have seen."""
+    for field in LISTS[type(event)]:
+        if not getattr(event, field):
+            advice = "name at least one item"
+            if field == "clicked":
+                advice = "and a page without a click teaches nothing: do not send it"
+            raise FeedbackError(f"event: list `{field}` is empty, {advice}", reason="empty_list")
+    if isinstance(event, Page):
+        _check_page(event)
 
 
 def _check_page(page: Page) -> None:

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 
 from kafka import TopicPartition
+from kafka.consumer import fetcher
 from kafka.net.compat import KafkaNetClient
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.record import memory_records
@@ -69,6 +70,11 @@ def make_batches_of(kind: type) -> None:
     batch of any size; and its errors do not say where the batch ends.
     """
     memory_records.DefaultRecordBatch = kind
+
+
+def make_records_of(kind: Callable[..., Any]) -> None:
+    """Make the client hand out records of this class. Its own named tuples take 0.7 us each to make."""
+    fetcher.ConsumerRecord = kind
 
 
 def drop_batch(consumer: Any) -> TopicPartition:

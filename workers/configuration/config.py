@@ -136,7 +136,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     publish_interval_s: float = 0.02
     checkpoint_interval_s: float = 1.0
-    max_poll_records: int = 1000
+    max_poll_records: int = 4000
     memory_mb: float = 1000.0
     save_mb_s: float = 20.0
     new_models_s: float = 1000.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain, compress, repeat
-from typing import Any, NamedTuple
+from itertools import accumulate, chain, compress, repeat
+from typing import Any, NamedTuple, TypeVar
 
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
@@ -25,6 +25,7 @@ PIECE = 32_000
 ENVELOPE_BYTES, NAME_BYTES = 64, 12
 # The most by which machines differ whose clocks are right.
 CLOCKS_DIFFER_S = 1.0
+Value = TypeVar("Value")
 
 
 class Refusal(NamedTuple):
@@ -113,12 +114,30 @@ class Batch:
         rest.ids = list(compress(self.ids, chain.from_iterable(map(repeat, stay, self.named))))
         return rest
 
+    def without(self, events: Sequence[int]) -> Batch:
+        """The batch without these events, whose indices ascend. If they are few, this is quicker than :meth:`only`."""
+        rest, starts = Batch(), list(accumulate(self.named, initial=0))
+        for name in ("records", "events", "named", "times"):
+            setattr(rest, name, lacking(getattr(self, name), events))
+        rest.ids = lacking(self.ids, [place for event in events for place in range(starts[event], starts[event + 1])])
+        return rest
+
     def kinds(self, offsets: Collection[int] | None = None) -> Counter[str]:
         """How many events there are of each kind; if offsets are given, only of those."""
         every = zip(self.records, self.events, strict=True)
         events = self.events if offsets is None else [event for record, event in every if record.offset in offsets]
         # The types are counted first, because that takes no call for each event.
         return Counter({KINDS[kind]: count for kind, count in Counter(map(type, events)).items()})
+
+
+def lacking(values: list[Value], indices: Iterable[int]) -> list[Value]:
+    """A copy of the values without those at these indices, which ascend."""
+    rest: list[Value] = []
+    start = 0
+    for index in indices:
+        rest += values[start:index]
+        start = index + 1
+    return rest + values[start:]
 
 
 def sort_out(
@@ -136,20 +155,23 @@ def sort_out(
     refused: dict[str | None, list[Refusal]] = {}
     known: dict[str, tuple[Conversion, frozenset[str]] | FeedbackError] = {}
     for record in records:
-        model, kind = None, UNKNOWN
         try:
             event = decode(record.value, content_type(record.headers) if record.headers else JSON)
-            model, kind = event.model, kind_of(event)
-            if model not in known:
-                known[model] = _known(model, accepts)
-            learned = known[model]
-            if isinstance(learned, FeedbackError):
-                refused.setdefault(model, []).append(Refusal(record, learned, model, kind))
-                continue
-            convert, kinds = learned
+        except FeedbackError as error:
+            refused.setdefault(None, []).append(refusal(record, error, None, UNKNOWN))
+            continue
+        model = event.model
+        if model not in known:
+            known[model] = _known(model, accepts)
+        learned = known[model]
+        if isinstance(learned, FeedbackError):
+            refused.setdefault(model, []).append(Refusal(record, learned, model, kind_of(event)))
+            continue
+        convert, kinds = learned
+        try:
             ids = convert(event, kinds)
         except FeedbackError as error:
-            refused.setdefault(model, []).append(refusal(record, error, model, kind))
+            refused.setdefault(model, []).append(refusal(record, error, model, kind_of(event)))
             continue
         if model not in batches:
             batches[model] = Batch()
@@ -181,13 +203,21 @@ def piece(records: Sequence[Record]) -> int:
 
     By bytes, before they are decoded: n names on either side are n * n comparisons, up to an event's limit.
     """
+    longest = max(len(record.value) for record in records)
+    if len(records) * compared_at_most(longest) <= PIECE:
+        return len(records)
     room = PIECE
     for count, record in enumerate(records):
-        names = max(1, (len(record.value) - ENVELOPE_BYTES) // NAME_BYTES)
-        room -= min(MAX_COMPARISONS, names * names)
+        room -= compared_at_most(len(record.value))
         if room < 0:
             return max(1, count)
     return len(records)
+
+
+def compared_at_most(size: int) -> int:
+    """How many comparisons an event of so many bytes may stand for."""
+    names = max(1, (size - ENVELOPE_BYTES) // NAME_BYTES)
+    return min(MAX_COMPARISONS, names * names)
 
 
 def kind_of_record(record: Record) -> str:

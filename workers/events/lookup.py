@@ -18,7 +18,7 @@ from omdml.learners import Learner
 from omdml.streams.catalogues.inline import InlineTable, unknown_item
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Record
-from omdml.workers.events.decoding import Batch, Refusal, refusal
+from omdml.workers.events.decoding import Batch, Refusal, lacking, refusal
 
 Array = NDArray[Any]
 # Rows (T, w) of as many comparisons, or a judgement each.
@@ -63,23 +63,16 @@ class Located(NamedTuple):
         """How many comparisons an event consists of."""
         return int(self.ends[event]) - self._begin(event)
 
-    def ids(self, event: int) -> list[str]:
-        """The items compared by an event."""
-        begin = sum(self.events.named[:event])
-        return self.events.ids[begin : begin + self.events.named[event]]
-
     def without(self, events: Collection[int]) -> Located:
         """A copy that lacks these events."""
-        counts = np.diff(self.ends, prepend=0)
-        stay = np.ones(len(counts), bool)
-        stay[list(events)] = False
-        learned = np.repeat(stay, counts)
+        gone = sorted(events)
+        rows = [row for event in gone for row in range(self._begin(event), int(self.ends[event]))]
         compared = self.compared
         return Located(
-            self.events.only(stay.tolist()),
-            compared[learned] if isinstance(compared, np.ndarray) else list(compress(compared, learned)),
-            {name: column[learned] for name, column in self.columns.items()},
-            np.cumsum(counts[stay]),
+            self.events.without(gone),
+            np.delete(compared, rows, 0) if isinstance(compared, np.ndarray) else lacking(compared, rows),
+            {name: np.delete(column, rows) for name, column in self.columns.items()},
+            np.cumsum(np.delete(np.diff(self.ends, prepend=0), gone)),
             self.features,
         )
 

@@ -20,7 +20,7 @@ FINISH_S = 5.0
 # At most this many seconds pass inside poll, so that a signal is heard.
 STOP_S = 0.1
 # Shares of its time that a worker publishes for at most: while it keeps up, and while polls bring all that they may.
-PUBLISHING, CATCHING_UP = 0.75, 0.25
+PUBLISHING, CATCHING_UP = 0.75, 0.05
 # A poll that waited for this long and found nothing means that there is nothing.
 DRAINED_S = 0.005
 

@@ -11,7 +11,7 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kafka.record.memory_records import MemoryRecords
 
 from omdml.streams.kafka.reading import gap
-from omdml.streams.kafka.reading.batches import RecordBatch, Unreadable
+from omdml.streams.kafka.reading.batches import AT_ONCE, RecordBatch, Unreadable
 from omdml.streams.protocols.log import Partition
 from tests.support.deep import examples
 
@@ -152,3 +152,15 @@ def test_a_codec_that_is_not_installed_is_no_damage(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kafka.codec.zstd", None)
     with pytest.raises(UnsupportedCodecError, match="zstd"):
         list(opened(data))
+
+
+@pytest.mark.parametrize("count", [AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE])
+def test_a_batch_of_many_records_is_read_to_its_end(count: int) -> None:
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1_000_000)
+    for number in range(count):
+        builder.append(
+            number, 1000 + number, b"shop", b"%d" % number, [("kind", b"click")] if number % 500 == 7 else []
+        )
+    data = bytes(builder.build())
+    assert read(RecordBatch, data) == read(DefaultRecordBatch, data)
+    assert len(read(RecordBatch, data)[0]) == count

@@ -14,6 +14,7 @@ from pathlib import Path
 import kafka.errors
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.consumer import fetcher
 from kafka.net.transport import KafkaTCPTransport
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
@@ -21,6 +22,7 @@ from kafka.record.memory_records import MemoryRecords
 from deploy.local.ports import free_port
 from omdml.streams import kafka as ours
 from omdml.streams.kafka import internals
+from omdml.streams.kafka.reading.batches import HandedOut
 from tests.streams.kafka.test_batches import FIRST, RECORDS, Name, sealed, written
 
 PUBLIC = [name for name in dir(KafkaConsumer) if not name.startswith("_")]
@@ -109,3 +111,12 @@ def test_a_producer_is_closed_only_after_everything_on_its_way_was_waited_for():
 def test_its_own_transports_throw_away_what_comes_with_the_end_of_a_connection():
     source = inspect.getsource(KafkaTCPTransport._read_from_sock)
     assert source.index("return self.abort(error=err)") < source.index("data_received(recvd_data)")
+
+
+def test_its_own_records_are_named_tuples_with_the_members_of_ours():
+    # Its own class is replaced when ours is loaded.
+    theirs = re.search(
+        r"^ConsumerRecord = collections.namedtuple\(.*?\[(.*?)\]", inspect.getsource(fetcher), re.M | re.S
+    )
+    assert theirs
+    assert tuple(re.findall(r'"(\w+)"', theirs[1])) == HandedOut.__struct_fields__

@@ -225,10 +225,10 @@ def slow_world(tmp_path, **options):
     return world, now, LearnerWorker(services, config)
 
 
-@pytest.mark.parametrize(("a_poll", "seconds"), [(100, 0.1 / 0.75), (1, 0.4)])
-def test_publishing_takes_three_quarters_of_the_time_at_most_and_one_if_behind(tmp_path, a_poll, seconds):
+@pytest.mark.parametrize(("a_poll", "seconds"), [(100, 0.1 / 0.75), (1, 2.0)])
+def test_publishing_takes_three_quarters_of_the_time_at_most_and_a_twentieth_if_behind(tmp_path, a_poll, seconds):
     world, now, worker = slow_world(tmp_path, max_poll_records=a_poll)
-    for event in events(300):
+    for event in events(1200):
         now[0] += 0.01
         world.send(event)
         worker.step()

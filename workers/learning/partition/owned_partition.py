@@ -31,6 +31,8 @@ mark is in checkpoints, and the commit never passes the mark.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from operator import attrgetter
 
 import msgspec
 import structlog
@@ -94,9 +96,8 @@ class OwnedPartition:
             # An earlier call took these records, and then failed to write their letters.
             records = [record for record in records if record.offset >= self.mark.taken]
         since = self.placement.since(self.partition.number)
-        earlier = [record for record in records if record.offset < since]
-        later = [record for record in records if record.offset >= since]
-        for part in (earlier, later):
+        boundary = bisect_left(records, since, key=attrgetter("offset"))
+        for part in (records[:boundary], records[boundary:]):
             if part and (remaining := self._take(part)):
                 self._letters.send()
                 return [record for record in records if record.offset >= remaining[0].offset]

@@ -62,8 +62,9 @@ def turn_of(
     positions = services.store.positions([*alone, *(name for name in batches if name not in loaded)])
     new = [name for name in batches if not (name in loaded or name in positions or waits(name))]
     begin, beyond, end = _newcomers(new, batches, services)
-    taken, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
-    if left:
+    taken, left = records, []
+    if end < math.inf:
+        taken, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
         batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
         refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
     for name in batches.keys() & beyond:

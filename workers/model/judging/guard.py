@@ -42,11 +42,11 @@ NEAR = 64
 # Comparisons between two decisions about a small model.
 GRID = 512
 # The most numbers in the metric of a small model.
-SMALL = 40_000
+SMALL = 18_000
 # A large model is judged every GRID comparisons times a factor of at most this: judging and learning take longer.
-STEPS = 4
+STEPS = 8
 # A further factor if each decision must compute a metric from sums, which takes about 35 ms at 512 coordinates.
-MADE = 4
+MADE = 2
 
 
 def grid(metric: Metric) -> int:
@@ -315,9 +315,9 @@ class Guard:
         judges = judging(events)
         if in_pairs(judges):
             return margins_on(self.reference, judges, features)
-        new = np.array([event.expected is None for event in judges], bool)
-        expected = np.array([event.expected or 0.0 for event in judges], np.float64)
-        expected[new] = margins_on(self.reference, [event for event in judges if event.expected is None], features)
+        expected = np.array([event.expected for event in judges], np.float64)
+        new = [index for index, event in enumerate(judges) if event.expected is None]
+        expected[new] = margins_on(self.reference, [judges[index] for index in new], features)
         if keep:
             for event, margin in zip(judges, expected.tolist(), strict=True):
                 event.expected = margin

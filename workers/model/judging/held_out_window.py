@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -134,7 +135,9 @@ def share(size: int, usual: float, times: int, items: int) -> int:
 
 def chosen(rows: Array) -> Array:
     """At most ``COMPARISONS`` of an event's comparisons (n, w), evenly chosen."""
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), COMPARISONS)).astype(int)]
+    if len(rows) <= COMPARISONS:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, COMPARISONS).astype(int)]
 
 
 def in_pairs(judges: Sequence[JudgingEvent]) -> bool:
@@ -163,7 +166,9 @@ def margins_on(metric: Metric, events: Sequence[JudgingEvent], features: Mapping
         return margins_of_sets(metric, [judgement(event) for event in events], features)
     if in_pairs(events):
         return margins_by_pairs(metric, events, features)
-    each = margins(metric, np.array([row for event in events for row in event.rows]), features)
+    rows = [row for event in events for row in event.rows]
+    items = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(rows[0]))
+    each = margins(metric, items.reshape(len(rows), -1), features)
     counts = [len(event.rows) for event in events]
     return np.add.reduceat(each, np.cumsum([0, *counts[:-1]])) / counts
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
-from omdml.feedback import Pair, SetJudgement
+from omdml.feedback import AnyFeedback, Pair, SetJudgement
 from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.log import Record
 from omdml.workers.events.lookup import Located, elements
 from omdml.workers.model.judging.held_out_window import JudgingEvent, chosen
 
@@ -35,12 +38,16 @@ class Draw:
         self._start = None if secret is None else hashlib.blake2b(model.encode(), key=secret, digest_size=8)
         self.fingerprint = "" if secret is None else fingerprint(secret)
 
-    def holds_out(self, partition: int, offset: int, every: int) -> bool:
-        """Whether ``blake2b(secret, model, partition, offset) mod every`` is 0."""
+    def held_out(self, records: Iterable[Record], every: int) -> list[int]:
+        """The indices of the records for which ``blake2b(secret, model, partition, offset) mod every`` is 0."""
         assert self._start is not None, "nothing can be held out without the store's secret"
-        state = self._start.copy()
-        state.update(POSITION.pack(partition, offset))
-        return int.from_bytes(state.digest(), "big") % every == 0
+        copy, position, digests = self._start.copy, POSITION.pack, []
+        for record in records:
+            state = copy()
+            state.update(position(record.partition.number, record.offset))
+            digests.append(state.digest())
+        numbers = np.frombuffer(b"".join(digests), ">u8")
+        return np.flatnonzero(numbers % every == 0).tolist()
 
 
 def fingerprint(secret: bytes) -> str:
@@ -101,24 +108,26 @@ def split(located: Located, draw: Draw, every: int, catalogue: Catalogue, tasks:
         Those of the learner. A pair of another task is left to it: it becomes a dead letter.
     """
     batch = located.events
-    due = [
-        index
-        for index, (record, event) in enumerate(zip(batch.records, batch.events, strict=True))
-        if draw.holds_out(record.partition.number, record.offset, every)
-        and getattr(event, "task", None) in (None, *tasks)
-    ]
+    drawn = draw.held_out(batch.records, every)
+    due = [index for index in drawn if getattr(batch.events[index], "task", None) in (None, *tasks)]
     if not due:
         return Split(located, [], frozenset())
-    held = [HeldOutOfBatch(index - count, judging_event(located, index, catalogue)) for count, index in enumerate(due)]
+    starts = list(accumulate(batch.named, initial=0))
+    held = []
+    for count, index in enumerate(due):
+        ids = batch.ids[starts[index] : starts[index + 1]]
+        kept = judging_event(batch.events[index], ids, located.count(index), catalogue)
+        held.append(HeldOutOfBatch(index - count, kept))
     return Split(located.without(due), held, frozenset(batch.records[index].offset for index in due))
 
 
-def judging_event(located: Located, index: int, catalogue: Catalogue) -> JudgingEvent | None:
-    """An event as it is kept, its items by their rows in the catalogue.
+def judging_event(
+    event: AnyFeedback, ids: Sequence[str], comparisons: int, catalogue: Catalogue
+) -> JudgingEvent | None:
+    """An event of so many comparisons, which name these ids, as it is kept: its items by their rows in the catalogue.
 
     None if it brings vectors of its own: they would have to lie in every checkpoint.
     """
-    event = located.events.events[index]
     if event.features is not None:
         return None
     if isinstance(event, SetJudgement):
@@ -127,4 +136,4 @@ def judging_event(located: Located, index: int, catalogue: Catalogue) -> Judging
     if isinstance(event, Pair):
         # A learner of triplets has a third item for it, which says nothing.
         return JudgingEvent([catalogue.rows([event.left, event.right]).tolist()], 0, event.similar, event.task)
-    return JudgingEvent(chosen(catalogue.rows(located.ids(index)).reshape(located.count(index), -1)).tolist())
+    return JudgingEvent(chosen(catalogue.rows(ids).reshape(comparisons, -1)).tolist())
