@@ -62,18 +62,23 @@ def kept(shop):
     return checkpoint.state, checkpoint.next, counts, (live.version, live.pinned), files, len(letters)
 
 
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory):
+    """What comes of it when nobody kills it."""
+    shop = shop_with_a_past(tmp_path_factory.mktemp("whole"))
+    assert forget(shop) == 0
+    return kept(shop)
+
+
 @pytest.mark.parametrize("step", deep_after(2, ORDER))
-def test_forgetting_that_is_killed_is_finished_by_calling_it_again(tmp_path, step):
-    # Given what comes of it when nobody kills it
-    whole = shop_with_a_past(tmp_path / "whole")
-    assert forget(whole) == 0
+def test_forgetting_that_is_killed_is_finished_by_calling_it_again(tmp_path, never_killed, step):
     # If it is killed, and called again
-    shop = shop_with_a_past(tmp_path / "killed")
+    shop = shop_with_a_past(tmp_path)
     assert forget(shop, step, "1") == -signal.SIGKILL
     assert shop.store.peek("shop") is not None
     assert forget(shop) == 0
-    # I expect the same, and nothing of the model's past
-    assert kept(shop) == kept(whole)
+    # I expect the same as without the kill, and nothing of the model's past
+    assert kept(shop) == never_killed
     assert len(list((shop.folder / "state" / "models" / "shop").rglob("*.checkpoint"))) == 1
 
 
