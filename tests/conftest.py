@@ -39,8 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Use five processes on two processors, because most tests that take long wait for other processes."""
-    return len(os.sched_getaffinity(0)) * 5 // 2
+    """Use three processes on two processors: some tests wait, and each process imports and collects everything."""
+    return len(os.sched_getaffinity(0)) * 3 // 2
 
 
 @pytest.hookimpl(wrapper=True)
