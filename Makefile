@@ -13,8 +13,8 @@ help: ## lists the targets
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
 
-# A thread of BLAS that has nothing to do looks for work 2^26 times before it sleeps, and would take the processor from
-# other tests. It does so 2^4 times here. There are as many threads as elsewhere.
+# A thread of BLAS that has nothing to do keeps a processor busy for 2^26 cycles before it sleeps, which other tests lack.
+# Here it sleeps after 2^4. There are as many threads as elsewhere.
 test flat test-lowest: export OPENBLAS_THREAD_TIMEOUT := 4
 
 # Tests with servers wait for them most of the time. Flat ones compute, so they run beside these with a lower priority.
