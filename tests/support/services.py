@@ -29,7 +29,8 @@ def register(config: pytest.Config) -> None:
 
 
 def _serve(server: Server | KafkaCluster) -> Iterator[Server | KafkaCluster]:
-    refused = ""
+    name, refused = type(server).__name__, ""
+    assert type(server) not in map(type, _STARTED), f"a second {name} of this process: have register() offer fixtures"
     try:
         server.start()
     except ServiceError as error:
