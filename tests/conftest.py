@@ -13,11 +13,14 @@ from deploy.local import ports
 from tests.support.deep import DEEP, examples
 
 # Tests that take a minute each and would begin last by their names: all but one process would wait for them.
+# Those with Spark stand here too: so one process runs them, one after the other, in one session.
 LONG = (
     "tests/deploy/test_examples.py",
     "tests/deploy/test_units_run.py",
     "tests/integration/service/test_demo.py",
     "tests/test_wheel.py",
+    "tests/workers/operate/history/test_bootstrap.py::test_however_spark",
+    "tests/workers/operate/history/test_embedding.py::test_a_catalogue_embedded_with_spark",
 )
 PORTS_A_PROCESS = 750  # of 12,000: for up to 16 processes
 
@@ -39,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Use five processes on two processors, because most tests that take long wait for other processes."""
-    return len(os.sched_getaffinity(0)) * 5 // 2
+    """Use three processes on two processors: some tests wait, and each process imports and collects everything."""
+    return len(os.sched_getaffinity(0)) * 3 // 2
 
 
 @pytest.hookimpl(wrapper=True)

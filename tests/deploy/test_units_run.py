@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
+from pathlib import Path
 
 import httpx
 import pytest
-from numba.core.caching import UserProvidedCacheLocator
 
 from deploy.local.ports import free_port
 from tests.integration.waiting import until
 from tests.support.booted import Booted, CannotBoot
 from tests.support.documents import block_that_begins, operators_commands, read
-from tests.support.processes import ROOT
+from tests.support.kernels import copy_kernels
 from tests.support.worlds import catalogue
 
 CONFIGURATION = """
@@ -33,8 +32,8 @@ on = false
 """
 CLICK = {"type": "triplet", "model": "shop", "query": "i1", "relevant": "i2", "irrelevant": "i3"}
 WORKER, NODE = "omdml-worker@1.service", "omdml-node@1.service"
-# The kernel that a worker compiles on each machine, because its unit must let it. All of them would take half a minute.
-COMPILED = "lomdml.flush_all-"
+# The kernel that a worker compiles on each machine, because its unit must let it.
+COMPILED = "lomdml.flush_all"
 
 
 class Machine(Booted):
@@ -44,7 +43,7 @@ class Machine(Booted):
         super().__enter__()
         self.kernels = self.place / "var/cache/omdml-worker"
         for role in ("worker", "node"):
-            copy_kernels(self.place / f"var/cache/omdml-{role}")
+            copy_kernels(self.place / f"var/cache/omdml-{role}", Path("/opt/source"), left_out=COMPILED)
         self.etc, self.var = self.place / "etc/omdml", self.place / "var/lib/omdml"
         catalogue(self.var / "items")
         (self.etc / "omdml.toml").write_text(CONFIGURATION)
@@ -69,13 +68,6 @@ class Machine(Booted):
         sent = httpx.post(f"http://127.0.0.1:{self.ports['node']}/feedback", json=CLICK, timeout=10)
         assert sent.status_code in (200, 202), sent.text
         until(lambda: versions() > before, 60)
-
-
-def copy_kernels(cache):
-    """Fill a cache of numba's with the kernels that were compiled for the tests, but for one."""
-    folder = cache / UserProvidedCacheLocator.get_suitable_cache_subpath("/opt/source/omdml/kernels/lomdml.py")
-    left_out = shutil.ignore_patterns(f"{COMPILED}*", "*.pyc")
-    shutil.copytree(ROOT / "omdml/kernels/__pycache__", folder, ignore=left_out)
 
 
 @pytest.fixture
@@ -105,7 +97,7 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     secret = os.stat(machine.var / "state/secret")
     assert (secret.st_uid, secret.st_mode & 0o777) == (uids[WORKER], 0o600)
     assert uids[NODE] != uids[WORKER]
-    assert list(machine.kernels.rglob(f"{COMPILED}*.nbc"))
+    assert list(machine.kernels.rglob(f"{COMPILED}-*.nbc"))
 
     # Killed: it is back by itself, and learns on.
     assert machine.ask("kill", "--signal=KILL", WORKER) == ""

@@ -6,9 +6,11 @@ import json
 import signal
 
 import pytest
+from click.testing import CliRunner
 
 from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
+from omdml.workers.cli import main
 from omdml.workers.operate.replay import read_whole
 from tests.fault.killed_at import REPLACE_STEPS
 from tests.support.deep import deep_after
@@ -44,11 +46,12 @@ def shop_with_a_past(folder):
     return shop
 
 
-def forget(shop, *killed_at):
-    """The exit code of the command."""
-    module = "tests.fault.killed_at" if killed_at else "omdml.workers.cli"
-    words = (*killed_at, "forget", "shop", "--user", "ben", "--yes", "-c", str(shop.file))
-    return ForkedProcess(shop.folder, *words, name=killed_at[0] if killed_at else "again", module=module).wait(120)
+def forget(shop, killed_at=None):
+    """The exit code of the command, which has a process of its own if it is killed."""
+    words = "forget", "shop", "--user", "ben", "--yes", "-c", str(shop.file)
+    if killed_at is None:
+        return CliRunner().invoke(main, words).exit_code
+    return ForkedProcess(shop.folder, killed_at, "1", *words, module="tests.fault.killed_at").wait(120)
 
 
 def kept(shop):
@@ -62,25 +65,30 @@ def kept(shop):
     return checkpoint.state, checkpoint.next, counts, (live.version, live.pinned), files, len(letters)
 
 
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory):
+    """What comes of it when nobody kills it."""
+    shop = shop_with_a_past(tmp_path_factory.mktemp("whole"))
+    assert forget(shop) == 0
+    return kept(shop)
+
+
 @pytest.mark.parametrize("step", deep_after(2, ORDER))
-def test_forgetting_that_is_killed_is_finished_by_calling_it_again(tmp_path, step):
-    # Given what comes of it when nobody kills it
-    whole = shop_with_a_past(tmp_path / "whole")
-    assert forget(whole) == 0
+def test_forgetting_that_is_killed_is_finished_by_calling_it_again(tmp_path, never_killed, step):
     # If it is killed, and called again
-    shop = shop_with_a_past(tmp_path / "killed")
-    assert forget(shop, step, "1") == -signal.SIGKILL
+    shop = shop_with_a_past(tmp_path)
+    assert forget(shop, step) == -signal.SIGKILL
     assert shop.store.peek("shop") is not None
     assert forget(shop) == 0
-    # I expect the same, and nothing of the model's past
-    assert kept(shop) == kept(whole)
+    # I expect the same as without the kill, and nothing of the model's past
+    assert kept(shop) == never_killed
     assert len(list((shop.folder / "state" / "models" / "shop").rglob("*.checkpoint"))) == 1
 
 
 @pytest.mark.parametrize("step", deep_after(2, ORDER))
 def test_after_a_kill_the_model_has_all_of_the_users_clicks_or_none(tmp_path, step):
     shop = shop_with_a_past(tmp_path)
-    assert forget(shop, step, "1") == -signal.SIGKILL
+    assert forget(shop, step) == -signal.SIGKILL
     shop.tell(*clicks(30, seed=2))
     # Of 180 events 60 are left out.
     forgotten = step in ("replaced", "history dropped", "snapshots dropped", "all dropped")

@@ -20,7 +20,7 @@ from tests.support.shops import Shop
 
 # One process runs the tests of indexes, with one PostgreSQL.
 pytestmark = pytest.mark.xdist_group("indexes")
-KILLS = 10 if DEEP else 3
+KILLS = 6 if DEEP else 3
 MOVED = 0.05
 
 

@@ -74,7 +74,7 @@ def test_messagepack_may_not_smuggle_in_what_is_not_finite():
         feedback.decode(packed, feedback.MESSAGEPACK)
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(st.binary(max_size=200), st.sampled_from(["application/json", feedback.MESSAGEPACK]))
 def test_random_bytes_raise_nothing_but_our_error(payload, content_type):
     reasons = []

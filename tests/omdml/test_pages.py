@@ -56,7 +56,7 @@ def pages(draw):
     )  # fmt: skip
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 @given(pages())
 def test_every_page_stands_for_what_its_slow_twin_says(page):
     assert decode(encode(page)) == page

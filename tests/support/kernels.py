@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from numba.core.caching import UserProvidedCacheLocator
 
 from omdml.learners import LEARNERS
 from omdml.workers.configuration.warm_up import announce_compiling, warm_up
+from tests.support.processes import ROOT
 
 DTYPES = ("float32", "float64")
 
@@ -14,6 +19,16 @@ def compiled(dtype: str) -> None:
     """Compile the kernels of all learners for one type of number."""
     announce_compiling()
     warm_up((name, dtype) for name in LEARNERS)
+
+
+def copy_kernels(cache: Path, source: Path, left_out: str) -> None:
+    """Fill a cache of numba's for the code in ``source`` with the compiled kernels, but for the one of this name.
+
+    So what is tested compiles one kernel, not all of them, which takes half a minute.
+    """
+    folder = cache / UserProvidedCacheLocator.get_suitable_cache_subpath(str(source / "omdml/kernels/lomdml.py"))
+    ignored = shutil.ignore_patterns(f"{left_out}-*", "*.pyc")
+    shutil.copytree(ROOT / "omdml/kernels/__pycache__", folder, ignore=ignored)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ import pytest
 from deploy.local import KafkaCluster, ReplicatedValkey
 from tests.integration.local.test_services import read_one, send
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture
 def topic(kafka_cluster: KafkaCluster) -> str:
@@ -17,6 +15,7 @@ def topic(kafka_cluster: KafkaCluster) -> str:
 
 
 @pytest.mark.deep
+@pytest.mark.xdist_group("cluster")
 def test_a_leader_is_moved_and_killed_and_comes_back(kafka_cluster: KafkaCluster, topic: str) -> None:
     send(kafka_cluster.servers, topic, b"click")
     before = kafka_cluster.leader(topic)

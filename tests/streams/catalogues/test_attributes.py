@@ -140,7 +140,7 @@ def test_arrays_have_no_attributes(tmp_path):
     assert kept(tmp_path / "items") == {}
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.one_of(
         st.lists(st.one_of(st.just(""), st.integers(-(10**15), 10**15).map(str), st.floats(-1e9, 1e9).map(repr))),

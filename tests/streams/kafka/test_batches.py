@@ -87,7 +87,7 @@ def read(kind: type[DefaultRecordBatch], data: bytes) -> tuple[list[tuple[object
     return found, False
 
 
-@settings(max_examples=examples(500))
+@settings(max_examples=examples(200))
 @given(st.lists(records, min_size=1, max_size=8), st.sampled_from([0, 1]), st.data())
 def test_records_are_those_of_the_client_however_they_are_damaged(
     written: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]],

@@ -50,7 +50,7 @@ def allowed(sent, share, window):
     return learned, newest
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(EVENTS, st.sampled_from([0.01, 0.2, 0.34, 0.5, 0.9]), st.lists(st.integers(0, 60), max_size=4))
 def test_the_window_holds_what_the_rule_says_however_events_are_batched(sent, share, cuts):
     with pytest.MonkeyPatch.context() as patch:

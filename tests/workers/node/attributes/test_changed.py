@@ -80,7 +80,7 @@ class Items:
         return None if len(self.said) - count > REMEMBERED else set(self.said[count:])
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 39), st.one_of(st.none(), st.integers(0, 6))), min_size=1, max_size=12),

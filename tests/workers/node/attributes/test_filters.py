@@ -88,7 +88,7 @@ class Ids:
 WHOLE = {"price": 3, "brand": "acme", "sale": True, "tags": ["red"], "since": "2026-11-24"}
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(ITEM, max_size=8), FILTER)
 def test_a_filter_matches_what_its_literal_twin_matches(items, asked):
     named = {"whole": WHOLE, **{f"i{number}": item for number, item in enumerate(items)}}

@@ -1,4 +1,7 @@
-"""One Spark session for all tests of this folder: its start takes longest. They carry the group ``spark``."""
+"""One Spark session for the tests of this folder that need it: its start takes longest.
+
+They are deep, and begin one after the other in one process (``LONG`` in tests/conftest.py).
+"""
 
 from __future__ import annotations
 

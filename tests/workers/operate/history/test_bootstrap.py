@@ -12,7 +12,7 @@ from omdml.streams.placement import PlacementChanged
 from omdml.workers.operate.history.archived import look
 from omdml.workers.operate.history.bootstrap import check_model, check_range
 from omdml.workers.operate.history.engines import Processes, Spark
-from tests.support.deep import deep_after, examples
+from tests.support.deep import deep, examples
 from tests.support.histories import SPAN, History, sums_of, taken
 
 
@@ -49,8 +49,8 @@ def same_bytes(history, engine, chunks):
     return shared.model.checkpoint("test").to_bytes() == alone.model.checkpoint("test").to_bytes()
 
 
-@pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("chunks", deep_after(1, [3, 50]))
+@deep
+@pytest.mark.parametrize("chunks", [3, 50])
 def test_however_spark_splits_the_work_the_bytes_are_the_same(history, spark, chunks):
     history.tell(500)
     assert same_bytes(history, Spark(spark), chunks)

@@ -36,7 +36,6 @@ def described(folder):
 
 
 @pytest.mark.deep
-@pytest.mark.xdist_group("spark")
 def test_a_catalogue_embedded_with_spark_is_what_an_export_writes(tmp_path, spark):
     snapshot = described(tmp_path)
     names = [str(tmp_path / name) for name in ("shop.snapshot", "items", "items.parquet", "out")]
