@@ -35,11 +35,11 @@ Workers serve these at `worker.bind`, routers and `omdml sync` at `--bind`, node
 Series with known labels are there at 0 from the start, so `rate()` and `increase()` see the first event. If a series is
 `absent()`, no process reports it.
 
-The label `model` is a name or pattern of the configuration. At most `metrics.models` of them have series of their own,
-in their order there; the others share the label `other`. Gauges about one model are there for models that are
-configured by name. `GET /metrics/models` of workers and nodes shows single models under a pattern too: the first 1,000
-by name that are in memory, or those of `?model=NAME` (`*` stands for any letters). Scrape it seldom, or ask it by hand:
-each model has some ten series.
+The label `model` is a name or pattern of the configuration. The first `metrics.models` of them have series of their
+own; the others share the label `other`. Gauges about one model are there for models that are configured by name.
+`GET /metrics/models` of workers and nodes shows single models under a pattern too: the first 1,000 by name that are in
+memory, or those of `?model=NAME` (`*` stands for any letters). Scrape it seldom, or ask it by hand: each model has some
+ten series.
 
 Times are in seconds, and timestamps in seconds since the epoch: `time() - omdml_worker_last_turn_timestamp_seconds` is
 how long ago it was. On Linux, every process has the client library's own `process_*`, `python_*` and `python_gc_*` too.
