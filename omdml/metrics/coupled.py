@@ -17,8 +17,8 @@ SHARED = "shared"
 class CoupledMetric(Metric):
     """``D_t(p, q) = sum_k |L_k (p - q)|^2`` over the matrices of task t, all modalities side by side in one vector.
 
-    A query without a task is measured by the shared matrix, or, if nothing is shared, by the sum over all tasks. If there
-    is only one task, it is that task's query.
+    A query without a task is measured by the shared matrix, or by the sum over all tasks if nothing is shared. If there
+    is only one task, it is a query of that task.
 
     Parameters
     ----------
