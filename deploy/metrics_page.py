@@ -78,13 +78,13 @@ class Described(NamedTuple):
 
 def described() -> dict[str, Described]:
     """Every metric of ours, by name."""
-    found: dict[str, Described] = {}
+    metrics: dict[str, Described] = {}
     for registry in registries():
         for collector in registry._collector_to_names:
-            for one in of_collector(collector):
-                if one.name.startswith("omdml_"):
-                    found[one.name] = one
-    return found
+            for metric in of_collector(collector):
+                if metric.name.startswith("omdml_"):
+                    metrics[metric.name] = metric
+    return metrics
 
 
 def registries() -> Iterator[CollectorRegistry]:
@@ -117,13 +117,13 @@ def of_collector(collector: object) -> Iterator[Described]:
     """The metrics of a collector, described."""
     own = isinstance(collector, MetricWrapperBase)
     for family in collector.collect():  # type: ignore[attr-defined] # a collector has no type of its own there
-        name = f"{family.name}_total" if family.type == "counter" else family.name
+        metric = f"{family.name}_total" if family.type == "counter" else family.name
         names = getattr(collector if own else family, "_labelnames", ())
         values = {label: sorted({sample.labels[label] for sample in family.samples if label in sample.labels})
                   for label in names}  # fmt: skip
         closed = {label for label, some in values.items() if 0 < len(some) <= VALUES} - set(OPEN)
-        labels = tuple(f"`{one}`" + (f" ({', '.join(values[one])})" if one in closed else "") for one in names)
-        yield Described(name, family.type, labels, family.documentation)
+        labels = tuple(f"`{name}`" + (f" ({', '.join(values[name])})" if name in closed else "") for name in names)
+        yield Described(metric, family.type, labels, family.documentation)
 
 
 # Labels whose values depend on the configuration, or on versions.
@@ -141,10 +141,10 @@ def page(metrics: dict[str, Described], what_to_do: dict[str, str]) -> str:
     lines = [HEAD]
     for section, title in SECTIONS.items():
         lines += [f"## {title}\n", "| name | type | labels | meaning | what to do |", "|---|---|---|---|---|"]
-        for one in sorted(one for one in metrics.values() if one.section == section):
-            labels = ", ".join(one.labels) or "none"
-            todo = what_to_do.get(one.name, "")
-            lines.append(f"| `{one.name}` | {one.type} | {labels} | {one.meaning} | {todo} |")
+        for metric in sorted(metric for metric in metrics.values() if metric.section == section):
+            labels = ", ".join(metric.labels) or "none"
+            todo = what_to_do.get(metric.name, "")
+            lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.meaning} | {todo} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -31,7 +31,7 @@ FAILED, LEFT_OUT = 1, 3  # exit codes
 
 
 def main(arguments: list[str]) -> int:
-    """Run these tables; answers the exit code, the highest where several hold."""
+    """Run these tables; answers the exit code, the highest if several hold."""
     tables = {name: importlib.import_module(f"benchmarks.papers.{name}") for name in TABLES}
     chosen = [tables[name] for name in parsed(arguments, tables)]
     console = Console(width=None if sys.stdout.isatty() else 160)

@@ -1,4 +1,4 @@
-"""LAW Table 3.1: what a Fantope regulariser is worth where 80% of the features are noise."""
+"""LAW Table 3.1: what a Fantope regulariser is worth if 80% of the features are noise."""
 
 from __future__ import annotations
 

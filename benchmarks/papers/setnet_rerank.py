@@ -146,7 +146,7 @@ def fitted(case: Case, given: World, judged: Sequence[Judgement], init: Any, see
 
 
 def rescored(metric: SetMetric, logistic: Mapping[str, Array]) -> SetMetric:
-    """The same vectors under another w and b; cosines added up where these are LINEAR."""
+    """The same vectors under another w and b; cosines added up if these are LINEAR."""
     return SetMetric(metric.dims, {**metric.parameters, **logistic})
 
 

@@ -165,7 +165,7 @@ def summary(runs: list[dict[str, Any]], method: str) -> Summary:
 
 
 def grid(found: Found, name: str, at: int) -> Grid:
-    """NDCG by size of set, beside the paper's where these are leaves."""
+    """NDCG by size of set, beside the paper's if these are leaves."""
     beside = name == DATA[0]
     rows = []
     for method, one in found[name, SWEPT[name][-1]].items():
