@@ -137,7 +137,7 @@ def advice(page: str) -> dict[str, str]:
 
 
 def page(metrics: dict[str, Described], what_to_do: dict[str, str]) -> str:
-    """The text of the page."""
+    """The text of the page, given the last column by name."""
     lines = [HEAD]
     for section, title in SECTIONS.items():
         lines += [f"## {title}\n", "| name | type | labels | meaning | what to do |", "|---|---|---|---|---|"]

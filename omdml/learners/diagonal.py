@@ -146,7 +146,7 @@ class Diagonal(VectorLearner):
 
     @property
     def metric(self) -> DiagonalMetric:
-        """The metric to serve."""
+        """The metric to serve, of all that was learned so far. Raises NotStarted."""
         return DiagonalMetric(self.matrices)
 
 

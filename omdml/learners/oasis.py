@@ -116,7 +116,7 @@ class OASIS(TripletLearner):
 
     @property
     def metric(self) -> BilinearMetric:
-        """The metric to serve."""
+        """The metric to serve, of all that was learned so far. Raises NotStarted."""
         return BilinearMetric(self.matrices)
 
     @property

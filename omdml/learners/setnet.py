@@ -204,7 +204,7 @@ class SetNet(Learner):
 
     @property
     def metric(self) -> SetMetric:
-        """The metric to serve."""
+        """The metric to serve, of all that was learned so far. Raises NotStarted."""
         engine: SetsEngine = self._started("metric")
         whitening = shrunk_whitening(*engine.moments()) if self.whiten else None
         return SetMetric(self.dims, self.matrices, whitening)

@@ -100,5 +100,5 @@ class Signed(VectorLearner):
 
     @property
     def metric(self) -> SignedMetric:
-        """The metric to serve."""
+        """The metric to serve, of all that was learned so far. Raises NotStarted."""
         return SignedMetric(self.matrices)

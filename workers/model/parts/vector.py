@@ -97,7 +97,7 @@ def record_of(checkpoint: Checkpoint) -> Record | None:
 
 
 def with_record(checkpoint: Checkpoint, record: Record) -> Checkpoint:
-    """The checkpoint with this record."""
+    """A copy of the checkpoint with this record of its parts."""
     progress: Mapping[str, object] = {**checkpoint.progress, KEY: msgspec.to_builtins(record)}
     return msgspec.structs.replace(checkpoint, progress=dict(progress))
 
