@@ -113,7 +113,8 @@ def run(name: str, classes: int, seed: int) -> dict[str, Any]:
         results[method] = case.best(candidates, by_cosines)
     results[ELEMENTS] = case.best(averages(given), by_elements)
     averaged, netvlad = (learned(given, judged, init, seed) for init in (averaging(given.x.shape[1]), "kmeans"))
-    averaged.pop("")  # which is mean pooling
+    # This one is mean pooling.
+    averaged.pop("")
     results[START] = case.only(encoder(given, netvlad.pop("")), by_cosines)
     results |= set_vectors(case, given, MEAN_LEARNED, averaged) | set_vectors(case, given, SETNET, netvlad)
     chosen = netvlad[results[SETNET]["chosen"]]
