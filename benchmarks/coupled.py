@@ -35,7 +35,8 @@ def measure(name: str, shape: tuple[int, int, int, int], share: float, table: Ta
     draw = np.random.default_rng(0)
     x = draw.standard_normal((ITEMS, d), dtype=np.float32) / np.float32(np.sqrt(2 * d))
     start = (draw.standard_normal((r, d)) / np.sqrt(2 * r)).astype(np.float32)
-    start *= np.float32(1.0 if share else 10.0)  # far apart: dissimilar pairs are content
+    # The items lie far apart, so that dissimilar pairs change nothing.
+    start *= np.float32(1.0 if share else 10.0)
     rows, tasks = draw.integers(0, ITEMS, (count, 2)), draw.integers(0, 2, count)
     rows[:, 1] = np.where(rows[:, 0] == rows[:, 1], (rows[:, 1] + 1) % ITEMS, rows[:, 1])
     similar, names = draw.random(count) < share / 2, np.array(TASKS)[tasks]

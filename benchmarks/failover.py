@@ -113,14 +113,16 @@ def ended(fleet: Fleet, how: signal.Signals, number: int) -> float:
     fleet.moves()
     second = fleet.worker(f"second-{number}")
     try:
-        time.sleep(10)  # until the other one is a member
+        # Wait until the other one is a member.
+        time.sleep(10)
         owner = first if owns(fleet, f"first-{number}") else second
         return gap(fleet, lambda: owner.send_signal(how))
     finally:
         for one in (first, second):
             one.kill()
             one.wait()
-        time.sleep(8)  # until the group has forgotten them
+        # Wait until the group has forgotten them.
+        time.sleep(8)
 
 
 def owns(fleet: Fleet, member: str) -> bool:

@@ -30,7 +30,8 @@ from omdml.streams.stores.opening import open_store
 MODELS, PARTITIONS, WORKERS = 5_000, 12, 2
 DIMS, RANK = {"color": 64, "shape": 32, "text": 16}, 16
 ITEMS, LABELS = 2_000, 20
-MEMORY_MB = 100  # of each worker, for its half of the models, which would take twice as much
+# Of each worker, for its half of the models. These would take twice as much.
+MEMORY_MB = 100
 EVENTS = 10_000
 EVERY_S, PATIENCE_S = 5, 45  # between two rows, and until the last
 TOPIC = "many"

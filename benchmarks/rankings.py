@@ -27,7 +27,8 @@ class Rule(NamedTuple):
     """How a ranking of R relevant and I irrelevant items is learned."""
 
     power: float  # each comparison has the weight (R I) ** -power
-    in_turn: bool = False  # R comparisons, the irrelevant items in turn, not all R I
+    # R comparisons, with the irrelevant items in turn, and not all R I of them.
+    in_turn: bool = False
 
 
 RULES = {

@@ -35,11 +35,11 @@ Workers serve these at `worker.bind`, routers and `omdml sync` at `--bind`, node
 Series with known labels are there at 0 from the start, so `rate()` and `increase()` see the first event. If a series is
 `absent()`, no process reports it.
 
-The label `model` is a name or pattern of the configuration. At most `metrics.models` of them have series of their own,
-in their order there; the others share the label `other`. Gauges about one model are there for models that are
-configured by name. `GET /metrics/models` of workers and nodes shows single models under a pattern too: the first 1,000
-by name that are in memory, or those of `?model=NAME` (`*` stands for any letters). Scrape it seldom, or ask it by hand:
-each model has some ten series.
+The label `model` is a name or pattern of the configuration. The first `metrics.models` of them have series of their
+own; the others share the label `other`. Gauges about one model are there for models that are configured by name.
+`GET /metrics/models` of workers and nodes shows single models under a pattern too: the first 1,000 by name that are in
+memory, or those of `?model=NAME` (`*` stands for any letters). Scrape it seldom, or ask it by hand: each model has some
+ten series.
 
 Times are in seconds, and timestamps in seconds since the epoch: `time() - omdml_worker_last_turn_timestamp_seconds` is
 how long ago it was. On Linux, every process has the client library's own `process_*`, `python_*` and `python_gc_*` too.
@@ -78,13 +78,13 @@ class Described(NamedTuple):
 
 def described() -> dict[str, Described]:
     """Every metric of ours, by name."""
-    found: dict[str, Described] = {}
+    metrics: dict[str, Described] = {}
     for registry in registries():
         for collector in registry._collector_to_names:
-            for one in of_collector(collector):
-                if one.name.startswith("omdml_"):
-                    found[one.name] = one
-    return found
+            for metric in of_collector(collector):
+                if metric.name.startswith("omdml_"):
+                    metrics[metric.name] = metric
+    return metrics
 
 
 def registries() -> Iterator[CollectorRegistry]:
@@ -117,13 +117,13 @@ def of_collector(collector: object) -> Iterator[Described]:
     """The metrics of a collector, described."""
     own = isinstance(collector, MetricWrapperBase)
     for family in collector.collect():  # type: ignore[attr-defined] # a collector has no type of its own there
-        name = f"{family.name}_total" if family.type == "counter" else family.name
+        metric = f"{family.name}_total" if family.type == "counter" else family.name
         names = getattr(collector if own else family, "_labelnames", ())
         values = {label: sorted({sample.labels[label] for sample in family.samples if label in sample.labels})
                   for label in names}  # fmt: skip
         closed = {label for label, some in values.items() if 0 < len(some) <= VALUES} - set(OPEN)
-        labels = tuple(f"`{one}`" + (f" ({', '.join(values[one])})" if one in closed else "") for one in names)
-        yield Described(name, family.type, labels, family.documentation)
+        labels = tuple(f"`{name}`" + (f" ({', '.join(values[name])})" if name in closed else "") for name in names)
+        yield Described(metric, family.type, labels, family.documentation)
 
 
 # Labels whose values depend on the configuration, or on versions.
@@ -137,14 +137,14 @@ def advice(page: str) -> dict[str, str]:
 
 
 def page(metrics: dict[str, Described], what_to_do: dict[str, str]) -> str:
-    """The text of the page."""
+    """The text of the page, given the last column by name."""
     lines = [HEAD]
     for section, title in SECTIONS.items():
         lines += [f"## {title}\n", "| name | type | labels | meaning | what to do |", "|---|---|---|---|---|"]
-        for one in sorted(one for one in metrics.values() if one.section == section):
-            labels = ", ".join(one.labels) or "none"
-            todo = what_to_do.get(one.name, "")
-            lines.append(f"| `{one.name}` | {one.type} | {labels} | {one.meaning} | {todo} |")
+        for metric in sorted(metric for metric in metrics.values() if metric.section == section):
+            labels = ", ".join(metric.labels) or "none"
+            todo = what_to_do.get(metric.name, "")
+            lines.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.meaning} | {todo} |")
         lines.append("")
     return "\n".join(lines)
 

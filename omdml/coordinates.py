@@ -225,7 +225,7 @@ def _begin(x: Array, chosen: Array) -> tuple[_Begun, list[Array]]:
 
 
 def _squares(rows: Array) -> Array:
-    """Squared lengths (n,)."""
+    """Squared lengths (n,) of rows (n, d)."""
     return np.einsum("ij,ij->i", rows, rows)
 
 

@@ -173,7 +173,7 @@ class Prequential(msgspec.Struct):
     recent: list[int] = []
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible counts."""
+        """Raise ValueError for counts that no sequence of comparisons can have."""
         size = min(-(-self.count // 100), 11)
         if not (len(self.recent) == size and 0 <= self.mistakes <= self.count and set(self.recent) <= set(range(101))):
             raise ValueError(f"{self.mistakes} mistakes of {self.count}, by hundred {self.recent[:12]}")

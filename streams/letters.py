@@ -331,4 +331,4 @@ class Sender(Protocol):
         """Mark these letters as settled; their events are not sent."""
 
     def close(self) -> None:
-        """Release all resources."""
+        """Release all resources. The object is not used again."""

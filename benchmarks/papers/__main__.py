@@ -31,11 +31,12 @@ FAILED, LEFT_OUT = 1, 3  # exit codes
 
 
 def main(arguments: list[str]) -> int:
-    """Run these tables; answers the exit code, the highest where several hold."""
+    """Run these tables; answers the exit code, the highest if several hold."""
     tables = {name: importlib.import_module(f"benchmarks.papers.{name}") for name in TABLES}
     chosen = [tables[name] for name in parsed(arguments, tables)]
     console = Console(width=None if sys.stdout.isatty() else 160)
-    deaf = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is this process's to hear
+    # Ctrl-C is for this process to handle.
+    deaf = (signal.SIGINT, signal.SIG_IGN)
     several = ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), signal.signal, deaf)
     with Progress(*BAR, console=console, disable=not console.is_terminal) as progress, several as pool:
         task = progress.add_task("", total=sum(len(table.UNITS) for table in chosen))

@@ -21,14 +21,16 @@ from omdml.blas import one_blas_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("numba", "numpy", "scipy")
-LOCAL = ("benchmarks", "streams", "workers")  # followed from name to name; of omdml everything counts
+# Packages whose code is followed from name to name. Of omdml everything counts.
+LOCAL = ("benchmarks", "streams", "workers")
 
 
 class Kept(NamedTuple):
     """What one unit of a table gave, and what it took."""
 
     result: Any
-    seconds: float  # of processor, so that other work on the machine does not count
+    # Processor time, so that other work on the machine does not count.
+    seconds: float
 
 
 def unit_of(table: str, unit: Mapping[str, Any]) -> Kept:
@@ -42,7 +44,8 @@ def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
     """The kept result of a unit of a table; None if there is none, or if its file is damaged."""
     try:
         return Kept(**json.loads(path(table, unit).read_text()))
-    except (FileNotFoundError, ValueError, TypeError):  # no file, no JSON, other keys
+    # There is no file, it is no JSON, or it has other keys.
+    except (FileNotFoundError, ValueError, TypeError):
         return None
 
 

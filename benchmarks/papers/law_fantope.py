@@ -1,4 +1,4 @@
-"""LAW Table 3.1: what a Fantope regulariser is worth where 80% of the features are noise."""
+"""LAW Table 3.1: what a Fantope regulariser is worth if 80% of the features are noise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ SIZE, TRUE, ITEMS = 50, 10, 8_000  # d, e, vectors
 TRAINING, VALIDATION, TEST = 10_000, 100_000, 1_000_000  # quadruplets
 ITERATIONS = 400
 ETAS, MUS, TRACES = (100.0, 1000.0), (0.01, 0.03, 0.1), (0.00001, 0.0001, 0.001, 0.01)
-LOW_RANK_ETAS = (0.1, 1.0, 3.0, 10.0)  # 30 diverges
+# A rate of 30 diverges.
+LOW_RANK_ETAS = (0.1, 1.0, 3.0, 10.0)
 LAMS, BATCH_MU, TOLERANCE = (0.1, 1.0), 300.0, 0.01  # of fit_full, whose losses are a sum
 PASSES, STREAM_MUS = 2, (1.0, 10.0)  # of Qwise over the log
 NOTHING = 1e-6  # eigenvalues below this share of the largest count as none

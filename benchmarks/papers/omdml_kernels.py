@@ -57,7 +57,8 @@ def run(name: str, seed: int) -> Result:
     """Test mAP, seconds and the value chosen, by method."""
     case = prepared(name, seed, TRIPLETS)
     features = mapped(case)
-    for made in (OMDML, LOMDML):  # compiled and loaded before the clock runs
+    # Kernels are compiled and loaded before the clock runs.
+    for made in (OMDML, LOMDML):
         case.model(made, features).learn_many(case.rows[:WARM], features)
     return {
         PLAIN: chosen(case, [tried(case, LOMDML, eta, lambda: case.features, eta=eta) for eta in ETAS]),

@@ -87,7 +87,8 @@ class Cost(NamedTuple):
 
     seconds: float
     own: float  # this process's alone
-    mapped: float  # pages of files, which the kernel shares among processes and can drop
+    # Pages of files, which the kernel shares among processes and can drop.
+    mapped: float
 
 
 def run(seed: int) -> dict[str, Any]:

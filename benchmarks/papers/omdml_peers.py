@@ -213,7 +213,8 @@ def choices(results: list[Result]) -> list[list[str]]:
             value for result in results for picked in result["chosen"][metric].values() for value in picked
         )
         rows.append([metric, ", ".join(f"{value:g}: {counts[value]}" for value in values)])
-    return rows[1:]  # Euclidean distance has none
+    # The first row is Euclidean distance, which has no hyperparameters.
+    return rows[1:]
 
 
 def rates(runs: list[Result]) -> dict[str, Array]:

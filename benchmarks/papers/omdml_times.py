@@ -56,7 +56,8 @@ Times = dict[str, dict[str, float]]  # seconds by method, and by triplets or dim
 def run(seed: int) -> dict[str, Times]:
     """Seconds by triplets, on all descriptors, and by dimensions."""
     case = prepared(DATA[0], seed, STOPS[-1])
-    for made in (OMDML, OASIS, LOMDML):  # compiled and loaded before the clock runs
+    # Kernels are compiled and loaded before the clock runs.
+    for made in (OMDML, OASIS, LOMDML):
         case.model(made, case.features).learn_many(case.rows[:WARM], case.features)
     return {"triplets": few(case), "nine": nine(case.told(LONG)), "dimensions": by_dimensions(case)}
 

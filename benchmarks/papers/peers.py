@@ -42,7 +42,7 @@ def lmnn(x: Array, rows: Array, L: Array, looks: Sequence[int], pull: float = 1.
 
     The loss is the mean over triplets of ``pull D(q, r) + max(0, 1 + D(q, r) - D(q, s))``. The authors choose near
     pairs and impostors by label and distance; here the triplets say both, as they do to every competitor. The rate
-    halves where the loss would rise, else it grows.
+    halves if the loss would rise, else it grows.
     """
     x, L = x.astype(np.float32), L.astype(np.float32)
     loss, slope = objective(x, rows, L, pull)

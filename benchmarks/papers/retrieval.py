@@ -44,7 +44,8 @@ class Case(NamedTuple):
     def score(self, scorer: Scorer, queries: Array) -> float:
         """MAP of these queries against everything else."""
         scores = np.array(scorer(queries), float)
-        scores[np.arange(len(queries)), queries] = scores.min() - 1  # so that the query itself comes last
+        # The query itself must come last.
+        scores[np.arange(len(queries)), queries] = scores.min() - 1
         ranked = rank_by_score(scores)[:, :-1]
         return float(average_precision(self.labels[ranked] == self.labels[queries][:, None]).mean())
 

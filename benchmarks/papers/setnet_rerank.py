@@ -45,8 +45,10 @@ QUERIES, ASKED = 30, (2, 3)  # of each number of classes
 WAYS = [*itertools.product((VECTOR, AGGREGATE), (0, 100, 1_000, 2_000)), (ELEMENTS, 0)]  # and sets to order anew
 FEW = [(VECTOR, 0), (VECTOR, 2_000), (ELEMENTS, 0)]
 MEAN, SETNET, SERVED = "mean pooling, learned", "SetNet", "SetNet, as served"
-LOWERS = (0.0, 4.0)  # taken from b where learned scores are matched; not tuned
-LINEAR = {"w": np.array(0.1), "b": np.array(0.0)}  # where the logistic function is all but linear
+# What is taken from b if learned scores are matched; it was not tuned.
+LOWERS = (0.0, 4.0)
+# With these the logistic function is nearly linear.
+LINEAR = {"w": np.array(0.1), "b": np.array(0.0)}
 PAPER = ("nDCG@10", "nDCG@30", "times faster")
 PUBLISHED = {
     (MEAN, VECTOR): ("51.0", "50.6", "57.5"),
@@ -146,7 +148,7 @@ def fitted(case: Case, given: World, judged: Sequence[Judgement], init: Any, see
 
 
 def rescored(metric: SetMetric, logistic: Mapping[str, Array]) -> SetMetric:
-    """The same vectors under another w and b; cosines added up where these are LINEAR."""
+    """The same vectors under another w and b; cosines added up if these are LINEAR."""
     return SetMetric(metric.dims, {**metric.parameters, **logistic})
 
 
@@ -164,10 +166,12 @@ def matched(given: World, metric: SetMetric, searched: Album, lower: float) -> l
 def answered(index: SetGallery, searched: Album, ways: Sequence[tuple[str, int]]) -> dict[str, dict[str, float]]:
     """NDCG in % at 10 and at 30, and milliseconds a query, of these ways to search."""
     result, none = {}, np.empty(0, np.int64)
-    assert len(index.elements)  # made here, not by the first query
+    # They are made here, so that the first query does not take longer than the others.
+    assert len(index.elements)
     for by, count in ways:
         queries = [Query(none, {"x": index.features["x"][rows]}, by, count) for rows in searched.queries]
-        index.nearest(queries[0], PLACES[-1])  # compiles
+        # The first call compiles.
+        index.nearest(queries[0], PLACES[-1])
         began = time.process_time()
         hits = [index.nearest(query, PLACES[-1]).rows for query in queries]
         spent = 1000 * (time.process_time() - began) / len(queries)

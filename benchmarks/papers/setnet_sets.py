@@ -113,7 +113,8 @@ def run(name: str, classes: int, seed: int) -> dict[str, Any]:
         results[method] = case.best(candidates, by_cosines)
     results[ELEMENTS] = case.best(averages(given), by_elements)
     averaged, netvlad = (learned(given, judged, init, seed) for init in (averaging(given.x.shape[1]), "kmeans"))
-    averaged.pop("")  # which is mean pooling
+    # This one is mean pooling.
+    averaged.pop("")
     results[START] = case.only(encoder(given, netvlad.pop("")), by_cosines)
     results |= set_vectors(case, given, MEAN_LEARNED, averaged) | set_vectors(case, given, SETNET, netvlad)
     chosen = netvlad[results[SETNET]["chosen"]]
@@ -165,7 +166,7 @@ def summary(runs: list[dict[str, Any]], method: str) -> Summary:
 
 
 def grid(found: Found, name: str, at: int) -> Grid:
-    """NDCG by size of set, beside the paper's where these are leaves."""
+    """NDCG by size of set, beside the paper's if these are leaves."""
     beside = name == DATA[0]
     rows = []
     for method, one in found[name, SWEPT[name][-1]].items():

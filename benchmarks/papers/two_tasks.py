@@ -86,7 +86,8 @@ def compared(case: Case, counts: Mapping[str, int]) -> Result:
         if name == SINGLE:
             result[WPCA] = [trial(case, Choice(started.metric, "", 0.0))]
             result[OTHER] = [trial(case, choices[0], AUXILIARY)]
-    coupled = max(choices, key=lambda choice: choice.score)  # CP-mtML is the last
+    # CP-mtML is the last one.
+    coupled = max(choices, key=lambda choice: choice.score)
     return {**result, **{told: [trial(case, alone(coupled, part))] for part, told in PARTS.items()}}
 
 

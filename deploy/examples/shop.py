@@ -28,7 +28,7 @@ draw, products = random.Random(0), []
 for number in range(1000):
     colour, kind = draw.choice(list(COLOURS)), draw.choice(KINDS)
     look = [level + draw.gauss(0, 40) for level in COLOURS[colour] + draw.choice(list(COLOURS.values()))]
-    text = [(kind == one) + draw.gauss(0, 0.3) for one in KINDS]
+    text = [(kind == other) + draw.gauss(0, 0.3) for other in KINDS]
     products.append([f"p{number}", colour, kind, draw.choice(BRANDS), draw.randint(5, 99), *look, *text])
 vectors = [f"look.{i}" for i in range(6)] + [f"text.{i}" for i in range(5)]
 with open("products.csv", "w", newline="") as table:

@@ -60,7 +60,7 @@ def filled(expression: str) -> str:
 
 
 def targets(shown: Shown) -> list[Builder[Dataquery]]:
-    """The queries of a panel."""
+    """The queries of a panel, one for each line of its chart."""
     query = prometheus.Dataquery
     return [
         query().datasource(SOURCE).expr(filled(expression)).legend_format(legend).ref_id(chr(ord("A") + number))

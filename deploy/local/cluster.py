@@ -75,12 +75,12 @@ class KafkaCluster(Started):
 
     @property
     def running(self) -> bool:
-        """Whether all nodes are running."""
+        """Whether the controller and all brokers are running."""
         return self._controller.running and all(broker.running for broker in self.brokers.values())
 
     @property
     def address(self) -> str:
-        """The same as ``servers``."""
+        """The addresses of all brokers, as ``servers``."""
         return self.servers
 
     # Start, stop, and faults
@@ -130,7 +130,7 @@ class KafkaCluster(Started):
             self.wait_in_sync(name, number, set(BROKERS))
 
     def configure(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Change settings of a topic."""
+        """Change settings of a topic, by their names."""
         from kafka.admin import ConfigResource, ConfigResourceType
 
         with self.admin() as admin:

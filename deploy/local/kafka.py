@@ -72,7 +72,7 @@ class KafkaServer(Server):
             admin.create_topics({name: wanted}, wait_for_metadata=True)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
+        """Delete a topic and all of its records."""
         with self._admin() as admin:
             admin.delete_topics([name])
 

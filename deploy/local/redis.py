@@ -101,8 +101,8 @@ class RedisServer(Server):
 
 def program_environment(program: fetch.Program) -> dict[str, str]:
     """The environment in which a program finds its libraries."""
-    found = {"LD_LIBRARY_PATH": ":".join(str(folder) for folder in program.libraries)} if program.libraries else {}
-    return {**os.environ, **found}
+    libraries = {"LD_LIBRARY_PATH": ":".join(str(folder) for folder in program.libraries)} if program.libraries else {}
+    return {**os.environ, **libraries}
 
 
 class ValkeyServer(RedisServer):

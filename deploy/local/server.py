@@ -68,7 +68,7 @@ class Server(Started):
 
     @property
     def data(self) -> Path:
-        """The folder of its data."""
+        """The folder in which it keeps its data."""
         return self.folder / "data"
 
     @property

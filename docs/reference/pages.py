@@ -137,10 +137,11 @@ def http_page() -> str:
 def _request(request: dict[str, Any]) -> Iterator[str]:
     if parameters := request.get("parameters"):
         yield from ("", "| parameter | in | type | default | meaning |", "|---|---|---|---|---|")
-        for one in parameters:
-            meaning = one.get("description") or one["schema"].get("description", "")
-            default = "required" if one.get("required") else _default(one["schema"])
-            yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} | {default} | {_cell(meaning)} |"
+        for parameter in parameters:
+            name, place, schema = parameter["name"], parameter["in"], parameter["schema"]
+            meaning = parameter.get("description") or schema.get("description", "")
+            default = "required" if parameter.get("required") else _default(schema)
+            yield f"| `{name}` | {place} | {_type(schema)} | {default} | {_cell(meaning)} |"
     for kind, body in request.get("requestBody", {}).get("content", {}).items():
         yield from ("", f"Body (`{kind}`): {_type(body.get('schema', {}))}.")
     yield from ("", "| answer | meaning | body |", "|---|---|---|")

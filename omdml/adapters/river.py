@@ -220,7 +220,7 @@ class Reservoir(NamedTuple):
     items: list[Array]
 
     def random_item(self, draw: np.random.Generator) -> Array:
-        """A random item (d,)."""
+        """A random item (d,) of those that it keeps."""
         return self.items[draw.integers(len(self.items))]
 
     def with_item(self, item: Array, capacity: int, draw: np.random.Generator) -> Reservoir:

@@ -56,7 +56,7 @@ class Contrasts(NamedTuple):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
         return {name: matrix.shape[1] for name, matrix in self.near.items()}
 
     def vectors(self, transform: Callable[[Array], Array], group: Array | None = None) -> Array:

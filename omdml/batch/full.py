@@ -209,7 +209,7 @@ def primal(step: Step, pulled: Sequence[Array]) -> list[Array]:
 
 
 def value_of(step: Step, M: Sequence[Array], losses: Array) -> float:
-    """The objective of a round at M, (d_i, d_i) for each modality, where comparisons have these losses (T,)."""
+    """The objective of a round at M, (d_i, d_i) for each modality, at which comparisons have these losses (T,)."""
     linear = sum(float((pull * matrix).sum()) for pull, matrix in zip(step.pull, M, strict=True))
     return half_square(step, M) - linear + step.rest + float(np.maximum(losses, 0.0).sum())
 

@@ -98,7 +98,7 @@ class Point(NamedTuple):
 
 
 class Huber(NamedTuple):
-    """The problem of :func:`fit_vector`."""
+    """The problem of :func:`fit_vector`: a convex objective of the weights w (G,)."""
 
     vectors: Array  # (T, G)
     # Centre of each bend.
@@ -134,7 +134,7 @@ class Huber(NamedTuple):
 
 
 def solve(problem: Huber, positive: bool, tol: float) -> Array:
-    """w (G,) at the optimum."""
+    """w (G,) at the optimum: Newton steps until the duality gap is at most ``tol`` of the objective."""
     point = problem.evaluate(np.zeros(problem.vectors.shape[1]))
     for _ in range(ROUNDS):
         if problem.gap(point, positive) <= tol * point.value:

@@ -207,19 +207,19 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The answer of ``POST /feedback``."""
+    """The answer of ``POST /feedback``: how many events were accepted."""
 
     accepted: int
 
 
 class Models(msgspec.Struct, frozen=True):
-    """The answer of ``GET /models``."""
+    """The answer of ``GET /models``: single models that answer, and the patterns of the configuration."""
 
     models: list[Live]
     patterns: list[str] = []
 
 
 class History(msgspec.Struct, frozen=True):
-    """The answer of ``GET /models/{model}/history``."""
+    """The answer of ``GET /models/{model}/history``: publications and moves, the newest last."""
 
     lines: list[Line]

@@ -103,7 +103,7 @@ class Connections:
                 connection.close()
 
     def close(self) -> None:
-        """Close all idle connections."""
+        """Close all idle connections; those in use stay open."""
         while self._idle:
             self._idle.pop().close()
 

@@ -57,7 +57,7 @@ class Refused(ClientError):
 
 
 class BadRequest(Refused):
-    """The request is invalid."""
+    """The request is invalid: sending it again would be refused again."""
 
 
 class Denied(Refused):

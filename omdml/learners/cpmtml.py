@@ -68,10 +68,10 @@ class CPmtML(CoupledLearner):
           A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = |c|^4 sum_k s_k^2 u_k:
 
       the smallest rate at which the loss is zero, or the rate that changes ``L_t c`` by a quarter. The paper's fixed
-      rate gives 0.967 and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03; the capped one 0.972 and
-      0.869 at any from 0.01 to 10. Without the last term 0.978 and 0.883, but 0.676 and 0.442 if a tenth of the
-      judgements are wrong: with it 0.940 and 0.767. It depends on the scale of the features (100 times larger: 0.975
-      and 0.919; 10 times smaller: 0.946 and 0.764);
+      rate gives 0.967 and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03. The capped rate gives 0.972
+      and 0.869 at any ``eta`` from 0.01 to 10. Without the last term it would be 0.978 and 0.883; but if a tenth of the
+      judgements are wrong, it would be 0.676 and 0.442, and is 0.940 and 0.767. The figures depend on the scale of the
+      features: 100 times larger ones give 0.975 and 0.919, 10 times smaller ones 0.946 and 0.764;
     - starts have unit spread: the mean ``d_t^2`` of random pairs is 1, which is where ``b_t`` starts. All tasks share
       the catalogue, so WPCA is the same for all of them.
 

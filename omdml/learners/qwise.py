@@ -48,7 +48,8 @@ class Qwise(FullMatrixLearner):
     step
         ``"pa"`` (capped) or ``"ogd"`` (the thesis' fixed rate).
     rank
-        Rank of the start; None: full. A Fantope needs distinct eigenvalues, as of ``"pca"`` of rank d - k (LAW 3.4).
+        Rank of the start; None: full. A Fantope needs distinct eigenvalues, such as those of ``"pca"`` at rank
+        d - k (LAW 3.4).
     init
         ``"identity"``, ``"pca"``, ``"wpca"``, ``"gaussian"``: M_i = W'W of these rows W, scaled so that all modalities
         together have unit spread; or positive semi-definite arrays (d_i, d_i), used as they are.

@@ -31,7 +31,7 @@ class Metric(ABC):
     @property
     @abstractmethod
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
 
     @property
     def tasks(self) -> tuple[str, ...]:

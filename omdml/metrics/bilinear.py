@@ -28,7 +28,7 @@ class BilinearMetric(ScoredMetric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
         return {name: len(matrix) for name, matrix in self.matrices.items()}
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:

@@ -47,7 +47,7 @@ class CosineMetric(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
         return dict(self._dims)
 
     @property

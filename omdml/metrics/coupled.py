@@ -17,8 +17,8 @@ SHARED = "shared"
 class CoupledMetric(Metric):
     """``D_t(p, q) = sum_k |L_k (p - q)|^2`` over the matrices of task t, all modalities side by side in one vector.
 
-    For a query without a task: the only task, if there is just one; otherwise the shared matrix; if nothing is shared,
-    the sum over all tasks.
+    A query without a task is measured by the shared matrix, or by the sum over all tasks if nothing is shared. If there
+    is only one task, it is a query of that task.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class CoupledMetric(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
         return dict(self._dims)
 
     @property

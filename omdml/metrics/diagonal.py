@@ -25,7 +25,7 @@ class WeightedCoordinates(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
         return {name: len(vector) for name, vector in self.weights.items()}
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:

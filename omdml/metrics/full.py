@@ -37,7 +37,7 @@ class FullMetric(ProjectionMetric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
         return {name: len(matrix) for name, matrix in self.full.items()}
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:

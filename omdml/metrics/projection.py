@@ -31,7 +31,7 @@ class ProjectionMetric(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
         return {name: matrix.shape[1] for name, matrix in self.matrices.items()}
 
     @property

@@ -45,7 +45,7 @@ class SetMetric(Metric):
 
     @property
     def dims(self) -> dict[str, int]:
-        """Dimension of each modality."""
+        """d_i, the dimension of each modality, by name."""
         return dict(self._dims)
 
     @property

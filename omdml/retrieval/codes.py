@@ -75,7 +75,7 @@ class Codes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory in use."""
+        """Bytes of memory of codes, scales, squares and radii."""
         rooms = self._codes, self._scales, self._squares, self._radii
         return sum(room.rows.nbytes for room in rooms)
 

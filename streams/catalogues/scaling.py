@@ -30,7 +30,7 @@ class MinMax(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="minma
         return MinMax(np.minimum(self.low, vectors.min(axis=0)), np.maximum(self.high, vectors.max(axis=0)))
 
     def apply(self, vectors: Floats) -> Floats:
-        """Vectors (n, d), scaled."""
+        """Vectors (n, d), scaled; the input is not changed."""
         spread = self.high - self.low
         return np.divide(vectors - self.low, spread, out=np.zeros_like(vectors), where=spread > 0)
 
@@ -43,7 +43,7 @@ class UnitNorm(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="uni
         return self
 
     def apply(self, vectors: Floats) -> Floats:
-        """Vectors (n, d), scaled."""
+        """Vectors (n, d), scaled; the input is not changed."""
         # The largest number is divided out first, because squares overflow and vanish.
         largest = np.abs(vectors).max(axis=1, keepdims=True)
         safe = vectors / np.where(largest > 0, largest, 1.0)
@@ -52,14 +52,14 @@ class UnitNorm(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="uni
 
 
 class Unscaled(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="none"):
-    """Leaves vectors as they are."""
+    """Leaves vectors as they are: a scaling for those that are scaled already."""
 
     def fitted(self, vectors: Floats) -> Unscaled:
         """Itself: there is nothing to fit."""
         return self
 
     def apply(self, vectors: Floats) -> Floats:
-        """The same vectors (n, d)."""
+        """The same vectors (n, d), not a copy."""
         return vectors
 
 

@@ -78,7 +78,7 @@ class Index(msgspec.Struct, frozen=True):
         return Cell(atlas.first, row - atlas.first)
 
     def encode(self) -> bytes:
-        """The index as JSON."""
+        """The index as JSON, in UTF-8."""
         return msgspec.json.encode(self)
 
 

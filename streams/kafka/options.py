@@ -133,7 +133,7 @@ def connecting(options: KafkaOptions) -> Iterator[None]:
 
 
 def refused(options: KafkaOptions, error: BaseException) -> SourceRefused:
-    """The error for rejected credentials."""
+    """The error if the broker rejects our credentials; it names the user, and no password."""
     how = f"user {options.sasl_plain_username!r} with {options.sasl_mechanism}"
     do = "correct log.sasl_plain_username, log.sasl_plain_password or log.sasl_mechanism"
     return SourceRefused(f"Kafka at {options.servers} does not let in {how} ({options.redact(str(error))}); {do}")

@@ -39,7 +39,7 @@ class Sent(NamedTuple):
     acknowledgement: Any
     key: str | None
     size: int
-    at: float  # monotonic
+    sent_at: float  # monotonic
 
 
 class KafkaSink:
@@ -139,7 +139,7 @@ class KafkaSink:
         """
         self._take_off(time.monotonic() + timeout_s)
         failures, self._failures = self._failures, 0
-        overdue = self._on_the_way and time.monotonic() - self._on_the_way[0].at > 2 * self._delivery_s
+        overdue = self._on_the_way and time.monotonic() - self._on_the_way[0].sent_at > 2 * self._delivery_s
         if failures or overdue:
             failures += len(self._on_the_way)
             self._drop_producer()

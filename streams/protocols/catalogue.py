@@ -32,7 +32,7 @@ class Catalogue(Protocol):
 
     @property
     def generation(self) -> str:
-        """The generation's name."""
+        """The generation's name: two catalogues of one generation have the same scaling and dimensions."""
 
     @property
     def first(self) -> int:
@@ -65,11 +65,11 @@ class Catalogue(Protocol):
 
     @property
     def pictures(self) -> Pictures:
-        """The thumbnails of the items."""
+        """The thumbnails of the items, for those that have one."""
 
     @property
     def shown(self) -> Shown:
-        """Which rows are items now."""
+        """Which rows are items now; the others were replaced or deleted."""
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:

@@ -210,5 +210,5 @@ class IndexReader(Protocol):
         return None
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Let the connection go. The object is not used again."""
         return

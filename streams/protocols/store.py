@@ -138,7 +138,7 @@ class MarkStore(Protocol):
         """
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset of each partition below which everything is in checkpoints; absent where never set."""
+        """The offset of each partition below which everything is in checkpoints; absent if it was never set."""
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
         """Set the mark of a partition, if it still is what it was ``before`` (None: absent), or is ``offset`` already.

@@ -100,7 +100,7 @@ def read_checkpoint(model: str, data: bytes, where: str, quiet: bool = False) ->
 def none_valid(model: str, where: str) -> CorruptError:
     """The error for a model whose checkpoints are all damaged."""
     return CorruptError(
-        f"model {model!r}: no checkpoint that {where} keeps can be read, all are damaged. {_how_to_mend(model)}"
+        f"model {model!r}: none of the checkpoints in {where} can be read: all are damaged. {_how_to_mend(model)}"
     )
 
 

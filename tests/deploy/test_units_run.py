@@ -83,7 +83,7 @@ def machine(systemd, tmp_path):
 def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     # Started means ready: systemctl waits for what the processes tell.
     assert machine.ask("start", WORKER, NODE) == "", machine.said(WORKER) + machine.said(NODE)
-    assert machine.show(WORKER, "ActiveState", "StatusText") == ["active", "learning, 1 partitions"]
+    assert machine.show(WORKER, "ActiveState", "StatusText") == ["active", "learning, 1 partition"]
     until(lambda: machine.well("worker") and machine.well("node"), 60)
     machine.click()
     # They are two users who may do nothing else; what they share is the folder of the log and the group.

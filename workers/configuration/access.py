@@ -227,7 +227,7 @@ def check_pages(private: bool, origins: Collection[str], named: Mapping[str, Nam
 
 
 def check_reach(host: str, access: Access) -> None:
-    """Refuse an address that other machines reach where anybody could teach; raises ConfigurationError."""
+    """Refuse an address that other machines reach if anybody could teach there; raises ConfigurationError."""
     if not access and not is_loopback(host):
         raise ConfigurationError(
             f"node.bind is at {host}, which other machines reach, and there is no node.token: anybody could teach the "

@@ -9,6 +9,7 @@ from functools import partial
 
 from omdml.errors import OmdmlError, StoreError
 from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.configuration.wording import amount
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.partition.pending_letters import LettersAway
 from omdml.workers.learning.services import Services
@@ -90,7 +91,7 @@ class Measures:
         elif away:
             status = f"waiting for {' and '.join(away)}: nothing is learned, nothing is lost"
         else:
-            status = f"learning, {partitions} partitions"
+            status = f"learning, {amount(partitions, 'partition')}"
         started = self._turned_at is not None
         ready = started and alive and not stopping and not away
         return Condition(started, alive, ready, stopping, status)

@@ -192,7 +192,7 @@ class WorkerMetrics:
             self.learn_seconds.labels(self._models.of(label)).observe(took, traces.exemplar(model.trails.traced))
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Add seconds to a stage."""
+        """Add seconds that the loop spent in a stage."""
         self.stage.labels(stage).inc(seconds)
 
     def count_events(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
@@ -218,7 +218,7 @@ class WorkerMetrics:
         self.ahead.labels(label).inc(ahead)
 
     def drifted(self, label: str) -> None:
-        """Count an alarm about drift."""
+        """Count an alarm about drift of a model."""
         self.drift.labels(self._models.of(label)).inc()
 
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:

@@ -36,7 +36,7 @@ class Change(NamedTuple):
     """Something that changes learning: ``what`` the history calls it, and from what to what it went."""
 
     what: str
-    told: str
+    transition: str
 
 
 class Claimed(NamedTuple):

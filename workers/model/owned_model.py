@@ -42,7 +42,7 @@ Timed = Callable[[str], AbstractContextManager[None]]
 
 
 def offsets_of(refused: Sequence[Refusal]) -> list[int]:
-    """The offsets of refused events."""
+    """The offsets of refused events, in their order."""
     return [refusal.record.offset for refusal in refused]
 
 

@@ -60,7 +60,7 @@ class Trails:
                     self.new = msgspec.structs.replace(self.new, trace=context)
 
     def told(self) -> tuple[Trail, ...]:
-        """What a snapshot tells."""
+        """What a snapshot tells nodes about the events that it learned, for click-to-live."""
         return (*self._earlier, self.new) if self.new else self._earlier
 
     def gone_live(self, snapshot: Snapshot, begun_at: float) -> None:

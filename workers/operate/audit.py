@@ -126,7 +126,7 @@ class Letters:
         self._offsets: dict[Partition, NDArray[np.int64]] = {}
 
     def read(self, records: Iterable[Record]) -> None:
-        """Add these dead letters."""
+        """Add these records of the dead letters' log."""
         for record in records:
             try:
                 position = _positions.decode(record.value)

@@ -143,7 +143,7 @@ def application(
 
 
 def answer(start: Callable[..., Any], line: str, **fields: str) -> list[bytes]:
-    """Answer with one JSON object."""
+    """Answer with one JSON object; ``line`` is the status, such as 200 OK."""
     body = json.dumps(fields).encode()
     start(line, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
     return [body]

@@ -28,7 +28,7 @@ class Kind(Protocol):
 
     @property
     def generation(self) -> str:
-        """The generation's name."""
+        """The name of the catalogue's generation."""
 
     @property
     def dims(self) -> Mapping[str, int]:

@@ -199,7 +199,7 @@ class Learner(base.Base):
 
     @property
     def version(self) -> int:
-        """Number of comparisons learned."""
+        """Number of comparisons learned, 0 before the first one."""
         return int(self._engine.version) if self._engine else 0
 
     @property

@@ -56,7 +56,7 @@ class FullMatrixLearner(QuadrupletLearner):
 
     @property
     def metric(self) -> FullMetric:
-        """The metric to serve."""
+        """The metric to serve, of all that was learned so far. Raises NotStarted."""
         engine: FullEngine = self._started("metric")
         return FullMetric(self._weights(engine), self.matrices)
 

@@ -160,7 +160,7 @@ class PairLearner(Learner):
 
     @property
     def metric(self) -> CoupledMetric:
-        """The metric to serve."""
+        """The metric to serve, of all that was learned so far. Raises NotStarted."""
         return CoupledMetric(self.dims, self.matrices, dict(zip(self._tasks, self._stacks, strict=True)))
 
     @property

@@ -99,7 +99,7 @@ def build_catalogue(
         For arrays, ``.npy`` and ``.npz`` without an array ``ids``: a text file with one id a line, or a list. Without
         it, row numbers are the ids.
     id_column, columns
-        For CSV and Parquet: the column of the ids; modality to columns, where their names do not tell.
+        For CSV and Parquet: the column of the ids; modality to columns, if their names do not tell.
     sets
         Item ids by set id, or a file: CSV with columns ``set`` and ``item``, one element a line, or JSON lines
         ``{"set": "photo-5", "items": ["face-1", "face-2"]}``.

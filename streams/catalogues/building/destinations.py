@@ -196,7 +196,7 @@ def _with_attributes(
 def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
     """Change items of the catalogue in a folder or in Redis, CHANGES_TOGETHER at a time; all of it so far, summed up.
 
-    Raises CatalogueError, which says how many changes were made before; to make them again does no harm.
+    Raises CatalogueError, which says how many changes were made before; making them again does no harm.
     """
     catalogue, total = open_catalogue(target), Changed(0, 0, 0, 0, [])
     remaining, made = iter(changes), 0
@@ -209,7 +209,7 @@ def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
             counts = (total.put + result.put, total.attributes + result.attributes, total.deleted + result.deleted)
             total = Changed(result.position, *counts, [*total.unknown, *result.unknown])
     except CatalogueError as error:
-        raise CatalogueError(f"{error} (changes made before it: {made}; to make them again does no harm)") from error
+        raise CatalogueError(f"{error} (before it, {made} changes were made; making them again is harmless)") from error
     return catalogue, total
 
 

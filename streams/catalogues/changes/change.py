@@ -98,7 +98,7 @@ class Shown(NamedTuple):
 
     @property
     def items(self) -> int:
-        """How many rows are items."""
+        """How many rows are items: the others were replaced or deleted."""
         return self.rows - self.gone
 
     def after(self, rows: int, gone: Sequence[int], changes: int, attributed: int) -> Shown:

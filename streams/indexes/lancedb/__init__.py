@@ -1,1 +1,1 @@
-"""An index in LanceDB."""
+"""An index in LanceDB: one table, and a tag for what readers see."""

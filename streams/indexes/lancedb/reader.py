@@ -34,12 +34,12 @@ class LanceReader(IndexReader):
         return f"{self._name} in {self._folder}"
 
     def live(self) -> Indexed | None:
-        """What the tag stands for."""
+        """What the tag ``live`` stands for; None if there is no tag yet."""
         with self._live() as (_, indexed):
             return indexed
 
     def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
-        """The vectors of these ids."""
+        """The ids among these that the index has, and their vectors (n, width)."""
         with self._live(indexed) as (table, _):
             rows = (
                 table.search()

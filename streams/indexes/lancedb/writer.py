@@ -96,7 +96,7 @@ class LanceIndex(VectorIndex):
         return f"{self._name} in {self._folder}"
 
     def live(self) -> tuple[Indexed, IndexRows] | None:
-        """What readers see."""
+        """What readers see, and its rows; None if readers see nothing yet."""
         with self._opened() as table:
             if table is None or self._live_version(table) is None:
                 return None
@@ -169,7 +169,7 @@ class LanceIndex(VectorIndex):
         return LanceReader(self._folder, self._name)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Give the lock back, so that another process may write."""
         self._database = self._table = self._filled = None
         if self._lock is not None:
             os.close(self._lock)

@@ -46,7 +46,7 @@ class PostgresReader(IndexReader):
             return self._indexed(database)
 
     def places(self, indexed: Indexed, ids: Sequence[str]) -> tuple[Sequence[str], NDArray[np.float32]]:
-        """The vectors of these ids."""
+        """The ids among these that the index has, and their vectors (n, width)."""
         with self._database() as database:
             rows = self._asked(database, indexed, "id, embedding", "WHERE id = ANY(%s)", [list(ids)])
             vectors = [row[1].to_numpy() for row in rows]

@@ -80,7 +80,7 @@ class Copy(NamedTuple):
 
 
 class RouterMetrics(Protocol):
-    """The metrics of a router."""
+    """What a router reports of its work."""
 
     def routed(self, fates: Mapping[str, int], seconds: float) -> None:
         """Count a committed transaction: its records by fate, and the seconds it took."""

@@ -139,7 +139,7 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
             return super().load(model, version)
 
     def history(self, model: str) -> list[dict[str, Any]]:
-        """Publications and moves."""
+        """Publications and moves of a model, the oldest first."""
         with self._reaching():
             return super().history(model)
 

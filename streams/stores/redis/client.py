@@ -112,7 +112,7 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
         # The texts of these errors may quote a password.
         raise ConfigurationError(
             f"store.url: {masked(url)!r} (user, password and options left out) is no address of a server. Expected "
-            "redis://user:password@host:6379/0, with percent-encoding where a password has special characters"
+            "redis://user:password@host:6379/0, with percent-encoding if the password has special characters"
         ) from None
     return client
 

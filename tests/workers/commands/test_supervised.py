@@ -73,7 +73,7 @@ def place(tmp_path):
 def test_a_process_tells_systemd_and_its_probes_how_it_is(place):
     serving = f"serving http://127.0.0.1:{place.ports['node']}"
     # The worker ends before the node starts, so that each of them is heard alone.
-    for role, status in (("worker", "learning, 1 partitions"), ("node", serving)):
+    for role, status in (("worker", "learning, 1 partition"), ("node", serving)):
         place.heard().clear()
         process = place.start(role)
         until(lambda role=role: place.probe(role, "/readyz") == 200, 60)

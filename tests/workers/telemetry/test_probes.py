@@ -68,7 +68,7 @@ def test_a_worker_is_ready_only_while_it_learns_not_if_it_waits_drains_or_hangs(
     worker = world.worker()
     assert worker.condition()[:4] == (False, True, False, False)
     run_until_idle(worker)
-    assert worker.condition() == (True, True, True, False, "learning, 1 partitions")
+    assert worker.condition() == (True, True, True, False, "learning, 1 partition")
     monkeypatch.setattr("omdml.workers.learning.worker.RETRY_S", 0.0)
 
     def away(*_):

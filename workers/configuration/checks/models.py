@@ -93,7 +93,7 @@ def checked_candidates(name: str, address: object, learner: str, index: object) 
 
 
 def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:
-    """Dimensions that try a learner's options: any will do, but where groups of coordinates say what there must be."""
+    """Dimensions that try a learner's options: any will do, unless groups of coordinates say what there must be."""
     groups = options.get("groups")
     if not isinstance(groups, Mapping) or not groups:
         return {"any": 1}

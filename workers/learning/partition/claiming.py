@@ -57,7 +57,7 @@ class Claiming:
         specs, store, first = self._services.specs, self._services.store, needed.index(name)
         room = self._services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
         names = needed[first : first + int(max(1, min(CLAIMED, room)))]
-        for part in [one for one in names if part_of(one)]:
+        for part in [name for name in names if part_of(name)]:
             begin_part(part, self._partition, self._models.placement, self._services)
         claimed = claim_all(names, {model: specs.of(model) for model in names}, store, self._services.platform)
         log.info("models_claimed", count=len(names), first=name)

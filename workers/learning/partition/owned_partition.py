@@ -195,7 +195,7 @@ class OwnedPartition:
             refused += self._learn(model, batch, refused)
         else:
             model.refuse(refused)
-        model.next = max([model.next, *(one.record.offset + 1 for one in refused)])
+        model.next = max([model.next, *(refusal.record.offset + 1 for refusal in refused)])
         self._letters.add(refused)
 
     def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:

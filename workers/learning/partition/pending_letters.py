@@ -24,8 +24,8 @@ class LettersAway(SourceError):
 class PendingLetters:
     """The refused events of one partition: what the dead letters cannot take for now stays here."""
 
-    def __init__(self, letters: DeadLetters, specs: Specs, metrics: WorkerMetrics, told: RefusalLog) -> None:
-        self._letters, self._specs, self._metrics, self._told = letters, specs, metrics, told
+    def __init__(self, letters: DeadLetters, specs: Specs, metrics: WorkerMetrics, refusal_log: RefusalLog) -> None:
+        self._letters, self._specs, self._metrics, self._refusal_log = letters, specs, metrics, refusal_log
         self._refused: list[Refusal] = []
 
     def add(self, refused: Iterable[Refusal]) -> None:
@@ -44,7 +44,7 @@ class PendingLetters:
         counts: Counter[tuple[str | None, str, str]] = Counter()
         for refusal in sent:
             counts[refusal.model, refusal.kind or kind_of_record(refusal.record), refusal.error.reason] += 1
-            self._told.note(refusal)
+            self._refusal_log.note(refusal)
         for (name, kind, reason), count in counts.items():
             spec = self._specs.find(name) if name else None
             self._metrics.refused(spec.label if spec else "unknown", kind, reason, count)

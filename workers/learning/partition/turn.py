@@ -64,9 +64,10 @@ def turn_of(
     begin, beyond, end = _newcomers(new, batches, services)
     taken, left = records, []
     if end < math.inf:
-        taken, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+        taken = [record for record in records if record.offset < end]
+        left = [record for record in records if record.offset >= end]
         batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
-        refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
+        refused = {name: [refusal for refusal in some if refusal.record.offset < end] for name, some in refused.items()}
     for name in batches.keys() & beyond:
         error = too_many_models(name, services.specs.of(name))
         refused.setdefault(name, []).extend(Refusal(record, error, name) for record in batches.pop(name).records)
@@ -79,7 +80,7 @@ def _by_model(
 ) -> tuple[dict[str, Batch], dict[str | None, list[Refusal]]]:
     """Decoded records and refused ones of each model, events of a model in parts under the name of their part."""
     batches, refused = sort_out(records, partial(accepted, partition, placement, services.specs))
-    for name in [one for one in refused if one and part_of(one)]:
+    for name in [name for name in refused if name and part_of(name)]:
         # What names a part itself was sent by somebody else, and must not reach the part.
         refused.setdefault(None, []).extend(refused.pop(name))
     for name in services.specs.in_parts:

@@ -22,7 +22,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(metric: Metric) -> Shape:
-    """What leaps are measured by."""
+    """What leaps are measured by: the sizes and the weights of a metric."""
     return Shape(dict(sizes(metric)), weights(metric))
 
 

@@ -111,13 +111,13 @@ class MergedModel(OwnedModel):
 
     def checkpoint(self, platform: str) -> Checkpoint:
         """See the base class; it has the record of the parts, and none of their events."""
-        kept = self.progress.hold_out.kept
+        events = self.progress.hold_out.kept
         # The parts' checkpoints keep these.
         self.progress.hold_out.kept = []
         try:
             return with_record(super().checkpoint(platform), self.record)
         finally:
-            self.progress.hold_out.kept = kept
+            self.progress.hold_out.kept = events
 
 
 def resumed(name: str, spec: Spec, checkpoint: Checkpoint, record: Record, epoch: str) -> MergedModel:

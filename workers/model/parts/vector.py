@@ -87,17 +87,17 @@ class Record(msgspec.Struct, frozen=True):
 
 def record_of(checkpoint: Checkpoint) -> Record | None:
     """The record in a checkpoint; None if its model was not learned in parts. Raises CorruptError."""
-    kept = checkpoint.progress.get(KEY)
-    if kept is None:
+    record = checkpoint.progress.get(KEY)
+    if record is None:
         return None
     try:
-        return msgspec.convert(kept, Record)
+        return msgspec.convert(record, Record)
     except msgspec.ValidationError as error:
         raise CorruptError(f"checkpoint of model {checkpoint.model!r}: its record of parts: {error}") from error
 
 
 def with_record(checkpoint: Checkpoint, record: Record) -> Checkpoint:
-    """The checkpoint with this record."""
+    """A copy of the checkpoint with this record of its parts."""
     progress: Mapping[str, object] = {**checkpoint.progress, KEY: msgspec.to_builtins(record)}
     return msgspec.structs.replace(checkpoint, progress=dict(progress))
 

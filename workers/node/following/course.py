@@ -122,7 +122,7 @@ class Course:
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens."""
+        """Whether anybody listens to this course."""
         return bool(self._listeners)
 
     def remark(self, remark: Remark) -> None:

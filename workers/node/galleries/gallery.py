@@ -86,7 +86,7 @@ class Query(NamedTuple):
                 distance[~self.among] = np.inf
 
     def table(self, features: Features) -> Features:
-        """The query as a table of one row, where ``features`` are the gallery's."""
+        """The query as a table of one row; ``features`` are the gallery's."""
         if self.features is not None:
             return {name: matrix.mean(axis=0, keepdims=True) for name, matrix in self.features.items()}
         return {name: matrix[self.rows].mean(axis=0, keepdims=True) for name, matrix in features.items()}

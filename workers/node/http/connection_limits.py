@@ -191,7 +191,7 @@ class BoundedConnection(HttpToolsProtocol):
             and (size := connection.transport.get_write_buffer_size())
         ]  # fmt: skip
         held = sum(size for _, size, _ in waiting)
-        for _, size, transport in sorted(waiting, key=lambda one: one[0]):
+        for _, size, transport in sorted(waiting, key=lambda connection: connection[0]):
             if held <= MAX_UNREAD_BYTES:
                 return
             held -= size

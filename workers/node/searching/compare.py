@@ -15,7 +15,7 @@ DEPTH = 1_000
 
 
 class Side(msgspec.Struct, frozen=True):
-    """The answer of one version."""
+    """The answer of one version to the query."""
 
     version: int
     items: list[Found]

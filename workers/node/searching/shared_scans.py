@@ -47,7 +47,7 @@ class _Group(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many queries there are."""
+        """How many queries all requests bring together."""
         return sum(map(len, self.queries))
 
     @property

@@ -20,7 +20,7 @@ class Table(Protocol):
 
     @property
     def columns(self) -> Any:
-        """Names of the attributes."""
+        """Names of the attributes, as the table has them."""
 
     def of(self, items: Sequence[str], names: Sequence[str]) -> Attributes:
         """The values of these attributes for each item; an item need not have all of them."""

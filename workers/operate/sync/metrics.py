@@ -59,7 +59,7 @@ class SyncMetrics:
         self._versions.labels(how).inc()
 
     def failed(self) -> None:
-        """Count an attempt that failed."""
+        """Count an attempt that failed; it will be repeated."""
         self._failures.inc()
 
 
@@ -72,7 +72,7 @@ class SyncState:
         self.waiting = ""
 
     def __call__(self) -> Condition:
-        """The condition at this moment."""
+        """The condition at this moment, for the probes."""
         stopping, ready = self._stop.is_set(), self.version is not None and not self.waiting
         if stopping:
             status = "stopping after the batch that is being written"

@@ -44,7 +44,7 @@ class Changes(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows change."""
+        """How many rows change: those to write and those to remove."""
         return len(self.written) + len(self.removed)
 
 

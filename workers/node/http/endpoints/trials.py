@@ -36,7 +36,7 @@ class Clicks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clicked(msgspec.Struct, frozen=True):
-    """The answer to ``POST /clicks``."""
+    """The answer to ``POST /clicks``: how many clicks counted."""
 
     counted: int
 
