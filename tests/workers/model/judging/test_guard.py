@@ -243,9 +243,7 @@ def test_the_next_decision_is_the_first_after_a_version(version, step):
     assert next_decision(version, step) == min(place for place in due if place > version)
 
 
-@pytest.mark.parametrize(
-    ("size", "expected"), [(10, 512), (719, 512), (720, 1024), (3_209, 4096), (50_000, 4096)]
-)
+@pytest.mark.parametrize(("size", "expected"), [(10, 512), (719, 512), (720, 1024), (3_209, 4096), (50_000, 4096)])
 def test_a_large_model_is_decided_on_less_often(size, expected):
     assert grid(ProjectionMetric({"all": 1.0}, {"all": np.ones((50, size), np.float32)})) == expected
 
