@@ -74,7 +74,8 @@ def test_weights_from_pairs_are_as_good_as_scipys(drawn, lam):
     pairs, similar = np.concatenate([rows[:, :2], rows[:, 2:]]), np.arange(2 * len(rows)) < len(rows)
     w = fit_pairs(pairs, {"x": x}, similar, lam=lam)["x"]
     best = naive.pairs_optimum(pairs, x, similar, lam)
-    assert naive.pairs_objective(w, pairs, x, similar, lam) <= best * (1 + 1e-6) + 1e-9
+    # The solver stops at a gap of 1e-8 if the objective is small.
+    assert naive.pairs_objective(w, pairs, x, similar, lam) <= best * (1 + 1e-6) + 1e-8
 
 
 def test_a_fantope_brings_the_rank_down_to_that_of_the_world():
