@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -15,26 +16,11 @@ from omdml.workers.node.experiments.experiments import Experiments
 from tests.support import worlds
 from tests.support.browsers import Visit
 from tests.support.changing import plain_catalogue
-from tests.support.consoles import go_to, mark_two, search
+from tests.support.consoles import go_to, mark_two, opened, search
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening, sent
 
 pytestmark = pytest.mark.xdist_group("console")
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@contextmanager
-def opened(browser, url, **options):
-    """A page of the console. Errors of scripts fail; refusals, which browsers log too, do not."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
-    visit = Visit(context, url)
-    yield visit.page
-    assert [message for message in visit.wrong if "Failed to load resource" not in message] == []
-    context.close()
 
 
 def go_live(shop, node):
@@ -88,6 +74,30 @@ def test_marks_that_could_not_be_sent_are_still_there(shop, browser):
         page.unroute(re.compile("/feedback"))
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+
+
+def test_marks_whose_answer_is_lost_are_the_same_event_if_they_are_sent_again(shop, browser):
+    def lose(route):
+        route.fetch()
+        route.abort()
+
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        search(page, "i5")
+        mark_two(page)
+        page.route(re.compile("/feedback"), lose)
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("This node does not answer")
+        page.unroute(re.compile("/feedback"))
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        # Whoever means it marks the same once more.
+        mark_two(page)
+        page.get_by_role("button", name="Send").click()
+        wait_for(lambda: len(sent(shop)) == 3, "the marks", 30)
+        first, again, new = map(json.loads, sent(shop))
+        assert first == again
+        assert first | {"id": new["id"]} == new
+        assert first["id"] != new["id"]
 
 
 def test_nothing_can_be_sent_before_there_is_a_query(shop, browser):
