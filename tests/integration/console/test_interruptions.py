@@ -47,6 +47,15 @@ def test_who_clicks_send_twice_sends_once(shop, browser):
         assert len(sent(shop)) == 1
 
 
+def test_a_key_that_is_held_down_marks_once(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        search(page, "i5")
+        page.locator(".results > li").nth(5).focus()
+        page.keyboard.down("r")
+        page.keyboard.down("r")
+        expect(page.locator(".send")).to_contain_text("1 marked as fitting, 0 as not fitting.")
+
+
 def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
         held, searched = [], []

@@ -34,7 +34,7 @@ def test_watch_draws_what_went_live_and_tells_it_as_a_table_too(visit):
     chart = page.locator(".charts .card", has_text="Weights")
     chart.get_by_text("As a table").click()
     expect(chart.get_by_role("columnheader", name="plain")).to_be_visible()
-    assert chart.locator("tbody tr").count() >= 2
+    assert chart.locator("details tbody tr").count() >= 2
 
 
 def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, browser):
@@ -217,7 +217,7 @@ def test_charts_tell_what_the_node_does(tmp_path, browser):
             for title, values in told.items():
                 chart = page.locator(".charts .card", has=page.get_by_role("heading", name=title))
                 chart.get_by_text("As a table").click()
-                newest = chart.locator("tbody tr").first.locator("td.number")
+                newest = chart.locator("details tbody tr").first.locator("td.number")
                 expect(newest).to_have_text(values)
             expect(page.locator(".big b").nth(0)).to_have_text(str(step["version"]))
             expect(page.locator(".big b").nth(1)).to_have_text(shares[0])

@@ -74,14 +74,6 @@ def test_the_last_mark_is_taken_back_before_it_is_sent(visit):
     expect(page.get_by_role("button", name="Undo")).to_be_disabled()
 
 
-def test_a_key_that_is_held_down_marks_once(visit):
-    page = visit().page
-    page.locator(".results > li").nth(5).focus()
-    page.keyboard.down("r")
-    page.keyboard.down("r")
-    expect(page.locator(".send")).to_contain_text("1 marked as fitting, 0 as not fitting.")
-
-
 def test_what_was_sent_cannot_be_taken_back_and_undo_says_so(demo, visit):
     page = visit().page
     mark(page, [0], [9])
