@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from omdml.streams.catalogues.building.build import build_catalogue
@@ -192,6 +193,17 @@ def test_an_address_that_nobody_can_read_leads_to_the_first_page(shop, browser):
         opened(browser, f"{server.url}/console/#watch/%E0%A4%A") as page,
     ):
         expect(page.locator(".charts .card")).to_have_count(6)
+
+
+def test_everybody_can_read_why_a_page_cannot_be_shown(shop, browser):
+    with (
+        shop.serving() as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/#watch/nobody", bypass_csp=True) as page,
+    ):
+        expect(page.get_by_role("main")).to_contain_text("no model 'nobody' is configured")
+        result = Axe().run(page)
+        assert result.violations_count == 0, result.generate_report()
 
 
 def test_results_of_the_query_before_are_no_answer_to_an_item_that_is_gone(tmp_path, browser):

@@ -86,7 +86,8 @@ async function show(again = false) {
 }
 
 function refuse(inside, error, again) {
-  inside.replaceChildren(el("p", { className: "card" }, error.message, " ", el("button", { type: "button", on: { click: again } }, "Try again")));
+  const title = inside.querySelector("h1") ?? el("h1", { className: "unseen" }, "omdml");
+  inside.replaceChildren(title, el("p", { className: "card" }, error.message, " ", el("button", { type: "button", on: { click: again } }, "Try again")));
 }
 
 /** A node whose models are all of patterns loads none before somebody asks for it. */

@@ -27,9 +27,9 @@ const begunFrom = new Map();
 let hasSent = false;
 // All searches of a tab are one session, so that an experiment shows it one order.
 const SESSION = crypto.randomUUID?.() ?? String(Math.random());
-// What was sent last without an answer. The node may have taken it all the same: if the same marks are sent again, they
-// have the same id, and are learned once.
-let unanswered = { event: "", id: "" };
+// The ids of events, as text, that were sent without an answer. The node may have taken them all the same: if the same
+// marks are sent again, they have the same id, and are learned once.
+const unanswered = new Map();
 let sendings = 0;
 
 export async function tryPage(place, { model, onStep }) {
@@ -252,8 +252,8 @@ export async function tryPage(place, { model, onStep }) {
 
   function idOf(event) {
     const text = JSON.stringify(event);
-    if (text !== unanswered.event) unanswered = { event: text, id: `${SESSION}-${sendings += 1}` };
-    return unanswered.id;
+    if (!unanswered.has(text)) unanswered.set(text, `${SESSION}-${sendings += 1}`);
+    return unanswered.get(text);
   }
 
   async function sendMarks() {
@@ -268,7 +268,7 @@ export async function tryPage(place, { model, onStep }) {
     state.lateSince = null;
     try {
       await post("/feedback", { ...sent, id: idOf(sent) });
-      unanswered.event = "";
+      unanswered.delete(JSON.stringify(sent));
     } catch (error) {
       state.sentAt = null;
       const all = unsentOf(sent.query, new Map([...marks, ...unsentOf(sent.query)]));
