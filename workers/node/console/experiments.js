@@ -8,8 +8,8 @@ const EVERY_MS = 5000;
 const SURE = 0.95;
 const EXAMPLE = `[experiments.metric]
 model = "MODEL"
-# Or a version of the same model: against_version = 1200
 against = "OTHER MODEL"
+# or: against_version = 1200
 # A tenth of the sessions take part.
 share = 0.1`;
 
