@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack, contextmanager
 
 import httpx
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.support.browsers import Visit
 from tests.support.processes import ROOT, Process
+from tests.support.shops import listening
 
 # With kernels compiled.
 SET_UP_S = 180.0
@@ -15,6 +19,7 @@ PAGES = ("Try", "Watch", "Versions", "A/B", "Dead letters", "Health")
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 # What is said once marks were learned, or held out.
 SETTLED = re.compile("went live|No new version")
+LOOKS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
 SCREENSHOTS = ROOT / "build" / "screenshots"
 
 
@@ -29,6 +34,55 @@ class Demo(Process):
     def url(self) -> str:
         """The address of the node."""
         return self.address.partition("/console/")[0]
+
+
+class Site:
+    """An address at which one node after another answers."""
+
+    def __init__(self) -> None:
+        self._running, self.port, self.node = ExitStack(), 0, None
+
+    def serve(self, shop, token="", attributes=None, **access):
+        """Have a new node of this shop answer; ``attributes`` are those of its items."""
+        known = {"attributes": lambda model: attributes} if attributes else {}
+        self.node = self._running.enter_context(shop.serving(**known))
+        server = self._running.enter_context(listening(self.node, token, port=self.port, **access))
+        self.url, self.port = server.url, int(server.url.rpartition(":")[2])
+
+    def stop(self):
+        """End the node: nobody answers."""
+        self._running.close()
+
+
+@contextmanager
+def opened(browser, url, size="desktop", **options):
+    """A page of the console. Errors of scripts fail; refusals, which browsers log too, do not."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    visit = Visit(context, url)
+    yield visit.page
+    assert [message for message in visit.wrong if "Failed to load resource" not in message] == []
+    context.close()
+
+
+@contextmanager
+def everywhere(browser, url):
+    """A page in each of LOOKS, all open at once."""
+    with ExitStack() as pages:
+        yield [
+            pages.enter_context(opened(browser, url, size, color_scheme=scheme, bypass_csp=True))
+            for size, scheme in LOOKS
+        ]
+
+
+def check_looks(pages, name):
+    """Keep a picture of the page in each of LOOKS; it fits the screen, and everybody can read it."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for (size, scheme), page in zip(LOOKS, pages, strict=True):
+        page.screenshot(path=SCREENSHOTS / f"{name}-{size}-{scheme}.png")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (size, scheme)
+        result = Axe().run(page)
+        assert result.violations_count == 0, f"{size}, {scheme}: {result.generate_report()}"
 
 
 def cards(page):
@@ -80,6 +134,11 @@ def learned(page, send):
         if "went live" in (said := page.get_by_role("status").inner_text()):
             return said
     raise AssertionError("nothing was learned of four marks")
+
+
+def two_marked(page):
+    """Expect one mark of each kind that was not sent."""
+    expect(page.locator(".send")).to_contain_text("1 marked as fitting, 1 as not fitting.")
 
 
 def go_to(page, name):

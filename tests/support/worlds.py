@@ -110,13 +110,17 @@ def not_held_out(records: Iterable[Record], secret: bytes, model: str = "shop", 
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
-    """The triplets that a model learns from the log of a configuration file."""
+def records_of(file: Path) -> list[Record]:
+    """The log of a configuration file."""
     log = load(str(file), {}, {}).log
     if isinstance(log, FileLog):
         log = replace(log, path=str(file.parent / log.path))
-    log = open_bystander(log)
-    return not_held_out([record for records in read_whole(log) for record in records], secret, model)
+    return [record for records in read_whole(open_bystander(log)) for record in records]
+
+
+def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
+    """The triplets that a model learns from the log of a configuration file."""
+    return not_held_out(records_of(file), secret, model)
 
 
 def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:

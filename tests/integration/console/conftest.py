@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.browsers import Visit, chromium
-from tests.support.consoles import SET_UP_S, SIZES, Demo
+from tests.support.consoles import SET_UP_S, SIZES, Demo, Site
 from tests.support.processes import wait_for
+from tests.support.shops import Shop
 
 
 @pytest.fixture(scope="package")
@@ -25,6 +26,18 @@ def demo(tmp_path_factory):
 def browser():
     with chromium() as result:
         yield result
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def site():
+    one = Site()
+    yield one
+    one.stop()
 
 
 @pytest.fixture

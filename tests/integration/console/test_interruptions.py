@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import httpx
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from omdml.streams.catalogues.building.build import build_catalogue
@@ -15,26 +17,11 @@ from omdml.workers.node.experiments.experiments import Experiments
 from tests.support import worlds
 from tests.support.browsers import Visit
 from tests.support.changing import plain_catalogue
-from tests.support.consoles import go_to, mark_two, search
+from tests.support.consoles import go_to, mark_two, opened, search
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening, sent
 
 pytestmark = pytest.mark.xdist_group("console")
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@contextmanager
-def opened(browser, url, **options):
-    """A page of the console. Errors of scripts fail; refusals, which browsers log too, do not."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
-    visit = Visit(context, url)
-    yield visit.page
-    assert [message for message in visit.wrong if "Failed to load resource" not in message] == []
-    context.close()
 
 
 def go_live(shop, node):
@@ -59,6 +46,15 @@ def test_who_clicks_send_twice_sends_once(shop, browser):
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
         expect(page.locator(".send")).to_contain_text("1 marked as fitting, 0 as not fitting.")
         assert len(sent(shop)) == 1
+
+
+def test_a_key_that_is_held_down_marks_once(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        search(page, "i5")
+        page.locator(".results > li").nth(5).focus()
+        page.keyboard.down("r")
+        page.keyboard.down("r")
+        expect(page.locator(".send")).to_contain_text("1 marked as fitting, 0 as not fitting.")
 
 
 def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser):
@@ -88,6 +84,30 @@ def test_marks_that_could_not_be_sent_are_still_there(shop, browser):
         page.unroute(re.compile("/feedback"))
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+
+
+def test_marks_whose_answer_is_lost_are_the_same_event_if_they_are_sent_again(shop, browser):
+    def lose(route):
+        route.fetch()
+        route.abort()
+
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        search(page, "i5")
+        mark_two(page)
+        page.route(re.compile("/feedback"), lose)
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("This node does not answer")
+        page.unroute(re.compile("/feedback"))
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        # Whoever means it marks the same once more.
+        mark_two(page)
+        page.get_by_role("button", name="Send").click()
+        wait_for(lambda: len(sent(shop)) == 3, "the marks", 30)
+        first, again, new = map(json.loads, sent(shop))
+        assert first == again
+        assert first | {"id": new["id"]} == new
+        assert first["id"] != new["id"]
 
 
 def test_nothing_can_be_sent_before_there_is_a_query(shop, browser):
@@ -173,6 +193,17 @@ def test_an_address_that_nobody_can_read_leads_to_the_first_page(shop, browser):
         opened(browser, f"{server.url}/console/#watch/%E0%A4%A") as page,
     ):
         expect(page.locator(".charts .card")).to_have_count(6)
+
+
+def test_everybody_can_read_why_a_page_cannot_be_shown(shop, browser):
+    with (
+        shop.serving() as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/#watch/nobody", bypass_csp=True) as page,
+    ):
+        expect(page.get_by_role("main")).to_contain_text("no model 'nobody' is configured")
+        result = Axe().run(page)
+        assert result.violations_count == 0, result.generate_report()
 
 
 def test_results_of_the_query_before_are_no_answer_to_an_item_that_is_gone(tmp_path, browser):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import httpx
 import msgspec
@@ -14,13 +14,14 @@ from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.backoffice.jobs import FoundFault, Health
 from omdml.workers.configuration.config import LinksConfig
 from omdml.workers.doctor.status import Look
+from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints.console import FOLDER
 from tests.support import worlds
-from tests.support.browsers import Visit
 from tests.support.changing import plain_catalogue
-from tests.support.consoles import SIZES, go_to, mark_two, search
+from tests.support.consoles import check_looks, everywhere, go_to, mark_two, opened, search, two_marked
 from tests.support.processes import ROOT
-from tests.support.shops import Shop, listening, sent
+from tests.support.shops import Shop, sent
+from tests.support.worlds import ITEMS
 
 pytestmark = pytest.mark.xdist_group("console")
 
@@ -28,53 +29,9 @@ OLD, NEW = "0123456789abcdef-old", "0123456789abcdef-new"
 COPY = ["clipboard-read", "clipboard-write"]
 
 
-class Site:
-    """An address at which one node after another answers."""
-
-    def __init__(self) -> None:
-        self._running, self.port, self.node = ExitStack(), 0, None
-
-    def serve(self, shop, token="", **access):
-        """Have a new node of this shop answer."""
-        self.node = self._running.enter_context(shop.serving())
-        server = self._running.enter_context(listening(self.node, token, port=self.port, **access))
-        self.url, self.port = server.url, int(server.url.rpartition(":")[2])
-
-    def stop(self):
-        """End the node: nobody answers."""
-        self._running.close()
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def site():
-    one = Site()
-    yield one
-    one.stop()
-
-
-@contextmanager
-def opened(browser, url, size="desktop", **options):
-    """A page of the console. Errors of scripts fail; refusals, which browsers log too, do not."""
-    width, height = SIZES[size]
-    context = browser.new_context(viewport={"width": width, "height": height}, **options)
-    visit = Visit(context, url)
-    yield visit.page
-    assert [message for message in visit.wrong if "Failed to load resource" not in message] == []
-    context.close()
-
-
 def give(page, token):
     page.get_by_label("Token", exact=True).fill(token)
     page.get_by_role("button", name="Go on").click()
-
-
-def two_marked(page):
-    expect(page.locator(".send")).to_contain_text("1 marked as fitting, 1 as not fitting.")
 
 
 def go_live(shop, site):
@@ -234,6 +191,71 @@ def test_a_query_that_left_the_catalogue_is_told_and_has_no_results(tmp_path, si
         expect(page.locator(".results > li")).to_have_count(0)
         search(page, "i7")
         expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_pages_show_the_catalogue_that_took_the_place_of_theirs(tmp_path, site, browser):
+    shop, other = Shop(tmp_path / "one"), Shop(tmp_path / "other", items=partial(plain_catalogue, count=60))
+    items = ("i5", "i77", "i77", "i5")
+    site.serve(shop, attributes=Attributes.of_items((f"i{row}", {"label": f"Mug {row}"}) for row in range(ITEMS)))
+    version = go_live(shop, site)
+    shop.store.move("shop", version, pin=True)
+    site.node._refresher.refresh("shop")
+    with everywhere(browser, f"{site.url}/console/") as pages:
+        for page, item in zip(pages, items, strict=True):
+            search(page, item)
+            expect(page.locator(".results .id").first).to_contain_text("Mug")
+            mark_two(page)
+            expect(page.locator("#live")).to_have_text(f"version {version} is pinned")
+        site.stop()
+        # The items of the other catalogue have no labels, and i77 is not among them.
+        site.serve(other)
+        for page, item in zip(pages, items, strict=True):
+            expect(page.locator("#live")).to_have_text("version 0 is live")
+            if item == "i77":
+                expect(page.get_by_role("alert")).to_contain_text("i77")
+                expect(page.get_by_role("alert")).to_contain_text("(2) cannot be learned, and were taken away")
+                expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
+                expect(page.locator(".results > li")).to_have_count(0)
+                search(page, "i7")
+                expect(page.get_by_role("alert")).to_be_hidden()
+            else:
+                answer = httpx.get(f"{site.url}/search", params={"id": "i5", "k": 20}).json()
+                expect(page.locator(".results .id")).to_have_text([item["id"] for item in answer["items"]])
+                two_marked(page)
+        check_looks(pages, "catalogue-replaced")
+        go_to(pages[0], "Versions")
+        expect(pages[0].get_by_text("follows what is learned")).to_be_visible()
+
+
+def test_the_history_goes_on_if_the_query_left_the_catalogue(tmp_path, site, browser):
+    shop = Shop(tmp_path, items=plain_catalogue)
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/#versions/shop") as page:
+        page.get_by_label("Query: an item's id").fill("i5")
+        page.get_by_label("Query: an item's id").blur()
+        expect(page.locator(".two h3")).to_have_count(2)
+        httpx.delete(f"{site.url}/items/i5", params={"model": "shop"}).raise_for_status()
+        version = go_live(shop, site)
+        expect(page.get_by_role("cell", name=str(version), exact=True)).to_be_visible()
+        expect(page.get_by_role("status")).to_contain_text("i5")
+
+
+def test_what_every_page_asks_for_can_be_copied(shop, site, browser):
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/", permissions=COPY) as page:
+
+        def copied():
+            expect(page.get_by_role("status")).to_have_text("Copied.")
+            page.evaluate("document.getElementById('said').replaceChildren()")
+            return page.evaluate("navigator.clipboard.readText()")
+
+        for name, path in (("Watch", "models/shop/steps"), ("A/B", "experiments")):
+            go_to(page, name)
+            page.get_by_role("button", name="Copy as curl").click()
+            assert copied() == f"curl '{site.url}/{path}'"
+        go_to(page, "Versions")
+        page.get_by_role("button", name="What it holds").click(modifiers=["Shift"])
+        assert copied() == f"curl '{site.url}/models/shop/inspect'"
 
 
 def test_health_calls_a_node_that_is_away_neither_running_nor_ready(shop, site, browser):

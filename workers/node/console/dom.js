@@ -45,6 +45,9 @@ export function hush() {
   document.getElementById("said").replaceChildren();
 }
 
+/** Whether a click is the second of a double click. It would fall on what the first one puts in its place. */
+export const isSecond = (click) => click.detail > 1;
+
 /** Run what may be refused; what the node says of it is told. Answers undefined then. */
 export async function trying(what) {
   try {

@@ -8,8 +8,10 @@ const EVERY_MS = 5000;
 const SURE = 0.95;
 const EXAMPLE = `[experiments.metric]
 model = "MODEL"
-against = "OTHER MODEL"     # or against_version = 1200
-share = 0.1                 # of the sessions`;
+against = "OTHER MODEL"
+# or: against_version = 1200
+# A tenth of the sessions take part.
+share = 0.1`;
 
 export async function experimentsPage(place, { model }) {
   const inside = el("div", { className: "stack" });
@@ -30,8 +32,10 @@ export async function experimentsPage(place, { model }) {
   return whileSeen(() => trying(refresh), EVERY_MS);
 }
 
+const curl = () => el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/experiments") } }, "Copy as curl");
+
 function nothing(model) {
-  return el("section", { className: "card stack" }, el("h2", {}, "No experiment runs on this node"),
+  return el("section", { className: "card stack" }, el("div", { className: "row" }, el("h2", { className: "grow" }, "No experiment runs on this node"), curl()),
     el("p", {}, "An experiment mixes the results of two models, or of two versions of one, in a share of the searches. People see one list. Each click counts for the side that brought the item. This page then says which side is better, and how sure that is."),
     el("p", {}, "Add this to the node's configuration, and restart it:"), el("pre", { className: "event" }, EXAMPLE.replace("MODEL", model)));
 }
@@ -42,7 +46,7 @@ function card(one) {
   return el("section", { className: "card stack" },
     el("div", { className: "row" }, el("h2", { className: "grow" }, `${one.name}: ${names[0]} or ${names[1]}`),
       one.better === null ? el("span", { className: "tag" }, "not decided yet") : el("span", { className: "tag good" }, `${names[one.better === "second" ? 1 : 0]} is better`),
-      el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/experiments") } }, "Copy as curl")),
+      curl()),
     el("p", { className: "verdict" }, sentence(one, names)), scale(one, names),
     table([["side", ""], ["searches won", "number"], ["clicks", "number"]],
       [[names[0], whole(counts.first), whole(counts.clicks[0])], [names[1], whole(counts.second), whole(counts.clicks[1])], ["neither", whole(counts.ties), ""]], "Searches with clicks"),

@@ -1,6 +1,6 @@
 // Dead letters: events that could not be learned, why, and what to do about them.
 import { copyAsCurl, copyInstead, get, post } from "./api.js";
-import { day, el, say, trying, whole } from "./dom.js";
+import { day, el, isSecond, say, trying, whole } from "./dom.js";
 
 const LAST = 100;
 const WHY = "Events that could not be learned are kept here. Correct the cause first; then send them again, or dismiss those that nobody can correct.";
@@ -53,7 +53,7 @@ export async function lettersPage(place, { model }) {
         el("span", { className: `tag ${letter.since_then ? "" : "bad"}` }, letter.reason),
         letter.since_then ? el("span", { className: "tag good" }, letter.since_then) : null,
         el("span", { className: "grow soft" }, [letter.model, letter.at && day(letter.at), `at ${place_of(letter.position)}`].filter(Boolean).join(" · ")),
-        el("button", { className: "quiet", type: "button", on: { click: () => trying(() => explain(letter, more)) } }, "Explain"),
+        el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl("/letters/explain", { parameters: { position: letter.position } }) : trying(() => explain(letter, more))) } }, "Explain"),
         ...(letter.since_then ? [] : [settle("Send again", "resend", [letter.position]), settle("Dismiss", "dismiss", [letter.position])])),
       el("p", {}, letter.error), el("pre", { className: "event" }, letter.event), more);
   }
@@ -69,7 +69,7 @@ export async function lettersPage(place, { model }) {
   function settle(text, verb, positions) {
     const body = { positions };
     return el("button", { type: "button", on: {
-      click: (event) => (copy.asked(event) ? copyAsCurl(`/letters/${verb}`, { body }) : trying(async () => {
+      click: (event) => !isSecond(event) && (copy.asked(event) ? copyAsCurl(`/letters/${verb}`, { body }) : trying(async () => {
         const { settled, left } = await post(`/letters/${verb}`, body);
         const [why] = Object.keys(left);
         const done = verb === "resend" ? "sent again" : "dismissed";

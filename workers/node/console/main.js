@@ -25,6 +25,8 @@ let leave = () => {};
 let turn = 0;
 let drawn = 0;
 let patterns = [];
+// Of the catalogue whose items the page shows.
+let generation = "";
 
 const adding = (set) => (listener) => {
   set.add(listener);
@@ -59,6 +61,7 @@ async function show(again = false) {
   document.getElementById("tabs").replaceChildren(...Object.entries(PAGES).map(([name, [title]]) =>
     el("a", { href: `#${name}/${encodeURIComponent(model)}`, ...(name === page ? { ariaCurrent: "page" } : {}) }, title)));
   if (!again) hush();
+  generation = "";
   const inside = el("div", {}, el("h1", { className: "unseen" }, `${PAGES[page][0]}: ${model}`));
   if (!again) place.replaceChildren(inside);
   drawLive(null);
@@ -83,7 +86,8 @@ async function show(again = false) {
 }
 
 function refuse(inside, error, again) {
-  inside.replaceChildren(el("p", { className: "card" }, error.message, " ", el("button", { type: "button", on: { click: again } }, "Try again")));
+  const title = inside.querySelector("h1") ?? el("h1", { className: "unseen" }, "omdml");
+  inside.replaceChildren(title, el("p", { className: "card" }, error.message, " ", el("button", { type: "button", on: { click: again } }, "Try again")));
 }
 
 /** A node whose models are all of patterns loads none before somebody asks for it. */
@@ -103,15 +107,28 @@ async function drawLive(step) {
   const { model } = where();
   if (step && step.model !== model) return;
   const mine = (drawn += 1);
-  const known = step ? { models: [step] } : await get("/models").catch(() => null);
+  // A node that has just loaded the model may have done so with another catalogue.
+  const asked = !step || step.what === "model_live";
+  const known = asked ? await get("/models").catch(() => null) : { models: [step] };
+  if (!known) return;
+  if (asked) renew(known.models);
   // An answer may be older than a step that came meanwhile.
-  if (!known || mine !== drawn) return;
+  if (mine !== drawn) return;
   if (!step) drawChoice(known.models);
   const { version, pinned } = known.models.find((one) => one.model === model) ?? {};
   live.classList.remove("lost");
   live.replaceChildren(...(version === undefined ? ["nothing is live"] : ["version ", el("b", {}, whole(version)), pinned ? " is pinned" : " is live"]));
   live.classList.remove("moved");
   if (step) requestAnimationFrame(() => live.classList.add("moved"));
+}
+
+/** Make the page anew if another catalogue took the place of the one that it shows: items and their attributes are others. */
+function renew(models) {
+  const now = models.find((one) => one.model === where().model)?.generation;
+  if (!now || now === generation) return;
+  const replaced = generation !== "";
+  generation = now;
+  if (replaced) show();
 }
 
 /** The models of this node; another one may answer at its address since it was asked. */

@@ -27,6 +27,10 @@ const begunFrom = new Map();
 let hasSent = false;
 // All searches of a tab are one session, so that an experiment shows it one order.
 const SESSION = crypto.randomUUID?.() ?? String(Math.random());
+// The ids of events, as text, that were sent without an answer. The node may have taken them all the same: if the same
+// marks are sent again, they have the same id, and are learned once.
+const unanswered = new Map();
+let sendings = 0;
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
@@ -104,9 +108,13 @@ export async function tryPage(place, { model, onStep }) {
   function refuse(error) {
     state.serial = null;
     trouble.hidden = false;
-    trouble.replaceChildren(el("p", { className: "grow" }, error.message), el("button", { type: "button", on: { click: () => trying(again) } }, "Try again"));
-    if (error.error !== "unknown_item") return;
+    const gone = error.error === "unknown_item";
+    const lost = gone && state.marks.size ? ` Marks about it that were not sent (${state.marks.size}) cannot be learned, and were taken away.` : "";
+    trouble.replaceChildren(el("p", { className: "grow" }, error.message + lost), el("button", { type: "button", on: { click: () => trying(again) } }, "Try again"));
+    if (!gone) return;
     // The catalogue was replaced, or the item deleted: neither the results nor the grid can be trusted.
+    state.marks.clear();
+    drawMarks();
     wipe();
     begunFrom.delete(model);
     picker.show(find.value.trim());
@@ -242,6 +250,12 @@ export async function tryPage(place, { model, onStep }) {
       : [`${counts} Mark at least one ${fits ? "that does not fit" : "that fits"}.`]));
   }
 
+  function idOf(event) {
+    const text = JSON.stringify(event);
+    if (!unanswered.has(text)) unanswered.set(text, `${SESSION}-${sendings += 1}`);
+    return unanswered.get(text);
+  }
+
   async function sendMarks() {
     if (send.disabled) return;
     const sent = event();
@@ -253,7 +267,8 @@ export async function tryPage(place, { model, onStep }) {
     state.sentAt = performance.now();
     state.lateSince = null;
     try {
-      await post("/feedback", sent);
+      await post("/feedback", { ...sent, id: idOf(sent) });
+      unanswered.delete(JSON.stringify(sent));
     } catch (error) {
       state.sentAt = null;
       const all = unsentOf(sent.query, new Map([...marks, ...unsentOf(sent.query)]));
@@ -308,7 +323,8 @@ export async function tryPage(place, { model, onStep }) {
   });
 
   const keys = (press) => {
-    if (press.ctrlKey || press.metaKey || press.altKey || /^(INPUT|SELECT)$/.test(press.target.tagName)) return;
+    const held = press.repeat && !press.key.startsWith("Arrow");
+    if (held || press.ctrlKey || press.metaKey || press.altKey || /^(INPUT|SELECT)$/.test(press.target.tagName)) return;
     const id = press.target.closest?.("li")?.dataset.id;
     const mark = { r: "relevant", i: "irrelevant" }[press.key.toLowerCase()];
     if (id && mark) setMark(id, mark);

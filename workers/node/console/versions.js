@@ -1,6 +1,6 @@
 // Versions: what was live when, before and after side by side, and moving what answers.
 import { copyAsCurl, copyInstead, get, post } from "./api.js";
-import { day, el, percent, say, table, trying, whole } from "./dom.js";
+import { day, el, isSecond, percent, say, table, trying, whole } from "./dom.js";
 import { Seldom } from "./live.js";
 import { anyId } from "./picker.js";
 import { fieldsOf, named as called, picture } from "./picture.js";
@@ -49,11 +49,11 @@ export async function versionsPage(place, { model, onStep }) {
     const comparable = [...new Set([...(described?.begins_with ? [] : [0]), ...kept])].sort((a, b) => a - b);
     options(from, comparable, comparable[0]);
     options(to, [...comparable, LIVE], LIVE);
-    if (to.value === LIVE && query.value) await compare();
     told.replaceChildren(table([["when", ""], ["what", ""], ["version", "number"], ["who", ""], ["why", "wide"], ["go to", ""]], lines.toReversed().map((line) => [
       day(line.at), line.what, whole(line.version), line.actor ?? "", line.reason ?? "",
       kept.includes(line.version) ? el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)) : "no longer kept",
     ]), "History"));
+    if (to.value === LIVE && query.value) await compare();
   }
 
   function drawNow(older) {
@@ -65,7 +65,7 @@ export async function versionsPage(place, { model, onStep }) {
       pinned ? el("span", { className: "tag bad" }, "pinned: newer versions do not go live") : el("span", { className: "tag good" }, "follows what is learned"),
       pinned ? action("Unpin", "unpin", null) : action("Pin this", "pin", described?.version ?? null), back),
     el("div", { className: "row" }, el("span", { className: "soft" }, described?.ready ? `learner ${described.learner}, ${whole(described.items)} items, live since ${day(described.live_since)}` : ""),
-      el("button", { className: "quiet", type: "button", on: { click: () => trying(inspect) } }, "What it holds")));
+      el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl(`${path}/inspect`) : trying(inspect)) } }, "What it holds")));
   }
 
   function action(text, verb, version) {
@@ -73,7 +73,7 @@ export async function versionsPage(place, { model, onStep }) {
     const body = () => ({ ...(version === null ? {} : { version }), ...(reason.value ? { reason: reason.value } : {}), seen });
     return el("button", {
       type: "button", on: {
-        click: (event) => (copy.asked(event) ? copyAsCurl(`${path}/${verb}`, { body: body() }) : trying(async () => {
+        click: (event) => !isSecond(event) && (copy.asked(event) ? copyAsCurl(`${path}/${verb}`, { body: body() }) : trying(async () => {
           const moved = await post(`${path}/${verb}`, body()).catch((error) => {
             if (error.error === "moved") looking.ask(true);
             throw error;

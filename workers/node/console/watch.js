@@ -1,5 +1,5 @@
 // Watch: how learning goes, from what went live on this node since it started.
-import { get } from "./api.js";
+import { copyAsCurl, get } from "./api.js";
 import { clock, day, el, percent, seconds, table, trying, whole } from "./dom.js";
 import { interval } from "./interval.js";
 import { Seldom, whileSeen } from "./live.js";
@@ -21,15 +21,17 @@ export async function watchPage(place, { model, onStep, onRemark }) {
   // What goes live while the page is made is not lost.
   const early = [];
   const stopEarly = onStep((step) => early.push(step));
-  let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`).catch((error) => {
+  const path = `/models/${encodeURIComponent(model)}`;
+  let { steps } = await get(`${path}/steps`).catch((error) => {
     stopEarly();
     throw error;
   });
-  const big = el("div", { className: "big" });
+  const big = el("div", { className: "big grow" });
+  const curl = el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/steps`) } }, "Copy as curl");
   const grid = el("div", { className: "charts" });
   const guard = el("div", { className: "guard", aria: { live: "polite" } });
   const decisions = el("ul", { className: "moves", tabIndex: 0, aria: { label: "What was withheld, taken back or moved, newest first" } });
-  place.append(big, grid);
+  place.append(el("div", { className: "figures" }, big, curl), grid);
   const charts = [
     new Chart("Mistakes", "How often the model was wrong about a click just before it learned it", percent, () => [
       ["of late", learned("recent_mistake_rate")], ["since the start", learned("mistake_rate")],
@@ -63,7 +65,6 @@ export async function watchPage(place, { model, onStep, onRemark }) {
   }
 
   async function drawDecisions() {
-    const path = `/models/${encodeURIComponent(model)}`;
     const [{ lines }, judged] = await Promise.all([get(`${path}/history`, { last: LINES }), get(`${path}/guard`)]);
     guard.replaceChildren(...judgement(judged));
     const told = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
