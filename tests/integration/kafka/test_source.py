@@ -12,7 +12,6 @@ from kafka.errors import KafkaTimeoutError
 
 from deploy.local import KafkaServer
 from omdml.errors import ClientFailed, SourceError, SourceRefused
-from omdml.streams.kafka import internals
 from omdml.streams.kafka.reading import client_health, topic_watch
 from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.partitioners import by_murmur2
@@ -53,23 +52,6 @@ def test_a_poll_answers_no_more_records_than_asked_for(
     reader = open_reader(topic)
     until(lambda: reader.read(max_records=3))
     assert reader.values == numbered(3)
-
-
-def test_a_poll_tells_whether_its_records_were_fetched_before_it_began(
-    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
-) -> None:
-    topic = new_topic()
-    reader = open_reader(topic)
-    write(kafka, topic, [b"first"])
-    until(lambda: reader.read())
-    # The client asked for more when it handed out the first event, so the second one reaches it without a poll.
-    write(kafka, topic, [b"second"])
-    until(lambda: internals.has_fetched(reader.source._consumer))
-    write(kafka, topic, [b"third"])
-    reader.read()
-    assert (reader.values, reader.source.fetched_before) == ([b"first", b"second"], True)
-    until(lambda: reader.read())
-    assert reader.values == [b"first", b"second", b"third"]
 
 
 def test_a_partition_is_named_by_the_id_that_kafka_gave_its_topic(
