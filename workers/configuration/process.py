@@ -107,7 +107,7 @@ def one_thread() -> None:
 
 
 def forget_start() -> None:
-    """Keep the garbage collector from looking at what was made so far. It would stop all threads for 80 ms each time."""
+    """Have the garbage collector pass over what was made so far. It would stop all threads for 80 ms each time."""
     gc.collect()
     gc.freeze()
 
