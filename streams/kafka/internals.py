@@ -84,8 +84,8 @@ def drop_batch(consumer: Any) -> TopicPartition:
 def has_fetched(consumer: Any) -> bool:
     """Whether a consumer holds fetched records that were not polled. It fetches nothing more meanwhile.
 
-    One fetch follows each poll, so these are the records of the first moments after the last one. Later ones are in the
-    log. No public method tells this; a poll that does not wait would interrupt a rejoin.
+    One fetch follows each poll and waits for 10 ms at most. So these records came just after that poll, and later ones
+    are in the log. No public method tells this; a poll that does not wait would interrupt a rejoin.
     """
     return bool(consumer._fetcher._completed_fetches or consumer._fetcher._next_partition_records)
 
