@@ -202,11 +202,6 @@ class MemorySource:
         return {partition: (position, self.log.end(partition)) for partition, position in self._positions.items()}
 
     @property
-    def fetched_before(self) -> bool:
-        """Always False: ``poll`` answers with what is there now."""
-        return False
-
-    @property
     def away(self) -> bool:
         """Always False: memory cannot be out of reach."""
         return False

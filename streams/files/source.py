@@ -113,11 +113,6 @@ class FileSource:
             return {self.partition: (self._reader.position, self._reader.end)}
 
     @property
-    def fetched_before(self) -> bool:
-        """Always False: ``poll`` answers with what is there now."""
-        return False
-
-    @property
     def away(self) -> bool:
         """Always False: if the log cannot be read, ``poll`` raises."""
         return False

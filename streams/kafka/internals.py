@@ -81,15 +81,6 @@ def drop_batch(consumer: Any) -> TopicPartition:
     return unread.topic_partition
 
 
-def has_fetched(consumer: Any) -> bool:
-    """Whether a consumer holds fetched records that were not polled. It fetches nothing more meanwhile.
-
-    One fetch follows each poll and waits for 10 ms at most. So these records came just after that poll, and later ones
-    are in the log. No public method tells this; a poll that does not wait would interrupt a rejoin.
-    """
-    return bool(consumer._fetcher._completed_fetches or consumer._fetcher._next_partition_records)
-
-
 def position(consumer: Any, tp: TopicPartition) -> OffsetAndMetadata | None:
     """The position of a consumer with its leader's epoch; None while it has none. The public one tells no epoch."""
     state = consumer._subscription.assignment.get(tp)

@@ -96,10 +96,6 @@ class Source(Protocol):
         """The offset of each owned partition's next record, and the log's end, if they are known."""
 
     @property
-    def fetched_before(self) -> bool:
-        """Whether the last ``poll`` answered with records that were fetched before it began, so newer ones may wait."""
-
-    @property
     def away(self) -> bool:
         """Whether the log is out of reach, as far as the last ``poll`` could tell."""
 

@@ -53,17 +53,10 @@ class Rounds:
         self._cut_short = False
         # Whether the last poll brought as many records as it may.
         self._behind = False
-        # Whether the next publication waits for one more poll, because newer records may be in the log.
-        self._looks_again = False
 
-    def polled(self, count: int, fetched_before: bool = False) -> None:
-        """Note how many records a poll brought, and whether they had been fetched before it began.
-
-        Newer ones may have come while the worker published or saved. If it published again without them, they would
-        wait for two publications.
-        """
+    def polled(self, count: int) -> None:
+        """Note how many records a poll brought."""
         self._drained, self._behind = not count, count >= self.config.max_poll_records
-        self._looks_again = fetched_before and not self._looks_again and not self._behind
 
     def patience(self) -> float:
         """Seconds that poll may wait: until the next publication is due, if one is."""
@@ -71,15 +64,14 @@ class Rounds:
         if not any(partition.models.unpublished for partition in self._partitions.values()):
             return STOP_S
         # A shorter wait could not tell that the log is empty. If it is, publishing need not rest (see turn).
-        least = DRAINED_S if now < self._publish_from or self._looks_again else 0.0
+        least = DRAINED_S if now < self._publish_from else 0.0
         return min(STOP_S, max(least, self.published_at + self.config.publish_interval_s - now))
 
     def turn(self) -> None:
         """Publish and save, each if it is due."""
         now = self._services.clock()
         rested = self._drained or now >= self._publish_from
-        looks_again = self._looks_again and not self._owned.waiting
-        if rested and not looks_again and now - self.published_at >= self.config.publish_interval_s:
+        if rested and now - self.published_at >= self.config.publish_interval_s:
             self.publish(now)
         self.merging.turn(self._partitions)
         # Saving stops after half its interval, so that learning goes on. If there is nothing to learn, it goes on.

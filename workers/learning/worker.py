@@ -184,7 +184,7 @@ class LearnerWorker:
     def _fetch(self) -> list[Record]:
         begin = time.perf_counter()
         records = self.services.source.poll(self.rounds.config.max_poll_records, self.rounds.patience())
-        self.rounds.polled(len(records), self.services.source.fetched_before)
+        self.rounds.polled(len(records))
         self.services.metrics.spent("fetch" if records else "idle", time.perf_counter() - begin)
         return records
 

@@ -102,7 +102,7 @@ class KafkaSource:
         self._epochs = Epochs()
         self._flow = Flow()
         self._failures = Failures()
-        self._closed = self.fetched_before = False
+        self._closed = False
         self._admin = topics.open_admin(options)
         self._watch = TopicWatch(self._admin, options, topic)
         try:
@@ -240,7 +240,6 @@ class KafkaSource:
             if self._assignments.given:
                 self._take_over()
             internals.go_on_joining(self._consumer)
-            self.fetched_before = internals.has_fetched(self._consumer)
             batches = self._consumer.poll(timeout_ms=milliseconds(timeout_s), max_records=max_records)
         except kafka.errors.OffsetOutOfRangeError as error:
             self._stop(error.args[0], gap.out_of_range)

@@ -90,10 +90,6 @@ def test_a_consumer_has_no_look_for_added_partitions_and_no_topic_identity():
     assert not [name for name in PUBLIC if re.search("metadata_update|request_update|refresh|topic_id", name)]
 
 
-def test_a_consumer_does_not_tell_whether_it_fetched_what_was_not_polled():
-    assert not [name for name in PUBLIC if re.search("fetched|buffer|unread", name)]
-
-
 def test_a_consumer_cannot_be_told_to_forget_answers_that_came_too_late():
     assert parameters(KafkaConsumer.committed) == {"self", "partition", "metadata", "timeout_ms"}
 

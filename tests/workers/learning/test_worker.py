@@ -15,7 +15,6 @@ from omdml import LOMDML
 from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
-from omdml.streams.memory_log import MemorySource
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.configuration.process import serve_metrics
@@ -251,51 +250,6 @@ def test_what_is_slow_to_publish_is_published_at_once_when_nothing_waits(tmp_pat
         worker.step()
         assert worker.services.store.current("shop").version == worker_version(worker)
         assert len(world.store.published) - before <= 1
-
-
-class FetchesAhead(MemorySource):
-    """A source that answers with the first record alone, as clients of Kafka do, and with the others after that."""
-
-    fetched_before = False
-    rest = ()
-
-    def poll(self, max_records, timeout_s):
-        if self.rest:
-            answer, self.rest, self.fetched_before = list(self.rest), (), False
-        else:
-            records = super().poll(max_records, timeout_s)
-            answer, self.rest, self.fetched_before = records[:1], records[1:], len(records) > 1
-        return answer
-
-
-class AlwaysAhead(MemorySource):
-    """A source that fetches faster than it is polled."""
-
-    fetched_before = True
-
-
-def test_a_publication_waits_for_what_came_after_the_client_fetched(tmp_path):
-    world = World(tmp_path)
-    worker = world.worker(source=FetchesAhead(world.log))
-    run_until_idle(worker)
-    worker.rounds.config = WorkerConfig(publish_interval_s=0.0, checkpoint_interval_s=1e9)
-    world.send(*events(5))
-    live = []
-    while not live or live[-1] < 5:
-        worker.step()
-        live.append(world.store.current("shop").version)
-    assert set(live) == {0, 5}
-
-
-def test_a_publication_waits_for_one_more_poll_at_most(tmp_path):
-    world = World(tmp_path)
-    worker = world.worker(source=AlwaysAhead(world.log))
-    run_until_idle(worker)
-    worker.rounds.config = WorkerConfig(publish_interval_s=0.0, checkpoint_interval_s=1e9, max_poll_records=100)
-    for event in events(20):
-        world.send(event)
-        worker.step()
-        assert worker_version(worker) - world.store.current("shop").version <= 1
 
 
 def worker_version(worker):
