@@ -44,6 +44,7 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     specs = configuration.models.values()
     warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in specs)
     learner = build_worker(configuration, registry, accept_gap)
+    process.forget_start()
     facts.ask, models.ask = learner.condition, learner.single_models
     process.on_signals(learner.stop)
     hook = configuration.webhook

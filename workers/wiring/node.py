@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from omdml.workers.configuration.access import check_reach
 from omdml.workers.configuration.config import Configuration
-from omdml.workers.configuration.process import address
+from omdml.workers.configuration.process import address, forget_start
 from omdml.workers.wiring.feedback_log import open_sink
 from omdml.workers.wiring.models import open_specs
 from omdml.workers.wiring.stores import open_stores, tell_if_empty
@@ -64,6 +64,7 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
     )
     access, hosts = configuration.node.access, configuration.node.hosts
     experiments = Experiments(configuration.experiments)
+    forget_start()
     serve(node, host, port, access, hosts, pictures_of(configuration), office, experiments)
 
 
