@@ -166,7 +166,7 @@ def doctor_sees(folder, read_only_part):
 def test_doctor_says_that_a_read_only_feedback_log_refuses_feedback(tmp_path):
     code, ((level, text),) = doctor_sees(tmp_path, "feedback")
     assert (code, level) == (1, "error")
-    assert text.startswith("feedback log feedback: feedback cannot be written by this user. A node of this user refuses")
+    assert text.startswith("feedback log feedback: feedback cannot be written by this user. A node of this user")
     assert "give it the right to write. If the file system is read-only" in text
 
 
