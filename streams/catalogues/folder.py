@@ -361,6 +361,7 @@ def digest_of(matrix: NDArray[np.float32]) -> str:
 
 def _advice(folder: Path) -> str:
     previous = folder.with_name(folder.name + PREVIOUS)
-    if not folder.exists() and (previous / MANIFEST).exists():
+    # Unlike a path's own method, this one takes a name that is too long for one that is not there.
+    if not os.path.exists(folder) and os.path.exists(previous / MANIFEST):
         return f"a build was killed while it replaced it; rename {previous} back, or build again"
     return "make one with `omdml catalogue build`"

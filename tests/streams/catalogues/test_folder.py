@@ -185,3 +185,8 @@ def test_items_of_a_killed_adding_are_not_there_and_may_be_added_again(tmp_path:
     assert np.load(target / "v.npy").shape == (3, 2)
     if mapped:
         assert np.load(target / "mapped.npy").shape == (3, 1)
+
+
+def test_a_path_that_no_file_system_takes_is_no_catalogue() -> None:
+    with pytest.raises(CatalogueError, match="no catalogue to read \\(File name too long\\)"):
+        MappedCatalogue("a" * 5000)
