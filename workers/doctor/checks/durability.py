@@ -87,7 +87,7 @@ def closed_log(path: Path) -> list[Remark]:
     part = next((part for part in (folder, *newest) if part.exists() and not os.access(part, os.W_OK)), None)
     if part is None:
         return []
-    text = (f"feedback log {path}: {part} cannot be written by this user. A node of this user refuses feedback, and a "
+    text = (f"feedback log {path}: {part} cannot be written by this user. A node of this user refuses feedback, or a "
             f"worker of this user cannot start: give it the right to write. {READ_ONLY}")  # fmt: skip
     # Services may run as another user than the one who asks. Nobody can write to what is read-only.
     return [error(text) if os.statvfs(part).f_flag & os.ST_RDONLY else warning(text)]
