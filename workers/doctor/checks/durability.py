@@ -35,10 +35,10 @@ RELEARNED = "workers notice that, and learn again from the log what it forgot"
 def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
     """What the log, its dead letters and the topics that are routed into it may lose; raises SourceError."""
     if isinstance(log, FileLog):
-        feedback, letters = Path(log.path), Path(log.letters)
+        lines, dead_letters = Path(log.path), Path(log.letters)
         seen = [
-            *(closed_log(feedback) or full_disk(f"feedback log {feedback}", feedback)),
-            *(closed(letters) or full_disk(f"dead letters {letters}", letters)),
+            *(closed_log(lines) or full_disk(f"feedback log {lines}", lines)),
+            *(closed(dead_letters) or full_disk(f"dead letters {dead_letters}", dead_letters)),
         ]
         return seen or f"{log.path} is as safe as its disk"
     options, feedback = connection(log), topic_safety(connection(log), log.topic)

@@ -158,7 +158,7 @@ def doctor_sees(folder, read_only_part):
     )
     command = [*read_only(folder / read_only_part), sys.executable, "-m", "omdml.workers.cli", "doctor", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=60, check=False)
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=300, check=False)
     seen = [(finding["level"], finding["text"]) for finding in json.loads(run.stdout)["findings"]]
     return run.returncode, [(level, text) for level, text in seen if "cannot be written" in text]
 
