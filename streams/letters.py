@@ -17,7 +17,7 @@ from omdml.errors import CorruptError, FeedbackError, FormatError
 from omdml.feedback import MAX_EVENT_BYTES
 from omdml.formats import LETTER
 from omdml.streams.files.lines import Text, to_bytes, to_text
-from omdml.streams.protocols.log import Partition, Record, Sink
+from omdml.streams.protocols.log import Outgoing, Partition, Record, Sink
 
 # What a message takes at most beside its letter.
 OVERHEAD_BYTES = 16 << 10
@@ -171,7 +171,7 @@ class DeadLetters:
     def __init__(self, sink: Sink, max_message_bytes: int = MAX_EVENT_BYTES) -> None:
         self._sink = sink
         self._limit = min(max_message_bytes, MAX_EVENT_BYTES) - OVERHEAD_BYTES
-        self._unacknowledged: list[tuple[bytes, str | None]] = []
+        self._unacknowledged: list[Outgoing] = []
         self._bytes = 0
         self._resend = False
 
@@ -186,7 +186,7 @@ class DeadLetters:
         """
         if self._resend or self._bytes > MAX_HELD_BYTES:
             self.flush()
-        lines: list[tuple[bytes, str | None]] = []
+        lines: list[Outgoing] = []
         size = 0
         for record, error, model in refused:
             lines.append((Letter.of(record, error, model, self._limit).encode(), model))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.partitioners import by_crc32
-from omdml.streams.protocols.log import Listener, Partition, Record
+from omdml.streams.protocols.log import Listener, Outgoing, Partition, Record
 
 
 class MemoryLog:
@@ -296,9 +296,9 @@ class MemorySink:
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         self.log.send(value, key, headers)
 
-    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
-        for value, key in events:
-            self.send(value, key)
+    def send_many(self, events: Sequence[Outgoing]) -> None:
+        for event in events:
+            self.send(*event)
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Do nothing: events are in the log as soon as they are sent."""

@@ -360,7 +360,9 @@ def digest_of(matrix: NDArray[np.float32]) -> str:
 
 
 def _advice(folder: Path) -> str:
-    previous = folder.with_name(folder.name + PREVIOUS)
-    if not folder.exists() and (previous / MANIFEST).exists():
+    # Not ``with_name``, which raises if there is none, as of the root.
+    previous = folder.parent / f"{folder.name}{PREVIOUS}"
+    # Unlike a path's own method, this one takes a name that is too long for one that is not there.
+    if not os.path.exists(folder) and os.path.exists(previous / MANIFEST):
         return f"a build was killed while it replaced it; rename {previous} back, or build again"
     return "make one with `omdml catalogue build`"

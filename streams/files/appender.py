@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 from pathlib import Path
 
 from omdml.streams.bounded_files import open_regular
+
+# It leaves the size of the file as it is, which os.posix_fallocate does not.
+KEEP_SIZE = 1
+# Answers of file systems, and of kernels, that reserve no room.
+UNKNOWN = {errno.EOPNOTSUPP, errno.ENOSYS}
+# Python has no function for it. Other systems than Linux have none either.
+_fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
 
 
 class Appender:
@@ -35,14 +44,16 @@ class Appender:
         return limit - os.fstat(self._descriptor).st_size
 
     def append(self, line: bytes) -> None:
-        """Write one or more lines. If a killed writer or a full disk left a torn line, it is ended first.
+        """Write one or more lines, all or none of them. If a killed writer left a torn line, it is ended first.
 
-        If this fails, a part of the lines may stay in the file, again as a torn line. It is not cut off: readers may
-        have read it already, so a log must never shrink.
+        Room on the disk is reserved before anything is written. What was written cannot be cut off again, because
+        readers may have read it already, so a log must never shrink. On a file system that reserves no room, a full
+        disk may leave a part of the lines.
         """
         size = os.fstat(self._descriptor).st_size
         if size not in (0, self._whole) and os.pread(self._descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line
+        reserve(self._descriptor, size, len(line))
         written = 0
         # A write is incomplete only if the disk is full; the next one then raises the error.
         while written < len(line):
@@ -58,3 +69,16 @@ class Appender:
     def close(self) -> None:
         """Close the file, without waiting for the disk."""
         os.close(self._descriptor)
+
+
+def reserve(descriptor: int, offset: int, length: int) -> None:
+    """Have room on the disk for these bytes of a file; raises OSError if there is none."""
+    if _fallocate is None:
+        return
+    while _fallocate(descriptor, KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length)) == -1:
+        number = ctypes.get_errno()
+        if number in UNKNOWN:
+            return
+        # It does not go on by itself after a signal.
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))

@@ -161,6 +161,10 @@ class RotatedLog:
             # says, because the clock may have been set back.
             new_files = [file for index, file in enumerate(files)
                          if file not in placed and (index >= behind or file.sha256 not in seen)]  # fmt: skip
+            # Nothing is newer than a known file that still grows, and none may have a higher number. If somebody put an
+            # older file there that was never seen, it gets its number after the next rotation.
+            if any(file.path == self.path for file in placed):
+                new_files = []
             for file in new_files:
                 self._last += 1
                 places[self._last] = file
@@ -172,10 +176,26 @@ class RotatedLog:
 
     def _find(self) -> list[LogFile]:
         """Every file of the log that has a first line, oldest first, the growing one last."""
-        names = sorted(filter(self._rotated.fullmatch, os.listdir(self.path.parent)), reverse=True)
-        rotated = sorted(filter(None, map(look, map(self.path.with_name, names))), key=lambda file: file.modified)
-        growing = look(self.path)
-        return [*rotated, growing] if growing else rotated
+        names = self._names()
+        while True:
+            rotated = [
+                look(self.path.with_name(name)) for name in sorted(names, reverse=True) if name != self.path.name
+            ]
+            growing = look(self.path)
+            # Whoever looks while files are renamed misses some of them.
+            before, names = names, self._names()
+            if names == before:
+                by_time = sorted(filter(None, rotated), key=lambda file: file.modified)
+                return [*by_time, growing] if growing else by_time
+
+    def _names(self) -> dict[str, int]:
+        """The names of the log's files, with the inode of each."""
+        with os.scandir(self.path.parent) as entries:
+            return {
+                entry.name: entry.inode()
+                for entry in entries
+                if entry.name == self.path.name or self._rotated.fullmatch(entry.name)
+            }
 
 
 def look(path: Path) -> LogFile | None:

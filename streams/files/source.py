@@ -22,7 +22,7 @@ from omdml.streams.files.group_state import Committed, GroupState
 from omdml.streams.files.lines import encode_line
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import LogReader, open_log
-from omdml.streams.protocols.log import Listener, Partition, Record
+from omdml.streams.protocols.log import Listener, Outgoing, Partition, Record
 
 SEGMENT_BYTES = 256 << 20
 # Seconds between two looks at the file: the first while lines keep coming, then longer up to the second.
@@ -189,9 +189,8 @@ class FileSource:
 class FileSink:
     """Appends events to a log in files. Any number of processes and threads may do so at the same time.
 
-    Each event is written as a whole line, under the log's lock. If a killed writer or a full disk left a part of a
-    line, the next writer ends it with a newline. Readers get that part as a record of its own, and every other record
-    is whole.
+    Each event is written as a whole line, under the log's lock. If a killed writer left a part of a line, the next
+    writer ends it with a newline. Readers get that part as a record of its own, and every other record is whole.
 
     Parameters
     ----------
@@ -223,7 +222,7 @@ class FileSink:
             self._lock: int | None = open_regular(self.log.identity)
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
-        """Append one event; readers see it at once. Raises SourceError; a full disk may leave a part of the line."""
+        """Append one event; readers see it at once. Raises SourceError."""
         with self._threads, reaching(self.log.path):
             if self._lock is None:
                 raise SourceError(f"feedback log {self.log.path}: sent to after close()")
@@ -231,14 +230,18 @@ class FileSink:
                 # The clock is read under the lock, so that times rise with offsets.
                 self._append([encode_line(value, time.time(), key, headers)])
 
-    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
-        """Append events under one lock, with one write for each segment that takes some of them."""
+    def send_many(self, events: Sequence[Outgoing]) -> None:
+        """Append events under one lock, with one write for each segment that takes some of them.
+
+        If the disk has no room for all of them, none is written; otherwise only events of more bytes than a segment
+        take several writes.
+        """
         with self._threads, reaching(self.log.path):
             if self._lock is None:
                 raise SourceError(f"feedback log {self.log.path}: sent to after close()")
             with locked(self._lock):
                 now = time.time()
-                self._append([encode_line(value, now, key) for value, key in events])
+                self._append([encode_line(event[0], now, *event[1:]) for event in events])
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Wait for the disk if ``fsync`` is set. ``timeout_s`` is not used: the operating system has no limit here."""
@@ -260,8 +263,9 @@ class FileSink:
 
     def _append(self, lines: list[bytes]) -> None:
         """Write lines, none across two segments. The caller holds the log's lock."""
+        whole = sum(map(len, lines))
         while lines:
-            file, count = self._file_for(len(lines[0])), 1
+            file, count = self._file_for(whole if whole <= self.segment_bytes else len(lines[0])), 1
             length, room = len(lines[0]), file.room(self.segment_bytes)
             while count < len(lines) and length + len(lines[count]) <= room:
                 length, count = length + len(lines[count]), count + 1

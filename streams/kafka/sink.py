@@ -18,6 +18,7 @@ from omdml.streams.kafka import internals
 from omdml.streams.kafka import topic as kafka_topic
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 from omdml.streams.partitioners import PARTITIONERS
+from omdml.streams.protocols.log import Outgoing
 
 LINGER_MS = 5
 BATCH_BYTES = 256 << 10
@@ -125,10 +126,10 @@ class KafkaSink:
             self._places[key] = internals.place_of(sent)
         return sent
 
-    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
+    def send_many(self, events: Sequence[Outgoing]) -> None:
         """Queue events; raises SourceError as :meth:`send` does."""
-        for value, key in events:
-            self.send(value, key)
+        for event in events:
+            self.send(*event)
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when everything sent is acknowledged by all replicas.

@@ -112,17 +112,25 @@ class Source(Protocol):
         """Leave the group at once, so that another member can take over."""
 
 
+Headers = Sequence[tuple[str, bytes]]
+# What is sent of an event: its bytes, its key, and headers if it has any.
+Outgoing = tuple[bytes, str | None] | tuple[bytes, str | None, Headers]
+
+
 class Sink(Protocol):
     """A log that events are sent to: feedback or dead letters."""
 
-    def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+    def send(self, value: bytes, key: str | None = None, headers: Headers = ()) -> None:
         """Queue one event. ``key`` (the model's name) keeps a model's events in one partition, in order.
 
         Raises SourceError if the sink can take no more for now.
         """
 
-    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
-        """Queue events with their keys, in order. After an error it is unknown how many of them were queued."""
+    def send_many(self, events: Sequence[Outgoing]) -> None:
+        """Queue events in order, each with what :meth:`send` takes.
+
+        After an error it is unknown how many of them were queued.
+        """
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when everything sent is durable and acknowledged; raise SourceError when it could not be."""

@@ -39,14 +39,15 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     registry = new_registry()
     facts, models = Facts(), SingleModels("worker", SINGLE)
     process.serve_metrics(configuration.worker.bind, registry, condition=facts, models=models)
-    log = structlog.get_logger(__name__)
-    log.info("worker_started", metrics=configuration.worker.bind, **log_names(configuration.log))
     specs = configuration.models.values()
     warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in specs)
     learner = build_worker(configuration, registry, accept_gap)
     process.forget_start()
-    facts.ask, models.ask = learner.condition, learner.single_models
+    # Whoever reads that it has started, or asks its probes, may end it: then it must end well.
     process.on_signals(learner.stop)
+    facts.ask, models.ask = learner.condition, learner.single_models
+    log = structlog.get_logger(__name__)
+    log.info("worker_started", metrics=configuration.worker.bind, **log_names(configuration.log))
     hook = configuration.webhook
     with Messenger(facts), Webhook(hook.url, hook.timeout_s, registry):
         learner.run()
@@ -98,8 +99,8 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     registry, facts = new_registry(), Facts()
     process.serve_metrics(bind, registry, "--bind", facts)
     router = build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
-    facts.ask = lambda: condition(router, router.targets.topic)
     process.on_signals(router.stop)
+    facts.ask = lambda: condition(router, router.targets.topic)
     log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
     with Messenger(facts):
         router.run()

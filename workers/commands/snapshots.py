@@ -119,7 +119,13 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
 
     # If no file can have such a name, isfile returns False, but a Path would raise.
     if isfile(model):
-        pointer, snapshot, order = None, Snapshot.from_bytes(read_regular(model, STATE_BYTES)), ""
+        try:
+            data = read_regular(model, STATE_BYTES)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{model}: cannot be read ({error.strerror}): name a file with a snapshot, or a model"
+            ) from error
+        pointer, snapshot, order = None, Snapshot.from_bytes(data), ""
     else:
         store = open_known(configuration, model)
         pointer, snapshot = loaded(store, model, version)

@@ -28,9 +28,9 @@ EVENTS = {
         "connection_refused dead_letters drift expelled fenced gap_accepted index_away index_not_pruned "
         "kafka_commit_refused kafka_leave_failed kafka_out_of_reach learning_waits letter_skipped letters_not_closed "
         "log_thinned merge_waits model_deleted parent_not_used partition_lost partitions_not_read pictures_left_out "
-        "revoked_unsaved routing_again snapshot_damaged snapshot_taken_back snapshot_withheld spans_not_sent "
-        "stopped_partly_unsaved stopped_unmerged stopped_unsaved store_fell_back store_is_empty store_out_of_reach "
-        "sync_waiting topic_missing webhook_failed"
+        "requests_cancelled revoked_unsaved routing_again snapshot_damaged snapshot_taken_back snapshot_withheld "
+        "spans_not_sent stopped_partly_unsaved stopped_unmerged stopped_unsaved store_fell_back store_is_empty "
+        "store_out_of_reach sync_waiting topic_missing webhook_failed"
     ),
     "error": (
         "checkpoint_damaged checkpoint_damaged_previous_used checkpoint_of_another_model counts_not_written "

@@ -53,7 +53,8 @@ def back_up(store: DirectoryStore, target: Path) -> None:
     leaves the file that was there.
     Raises StoreError if something else than a regular file has this name: a device or a pipe would be gone then.
     """
-    if target.exists() and not target.is_file():
+    # Unlike a path's own method, this one takes a name that is too long for one that is not there.
+    if os.path.exists(target) and not target.is_file():
         raise StoreError(f"{target}: a backup would replace it, and it is no regular file: choose another name")
     if not store.store_id:
         raise StoreError(f"store {store}: nothing is there to back up: check store.url; the first worker makes a store")

@@ -185,3 +185,9 @@ def test_items_of_a_killed_adding_are_not_there_and_may_be_added_again(tmp_path:
     assert np.load(target / "v.npy").shape == (3, 2)
     if mapped:
         assert np.load(target / "mapped.npy").shape == (3, 1)
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "/", ""])
+def test_a_path_that_can_be_no_catalogue_is_refused_in_a_sentence(path: str) -> None:
+    with pytest.raises(CatalogueError, match=r"no catalogue to read \(.*\): make one with"):
+        MappedCatalogue(path)

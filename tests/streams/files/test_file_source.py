@@ -18,6 +18,7 @@ from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import LENGTH_HEADER
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.files.tail import MAX_LINE_BYTES
+from tests.fault.chaos.disks import SIZE_MB, small_disk
 from tests.support.files import EVENT, SEGMENT, Follow, append, drain, read_records, values
 from tests.support.forks import FORKS, LIMIT_S
 
@@ -268,3 +269,24 @@ def test_the_backlog_is_in_bytes_over_all_segments(tmp_path):
     assert source.backlog(source.begin(partition), source.end(partition)) == total
     assert source.backlog(source.begin(partition) + 10, source.end(partition)) == total - 10
     assert source.backlog(source.end(partition), source.end(partition)) == 0
+
+
+def test_events_that_a_full_disk_refused_are_not_in_the_log(tmp_path: Path) -> None:
+    with small_disk(tmp_path) as disk:
+        sink, accepted, refused = FileSink(disk / "feedback", segment_bytes=1 << 20), list[bytes](), 0
+        (disk / "ballast").write_bytes(bytes((SIZE_MB - 3) << 20))
+        while refused < 5:
+            numbers = range(len(accepted), len(accepted) + 25)
+            batch = [b'{"n":%d,"of":"%s"}' % (number, b"x" * 3000) for number in numbers]
+            try:
+                sink.send_many([(value, "shop") for value in batch])
+                accepted += batch
+            except SourceError:
+                refused += 1
+        # Room for a part of a batch, but not for the whole.
+        assert [record.value for record in read_records(disk / "feedback")] == accepted
+        (disk / "ballast").unlink()
+        sink.send(EVENT)
+        assert [record.value for record in read_records(disk / "feedback")] == [*accepted, EVENT]
+        assert len(list((disk / "feedback").glob("*.jsonl"))) > 2
+        sink.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import GapError, SourceError
+from omdml.streams.files import rotation
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.files.source import FileSink, FileSource
@@ -202,6 +203,48 @@ def test_a_file_that_is_older_by_a_clock_set_back_is_not_passed_over(clicks: Pat
     assert numbers(source) == [2, 3, 4]
     commit_here(source)
     assert numbers(follow()) == []
+
+
+def test_an_older_file_that_appears_beside_the_log_is_read_after_the_next_rotation(
+    clicks: Path, follow: Follow
+) -> None:
+    source = follow()
+    write(clicks, 3)
+    assert numbers(source) == [3]
+    commit_here(source)
+    # Somebody unpacks what was rotated before the log was read for the first time.
+    write(clicks.with_name("clicks.jsonl.9"), 1, 2)
+    for number in (4, 5):
+        source = follow()
+        write(clicks, number)
+        assert numbers(source) == [number]
+        commit_here(source)
+    rotate(clicks)
+    write(clicks, 6)
+    source = follow()
+    assert numbers(source) == [1, 2, 6]
+
+
+def test_files_that_are_renamed_while_they_are_looked_for_are_found(
+    clicks: Path, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = follow()
+    write(clicks, 1)
+    rotate(clicks)
+    write(clicks, 2)
+    rotate(clicks)
+    write(clicks, 3)
+    rotations = iter([4])
+    look = rotation.look
+
+    def look_amid_a_rotation(path: Path) -> rotation.LogFile | None:
+        if path.name == "clicks.jsonl.2" and (number := next(rotations, None)):
+            rotate(clicks)
+            write(clicks, number)
+        return look(path)
+
+    monkeypatch.setattr(rotation, "look", look_amid_a_rotation)
+    assert numbers(source) == [1, 2, 3, 4]
 
 
 def test_a_rotated_file_that_ends_without_a_newline_is_read_to_its_end(clicks: Path, follow: Follow) -> None:

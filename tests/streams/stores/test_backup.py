@@ -298,6 +298,14 @@ def test_only_a_store_in_a_folder_has_such_backups(place: Path) -> None:
         assert "for a store in a folder" in refused.output
 
 
+def test_a_backup_whose_name_no_file_system_takes_is_refused_in_a_sentence(place: Path) -> None:
+    DirectoryStore(place / "state").secret()
+    refused = omdml("backup", "a" * 5000)
+    assert refused.exit_code == 1
+    assert "File name too long" in refused.output
+    assert "Traceback" not in refused.output
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_pipe_or_a_device_is_not_replaced_by_a_backup(place: Path, linked: bool) -> None:
     store = DirectoryStore(place / "state")

@@ -23,6 +23,7 @@ from tests.support.worlds import catalogue, run_until_idle
     ("command", "says"),
     [
         (["inspect", "m" * 300], "omdml: store dir:"),  # no file has such a name
+        (["inspect", "/proc/self/mem"], "omdml: /proc/self/mem: cannot be read (Input/output error): name a file"),
         (["topics", "rewind", "--to", "²"], "neither 'beginning' nor an offset"),
     ],
 )

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from tests.support.processes import ROOT
+from tests.support.forks import ForkedProcess
+from tests.support.processes import ROOT, wait_for
+from tests.support.worlds import catalogue
 
 LIMIT_S = 60
 # Modules are cleared after Python has reset the handlers of signals: the last moment at which its own code runs.
@@ -52,3 +54,17 @@ def test_a_second_sigterm_does_not_change_how_a_process_ends(first, moment):
 
 def test_a_second_ctrl_c_ends_a_process_at_once():
     assert ended(signal.SIGINT, signal.SIGINT, "while it drains") == (-signal.SIGINT, b"")
+
+
+def test_a_worker_that_is_asked_to_end_as_soon_as_it_says_it_started_ends_well(tmp_path):
+    catalogue(tmp_path / "items")
+    (tmp_path / "omdml.toml").write_text(
+        '[log]\npath = "feedback"\nletters = "letters"\n[store]\nurl = "dir:state"\n'
+        '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 3\n'
+    )
+    worker = ForkedProcess(tmp_path, "worker", name="worker")
+    try:
+        wait_for(lambda: "worker_started" in worker.said, "the worker to start", LIMIT_S, worker)
+        assert worker.stop(LIMIT_S) == 0, worker.said
+    finally:
+        worker.close()

@@ -28,15 +28,19 @@ NO_ROOM = 1 << 20
 NEARLY_FULL = 0.9
 # A worker that ends on a Friday is fixed before its events are gone.
 SAFE_RETENTION_S = 7 * DAY_S
+READ_ONLY = "If the file system is read-only, the kernel's log (dmesg) says why"
 RELEARNED = "workers notice that, and learn again from the log what it forgot"
 
 
 def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
     """What the log, its dead letters and the topics that are routed into it may lose; raises SourceError."""
     if isinstance(log, FileLog):
-        places = {"feedback log": Path(log.path), "dead letters": Path(log.letters)}
-        full_ones = [remark for what, path in places.items() for remark in full_disk(f"{what} {path}", path)]
-        return full_ones or f"{log.path} is as safe as its disk"
+        lines, dead_letters = Path(log.path), Path(log.letters)
+        seen = [
+            *(closed_log(lines) or full_disk(f"feedback log {lines}", lines)),
+            *(closed(dead_letters) or full_disk(f"dead letters {dead_letters}", dead_letters)),
+        ]
+        return seen or f"{log.path} is as safe as its disk"
     options, feedback = connection(log), topic_safety(connection(log), log.topic)
     remarks = [*unsafe_topic(log.topic, feedback, FEEDBACK, log.servers)]
     if look_up(options, letters := letters_topic(log)):
@@ -62,12 +66,31 @@ def of_store(url: str, safety: ServerSafety | None) -> str | list[Remark]:
     """Settings under which the store may lose writes that it acknowledged, and whether it has room for more."""
     if safety is None:
         folder = Path(url.partition(":")[2])
-        if folder.exists() and not os.access(folder, os.W_OK):
-            return [warning(f"{folder} cannot be written by this user. That is enough for a node, but a worker waits: "
-                            "give it the right to write. If the file system is read-only, the kernel's log (dmesg) "
-                            "says why")]  # fmt: skip
-        return full_disk(masked(url), folder) or f"{masked(url)} is as safe as its disk"
+        return closed(folder) or full_disk(masked(url), folder) or f"{masked(url)} is as safe as its disk"
     return [*full(safety), *(warning(text) for text in unsafe_server(safety))] or safe_server(safety)
+
+
+def closed(folder: Path) -> list[Remark]:
+    """A remark on a folder that only workers write to, if this user may not, or none."""
+    if not folder.exists() or os.access(folder, os.W_OK):
+        return []
+    return [warning(f"{folder} cannot be written by this user. That is enough for a node, but a worker waits: "
+                    f"give it the right to write. {READ_ONLY}")]  # fmt: skip
+
+
+def closed_log(path: Path) -> list[Remark]:
+    """A remark on a feedback log in files that this user may not write to, or none.
+
+    Lines are appended to its newest file. In its folder are new files, and how far its worker has read.
+    """
+    folder, newest = (path.parent, [path]) if path.is_file() else (path, sorted(path.glob("*.jsonl"))[-1:])
+    part = next((part for part in (folder, *newest) if part.exists() and not os.access(part, os.W_OK)), None)
+    if part is None:
+        return []
+    text = (f"feedback log {path}: {part} cannot be written by this user. A node of this user refuses feedback, or a "
+            f"worker of this user cannot start: give it the right to write. {READ_ONLY}")  # fmt: skip
+    # Services may run as another user than the one who asks. Nobody can write to what is read-only.
+    return [error(text) if os.statvfs(part).f_flag & os.ST_RDONLY else warning(text)]
 
 
 def full_disk(what: str, path: Path) -> list[Remark]:

@@ -162,7 +162,7 @@ def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
         return log_to_come(log.path)
     open_sink(log).close()
     if isinstance(log, FileLog):
-        return is_no_log(log.path) or f"{log.path} can be written"
+        return is_no_log(log.path) or f"{log.path} can be opened"
     source = open_source(log)
     source.close()
     return f"topic {log.topic!r} at {log.servers} is there, and fit for feedback"

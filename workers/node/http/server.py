@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import logging
 import resource
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -101,10 +103,24 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End, and say in one line how many requests took too long to be waited for."""
+        logging.getLogger("uvicorn.error").addFilter(_is_not_of_a_cancelled_request)
+        await super().shutdown(sockets)
+        if cancelled := len(self.server_state.tasks):
+            reason, action = f"not answered {GRACE_S} s after the node was told to end", "their clients ask again"
+            _log.warning("requests_cancelled", requests=cancelled, reason=reason, action=action)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the process: uvicorn would send itself the same one again when it is done."""
         yield
+
+
+def _is_not_of_a_cancelled_request(record: logging.LogRecord) -> bool:
+    """Whether uvicorn says something else than that it cancels requests, which it says with a traceback for each."""
+    error = record.exc_info and record.exc_info[1]
+    return not isinstance(error, asyncio.CancelledError) and not record.getMessage().startswith("Cancel ")
 
 
 def serve(

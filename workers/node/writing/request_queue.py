@@ -86,6 +86,8 @@ class RequestQueue(Generic[R]):
         """Put a request into the queue; raises the error of ``refused`` if the queue is full."""
         if self._closed:
             raise self._stopping()
+        # It cannot be cancelled from now on, for it may be done already: the thread that sets ``done`` would end.
+        request.done.set_running_or_notify_cancel()
         try:
             self._waiting.put_nowait(request)
         except queue.Full:

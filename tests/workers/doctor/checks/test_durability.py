@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
 
+from omdml.streams.files.source import FileSink
 from omdml.streams.kafka.safety import TopicSafety
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.safety import ServerSafety
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.doctor.checks.durability import (
@@ -21,7 +27,8 @@ from omdml.workers.doctor.checks.durability import (
     unsafe_topic,
 )
 from omdml.workers.doctor.findings import Level
-from tests.fault.chaos.disks import SIZE_MB, small_disk
+from tests.fault.chaos.disks import SIZE_MB, read_only, small_disk
+from tests.support.processes import ROOT
 
 TOPIC = TopicSafety(
     replicas=3,
@@ -139,6 +146,35 @@ def test_a_store_that_became_read_only_is_a_warning(tmp_path):
     with small_disk(tmp_path, "ro") as disk:
         (remark,) = of_store(f"dir:{disk}", None)
     assert "cannot be written by this user" in remark.text
+
+
+def doctor_sees(folder, read_only_part):
+    """The findings of ``omdml doctor`` that are not well, as level and text, if this part of a service is read-only."""
+    FileSink(folder / "feedback").close()
+    FileSink(folder / "letters").close()
+    DirectoryStore(folder / "state").secret()
+    (folder / "omdml.toml").write_text(
+        '[log]\npath = "feedback"\nletters = "letters"\n[store]\nurl = "dir:state"\n[node]\nbind = "127.0.0.1:1"\n'
+    )
+    command = [*read_only(folder / read_only_part), sys.executable, "-m", "omdml.workers.cli", "doctor", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=300, check=False)
+    seen = [(finding["level"], finding["text"]) for finding in json.loads(run.stdout)["findings"]]
+    return run.returncode, [(level, text) for level, text in seen if "cannot be written" in text]
+
+
+def test_doctor_says_that_a_read_only_feedback_log_refuses_feedback(tmp_path):
+    code, ((level, text),) = doctor_sees(tmp_path, "feedback")
+    assert (code, level) == (1, "error")
+    assert text.startswith("feedback log feedback: feedback cannot be written by this user. A node of this user")
+    assert "give it the right to write. If the file system is read-only" in text
+
+
+@pytest.mark.parametrize("part", ["letters", "state"])
+def test_doctor_says_that_a_worker_waits_for_read_only_letters_and_stores(tmp_path, part):
+    _, ((level, text),) = doctor_sees(tmp_path, part)
+    assert level == "warning"
+    assert text.startswith(f"{part} cannot be written by this user. That is enough for a node, but a worker waits")
 
 
 @pytest.mark.parametrize(
