@@ -101,9 +101,9 @@ def on_signals(stop: Callable[[], None]) -> None:
 
 def one_thread() -> None:
     """One BLAS thread in this process, from now on: other threads would give other bytes, and cost time."""
-    from threadpoolctl import threadpool_limits
+    from omdml.blas import stay_on_one_blas_thread
 
-    threadpool_limits(1, user_api="blas")
+    stay_on_one_blas_thread()
 
 
 def forget_start() -> None:
