@@ -40,11 +40,11 @@ SHARE = 0.1
 # A version this many comparisons after one that was looked at cannot be surely worse, whatever these comparisons say.
 NEAR = 64
 # Comparisons between two decisions about a small model.
-GRID = 512
+GRID = 1024
 # The most numbers in the metric of a small model.
-SMALL = 18_000
+SMALL = 34_000
 # A large model is judged every GRID comparisons times a factor of at most this: judging and learning take longer.
-STEPS = 8
+STEPS = 4
 # A further factor if each decision must compute a metric from sums, which takes about 35 ms at 512 coordinates.
 MADE = 2
 
@@ -160,8 +160,8 @@ class Guard:
         return twin
 
     def next_decision(self, version: int) -> int:
-        """The first version after this one to be decided on."""
-        return next_decision(version, self.step)
+        """The first version after this one to be decided on. Decisions are twice as dense while one is withheld."""
+        return next_decision(version, self.step // 2 if self.yardstick.withheld else self.step)
 
     def decide(
         self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]

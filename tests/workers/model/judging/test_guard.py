@@ -243,16 +243,26 @@ def test_the_next_decision_is_the_first_after_a_version(version, step):
     assert next_decision(version, step) == min(place for place in due if place > version)
 
 
-@pytest.mark.parametrize(("size", "expected"), [(10, 512), (719, 512), (720, 1024), (3_209, 4096), (50_000, 4096)])
+def test_decisions_are_twice_as_dense_while_versions_are_withheld():
+    guard = Guard(GuardConfig(moved=1.0), turned(0.0))
+    step = guard.step
+    assert guard.next_decision(5 * step) == 6 * step
+    assert decide(guard, turned(1.5), window_of()) != ""
+    assert guard.next_decision(5 * step) == 5 * step + step // 2
+    assert decide(guard, turned(0.0), window_of()) == ""
+    assert guard.next_decision(5 * step) == 6 * step
+
+
+@pytest.mark.parametrize(("size", "expected"), [(10, 1024), (1_359, 1024), (1_360, 2048), (3_209, 4096), (50_000, 4096)])
 def test_a_large_model_is_decided_on_less_often(size, expected):
     assert grid(ProjectionMetric({"all": 1.0}, {"all": np.ones((50, size), np.float32)})) == expected
 
 
-@pytest.mark.parametrize(("width", "times"), [(9, 1), (128, 1), (256, 7), (512, 16), (3209, 16)])
+@pytest.mark.parametrize(("width", "times"), [(9, 1), (128, 1), (256, 3), (512, 8), (3209, 8)])
 def test_a_metric_made_of_sums_is_decided_on_as_rarely_however_many_rows_it_has(width, times):
     for rows in (1, min(width, 512)):
         metric = CosineMetric({"x": width}, np.zeros(width), {"learned": np.ones((rows, width))}, {"learned": 1.0})
-        assert grid(metric) == times * 512
+        assert grid(metric) == times * 1024
 
 
 def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
