@@ -156,7 +156,7 @@ def marks(stage: Stage, console: Console) -> None:
             page.evaluate("document.getElementById('said').replaceChildren()")
             page.get_by_role("button", name="Send").click()
             expect(said).to_have_text(re.compile("went live|No new version"), timeout=10_000)
-            if answer := re.search(r"page ([\d.]+) (m?s) after", said.inner_text()):
+            if answer := re.search(r"shows it ([\d.]+) (m?s) after", said.inner_text()):
                 took.append(float(answer[1]) * (1 if answer[2] == "ms" else 1000))
             page.get_by_role("button", name="Any item").click()
             page.wait_for_timeout(100)
