@@ -52,7 +52,7 @@ class LearnerWorker:
         What partitions work with.
     config
         Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``. While events
-        wait, publishing takes at most three quarters of the time, and at most a quarter while every poll brings as
+        wait, publishing takes at most three quarters of the time, and at most a twentieth while every poll brings as
         many records as it may.
     hand_over_s
         Seconds that saving may take if partitions go to another worker, which does not wait for ever.
@@ -66,6 +66,8 @@ class LearnerWorker:
         self.rounds = Rounds(services, config, self._owned, self._measures)
         self._stopping = False
         self._trouble = ""
+        # Clock time since when the store, or the dead letters, cannot be reached.
+        self._waits_since: float | None = None
         # A gap that was accepted, and that the worker has not passed yet.
         self._gap: GapError | None = None
         self._measured_at = float("-inf")
@@ -132,6 +134,9 @@ class LearnerWorker:
             self.rounds.turn()
             self._trouble = ""
             self._measures.tell_waiting(None)
+            if self._waits_since is not None:
+                log.info("learning_goes_on", after_s=round(self.services.clock() - self._waits_since, 1))
+                self._waits_since = None
         except Rewind as rewind:
             self._owned.waiting.pop(rewind.partition, None)
             self.services.source.seek(rewind.partition, rewind.offset)
@@ -178,6 +183,8 @@ class LearnerWorker:
         if str(error) != self._trouble:
             self._trouble = str(error)
             log.warning("learning_waits", reason=self._trouble, action="trying again; nothing is lost meanwhile")
+        if self._waits_since is None:
+            self._waits_since = self.services.clock()
         self._measures.tell_waiting(error)
         time.sleep(RETRY_S)
 

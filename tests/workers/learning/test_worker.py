@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
@@ -27,6 +28,7 @@ from tests.support.worlds import (
     letters,
     living_on,
     other_than,
+    refuse,
     run_until_idle,
 )
 
@@ -236,6 +238,19 @@ def test_publishing_takes_three_quarters_of_the_time_at_most_and_a_twentieth_if_
     assert len(apart) > 3
     assert apart.min() >= seconds - 1e-9
     assert apart.max() < seconds + 0.05
+
+
+def test_a_worker_says_once_that_it_waits_for_the_store_and_once_that_it_goes_on(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(5))
+    with structlog.testing.capture_logs() as lines:
+        with monkeypatch.context() as outage:
+            outage.setattr(world.store, "positions", refuse)
+            run_until_idle(worker, 5)
+        run_until_idle(worker)
+    said = [line["event"] for line in lines if line["event"].startswith("learning_")]
+    assert said == ["learning_waits", "learning_goes_on"]
 
 
 def test_what_is_slow_to_publish_is_published_at_once_when_nothing_waits(tmp_path):

@@ -42,7 +42,7 @@ class Seen:
             remedy = unpin + standing.problem.remedy if pinned else sentence(standing.problem.remedy)
             self.unservable[name] = (
                 f"model {name}: {version} is live{pinned} but no node can load it: {standing.problem.text}. Nodes that "
-                "run go on with the version that they have. A node that starts now cannot answer for the model. "
+                "run go on with the version that they have. One that starts now takes the newest that it can load. "
                 f"{remedy}"
             )
             return

@@ -253,7 +253,9 @@ def test_decisions_are_twice_as_dense_while_versions_are_withheld():
     assert guard.next_decision(5 * step) == 6 * step
 
 
-@pytest.mark.parametrize(("size", "expected"), [(10, 1024), (1_359, 1024), (1_360, 2048), (3_209, 4096), (50_000, 4096)])
+@pytest.mark.parametrize(
+    ("size", "expected"), [(10, 1024), (1_359, 1024), (1_360, 2048), (3_209, 4096), (50_000, 4096)]
+)
 def test_a_large_model_is_decided_on_less_often(size, expected):
     assert grid(ProjectionMetric({"all": 1.0}, {"all": np.ones((50, size), np.float32)})) == expected
 
