@@ -33,7 +33,7 @@ def varint(data: Array, place: int) -> tuple[Any, int]:
     return 0, data.shape[0] + 1
 
 
-# Bytes are read-only. With a signature numba compiles a function when its module is loaded, here not amid a poll.
+# Bytes are read-only. With a signature numba compiles a function when its module is loaded, so not amid a poll.
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 
 

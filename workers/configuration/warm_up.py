@@ -21,7 +21,12 @@ TURNS = 40
 
 
 def warm_up(learners: Iterable[tuple[str, str]]) -> None:
-    """Compile (the first time) or load the kernels of learners of these names and types, which takes seconds."""
+    """Compile (the first time) or load the kernels of learners of these names and types, which takes seconds.
+
+    What reads the records of Kafka is compiled when it is loaded.
+    """
+    import omdml.kernels.kafka_records  # noqa: F401
+
     for name, dtype in sorted(set(learners)):
         small = next(iter(LEARNERS[name]._unit_test_params()))
         learner = LEARNERS[name](**{**small, "dtype": dtype})

@@ -13,7 +13,6 @@ from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
 from kafka.record.util import decode_varint
 
 from omdml.feedback import TooLarge
-from omdml.kernels.kafka_records import COLUMNS, records_without_headers
 from omdml.streams.kafka import internals
 from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
 
@@ -127,6 +126,9 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
 
         All other records, and what follows the last one, are left to ``next``, which begins where the record begins.
         """
+        # numba takes half a second to load. Routers and commands start without it.
+        from omdml.kernels.kafka_records import COLUMNS, records_without_headers
+
         # mypy takes what is assigned for names of this class, which has slots.
         batch: Any = self
         data, begin, first_offset, kind = bytes(self._buffer), batch._pos, self.base_offset, self.timestamp_type
