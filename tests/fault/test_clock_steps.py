@@ -116,7 +116,8 @@ def test_a_withheld_version_stays_withheld_while_clocks_are_set_and_goes_live_as
         learns(3000)
         live = learns(600, contrary=True)
         assert "snapshot_taken_back" in worker.said
-        assert live < store.peek("shop").version
+        # What was taken back may have the number of the newest version. What comes then is withheld.
+        assert learns(40, contrary=True) == live < store.peek("shop").version
         # When clocks are set, then nothing that is withheld goes live
         for ahead_s in (TEN_DAYS_S, -TEN_DAYS_S, 0):
             step(tmp_path, ahead_s)

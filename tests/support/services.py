@@ -1,15 +1,11 @@
 """Fixtures: real servers, started once a session by the tests that ask for them.
 
-Each conftest.py of tests with servers has :func:`register` make this module a plugin of pytest. Imported into two of
-them, the fixtures would be two, and each process would start a broker, a Redis and a Valkey twice.
-
 A test may stop, kill or pause what it asks for: whatever does not run after a test is started again for the next one.
 If a server cannot be started, the tests that need it fail and say what to do. None is skipped.
 """
 
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -17,20 +13,30 @@ import pytest
 
 from deploy.local import KafkaCluster, KafkaServer, PostgresServer, RedisServer, Server, ServiceError, ValkeyServer
 
+# What the conftest.py of tests with servers take over.
+__all__ = [
+    "any_redis",
+    "cluster_of_session",
+    "kafka",
+    "kafka_cluster",
+    "new_topic",
+    "postgres",
+    "postgres_of_session",
+    "pytest_runtest_teardown",
+    "redis_of_session",
+    "redis_server",
+    "redis_url",
+    "servers_up_again",
+    "valkey_of_session",
+    "valkey_server",
+]
+
 _STARTED: list[Server | KafkaCluster] = []
 _NUMBERS = itertools.count()
 
 
-def register(config: pytest.Config) -> None:
-    """Offer the fixtures to all tests, once."""
-    module = sys.modules[__name__]
-    if not config.pluginmanager.is_registered(module):
-        config.pluginmanager.register(module)
-
-
 def _serve(server: Server | KafkaCluster) -> Iterator[Server | KafkaCluster]:
-    name, refused = type(server).__name__, ""
-    assert type(server) not in map(type, _STARTED), f"a second {name} of this process: have register() offer fixtures"
+    refused = ""
     try:
         server.start()
     except ServiceError as error:

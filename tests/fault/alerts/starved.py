@@ -11,7 +11,7 @@ from kafka import KafkaProducer
 from tests.fault.watched import clicks
 from tests.support.processes import Process
 
-FLOOD = 800_000
+FLOOD = 1_000_000
 # Pauses are much shorter than Prometheus waits for an answer: beside other work an answer may take a few of them, and
 # what does not answer is down.
 PAUSED_S, USES_S, LOOK_S = 0.2, 0.02, 0.005
