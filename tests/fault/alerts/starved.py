@@ -8,10 +8,11 @@ import time
 
 from kafka import KafkaProducer
 
-from tests.fault.watched import clicks
+from omdml.feedback import Triplet, encode
 from tests.support.processes import Process
+from tests.support.worlds import items, triplets
 
-FLOOD = 1_000_000
+FLOOD = 300_000
 # Pauses are much shorter than Prometheus waits for an answer: beside other work an answer may take a few of them, and
 # what does not answer is down.
 PAUSED_S, USES_S, LOOK_S = 0.2, 0.02, 0.005
@@ -65,8 +66,17 @@ def used_s(process: Process) -> float:
 
 
 def flood(servers: str, topic: str) -> None:
-    """Send so many clicks at once that a worker that starves is busy with them for a minute or longer."""
+    """Send so many clicks at once that a worker that starves is busy with them for a minute or longer.
+
+    Each brings the vectors of one of its items, because others are learned faster than a producer sends them.
+    """
+    features, _ = items()
+    events = []
+    for query, relevant, irrelevant in triplets(2_000).tolist():
+        vectors = {"new": {name: column[relevant].tolist() for name, column in features.items()}}
+        click = Triplet(model="shop", query=f"i{query}", relevant="new", irrelevant=f"i{irrelevant}", features=vectors)
+        events.append(encode(click))
     producer = KafkaProducer(bootstrap_servers=servers)
-    for event in itertools.islice(clicks(), FLOOD):
+    for event in itertools.islice(itertools.cycle(events), FLOOD):
         producer.send(topic, event, key=b"shop")
     producer.close(timeout=60)
