@@ -48,8 +48,8 @@ def worker_starved(service):
 
 @fault("the node gets too little processor for its searches", "SearchSlow")
 def node_starved(service):
-    # A pause makes searches slow that the node has begun: so one is always under way. It leaves the node enough to answer
-    # Prometheus beside the searches.
+    # A pause makes searches slow that the node has begun, so one is always under way. It leaves the node enough to
+    # answer Prometheus beside the searches.
     starves = Starves(service.processes["node"], paused_s=0.3, uses_s=0.05)
     searchers = [Searches(service.ports["node"], pause_s=0.002) for _ in range(SEARCHERS)]
     try:
