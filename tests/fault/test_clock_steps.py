@@ -83,7 +83,7 @@ def test_clocks_that_are_set_change_nothing_that_is_learned(tmp_path):
 
 
 @pytest.mark.deep
-def test_a_withheld_version_stays_withheld_while_clocks_are_set_and_goes_live_as_without(tmp_path):
+def test_a_withheld_version_stays_withheld_while_clocks_are_set(tmp_path):
     # Given a model whose newest version the guard withholds, because most clicks mean the contrary of earlier ones
     catalogue(tmp_path / "items")
     sink = FileSink(tmp_path / "feedback")

@@ -133,10 +133,10 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
         batch: Any = self
         data, begin, first_offset, kind = bytes(self._buffer), batch._pos, self.base_offset, self.timestamp_type
         since, logged_at = self.first_timestamp, self.max_timestamp if kind == self.LOG_APPEND_TIME else None
-        table, index = np.empty((AT_ONCE, COLUMNS), np.int64), 0
+        table, numbers, index = np.empty((AT_ONCE, COLUMNS), np.int64), np.frombuffer(data, np.uint8), 0
         while True:
             wanted = table[: max(0, self.records_count - index)]
-            found, begin = records_without_headers(np.frombuffer(data, np.uint8), begin, wanted)
+            found, begin = records_without_headers(numbers, begin, wanted)
             for length, later, offset, key, key_end, value, value_end in table[:found].tolist():
                 yield PlainRecord(
                     length,

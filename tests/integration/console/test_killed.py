@@ -62,7 +62,7 @@ def send(page):
     page.get_by_role("button", name="Send").click()
 
 
-def test_who_marks_while_the_node_is_killed_loses_nothing_and_sends_nothing_twice(service, browser):
+def test_marks_made_while_the_node_is_killed_are_not_lost_and_not_sent_twice(service, browser):
     with everywhere(browser, f"{service.url}/console/") as pages:
         marked(pages)
         # The node has the marks, or not: it is killed before it can say so.

@@ -205,9 +205,7 @@ def test_a_file_that_is_older_by_a_clock_set_back_is_not_passed_over(clicks: Pat
     assert numbers(follow()) == []
 
 
-def test_an_older_file_that_appears_beside_the_log_is_read_after_the_next_rotation(
-    clicks: Path, follow: Follow
-) -> None:
+def test_an_older_file_beside_the_log_is_read_after_the_next_rotation(clicks: Path, follow: Follow) -> None:
     source = follow()
     write(clicks, 3)
     assert numbers(source) == [3]

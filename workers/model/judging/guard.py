@@ -50,7 +50,7 @@ MADE = 2
 
 
 def grid(metric: Metric) -> int:
-    """Comparisons between two decisions: judging takes about a tenth of the time that learning them takes."""
+    """Comparisons between two decisions. Judging takes a fifth to a half of the time that learning them takes."""
     if isinstance(metric, CosineMetric):
         # The number of rows of such a metric changes as it learns, so the grid must not depend on it: a guard that
         # resumes after a restart sees a later metric than the guard before it began with.

@@ -122,7 +122,7 @@ async function drawLive(step) {
   if (step) requestAnimationFrame(() => live.classList.add("moved"));
 }
 
-/** Make the page anew if another catalogue took the place of the one that it shows: items and their attributes are others. */
+/** Draw the page again if another catalogue took the place of the one that it shows, because it has other items. */
 function renew(models) {
   const now = models.find((one) => one.model === where().model)?.generation;
   if (!now || now === generation) return;
