@@ -8,7 +8,8 @@ eigendecompositions, a thousand times the work. So two metrics exist:
   how events were batched or when somebody asked.
 - The metric that is *served* is computed from all sums when it is asked for, and changes nothing in the state. Right
   after a refresh it consists of ``W``. Later it is one step of subspace iteration that starts from ``W``, with the
-  current sums, in about a sixth of the time of a refresh.
+  current sums, in about a quarter of the time that it takes to search all directions. From 4,096 events on, most
+  refreshes take this step, too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
 from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.engines.second_order.parent import Parent
-from omdml.engines.second_order.refreshes import next_refresh
+from omdml.engines.second_order.refreshes import next_refresh, searches_all
 from omdml.engines.second_order.state import BLOCK, CONSTANT, LEAST_WEIGHT, OPEN, PARTLY_USED, SYMMETRIC
 from omdml.engines.second_order.summing import SummingEngine
 from omdml.initial import check_axes
@@ -102,7 +103,8 @@ class CovarianceEngine(SummingEngine):
                 if full or due:
                     self._flush()
                 if due:
-                    self.refresh()
+                    # What forgets changes its directions all the time.
+                    self.refresh(self.rule != 1.0 or searches_all(int(state.made[0]), int(state.counts[VERSION])))
         return t
 
     def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
@@ -131,10 +133,14 @@ class CovarianceEngine(SummingEngine):
         hedged(self.state.hedge, self.weights)
         return dict(zip(LEARNED, self.weights.tolist(), strict=True))
 
-    def refresh(self) -> None:
-        """Compute from the closed blocks the rows that score the next triplets, and set the next refresh's version."""
+    def refresh(self, search_all: bool = True) -> None:
+        """Compute from the closed blocks the rows that score the next triplets, and set the next refresh's version.
+
+        All directions are searched, or only those near the last rows.
+        """
         state, moments = self.state, self.state.moments
-        rows = learned_rows(state, moments, LEARNED)
+        last = {} if search_all else {name: rows for name, rows in zip(LEARNED, state.rows, strict=True) if len(rows)}
+        rows = learned_rows(state, moments, LEARNED, last)
         state.share[0] = plain_share(moments) if rows else 1.0
         for place, name in enumerate(LEARNED):
             made = rows.get(name, state.W[place, :0])

@@ -55,9 +55,9 @@ def learned_rows(
         return {}
     if last:
         earlier = {name: _in_coordinates(state, rows, compared.coordinates) for name, rows in last.items()}
-        computed = rows_near_earlier(compared.near, others, compared.added, earlier)
+        computed = rows_near_earlier(compared.near, others, compared.added, earlier, state.W.dtype)
     else:
-        computed = discriminant_rows(compared.near, others, compared.added)
+        computed = discriminant_rows(compared.near, others, compared.added, state.W.dtype)
     for name, rows in computed.items():
         if len(state.basis):
             with one_blas_thread():
