@@ -154,7 +154,7 @@ def _searched_near(
                     continue
                 made = _rows(X, values.astype(np.float64) * (unit / added), vectors)
                 if len(made):
-                    learned[name] = (made / math.sqrt(added)).astype(dtype)
+                    learned[name] = made / dtype.type(math.sqrt(added))
     return learned
 
 
@@ -165,9 +165,10 @@ def _unit_columns(matrix: Array) -> Array:
 def _rows(whitened: Array, values: Array, vectors: Array) -> Array:
     """The rows (k, d) that eigenvalues b, smallest first, and their eigenvectors of a whitened problem stand for."""
     chosen = discriminating(values)
-    rows = (whitened @ vectors[:, chosen]).T * np.sqrt(1 - 1 / values[chosen])[:, None]
-    rows *= np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])[:, None]
-    return rows / math.sqrt(float((values[chosen] - 1).sum())) if len(rows) else rows
+    rows: Array = (whitened @ vectors[:, chosen]).T
+    b, largest = values[chosen], rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)]
+    rows *= np.copysign(np.sqrt((1 - 1 / b) / (b - 1).sum()), largest)[:, None].astype(rows.dtype)
+    return rows
 
 
 def symmetric(upper: Array) -> Array:

@@ -63,7 +63,7 @@ def learned_rows(
             with one_blas_thread():
                 whole = rows @ state.basis[compared.coordinates]
         else:
-            whole = np.zeros((len(rows), len(state.mean)))
+            whole = np.zeros((len(rows), len(state.mean)), rows.dtype)
             whole[:, compared.coordinates] = rows
         with np.errstate(over="ignore"):
             made[name] = whole.astype(state.W.dtype, copy=False)
