@@ -13,7 +13,7 @@ from omdml.streams.files import rotation
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.protocols.log import Record
+from omdml.streams.protocols.log import CommitResult, Record
 from tests.integration.waiting import until
 from tests.support.files import read_records
 from tests.support.forks import FORKS, LIMIT_S
@@ -57,7 +57,7 @@ def numbers(source: FileSource) -> list[int]:
 
 def commit_here(source: FileSource) -> None:
     ((partition, (position, _)),) = source.progress().items()
-    assert source.commit({partition: position})
+    assert source.commit({partition: position}) is CommitResult.RECORDED
     source.close()
 
 

@@ -8,6 +8,7 @@ from omdml import LOMDML
 from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
+from omdml.streams.protocols.log import CommitResult
 from omdml.streams.stores.folder.store import DirectoryStore
 from tests.support.worlds import DIMS, ITEMS, World, events, items, run_until_idle, triplets
 
@@ -63,7 +64,7 @@ def test_a_crash_after_the_adoption_adopts_nothing_again(tmp_path):
     again.send(*SAID[45:50])
     worker = again.worker()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker.services.source, "commit", lambda offsets: True)
+        patch.setattr(worker.services.source, "commit", lambda offsets: CommitResult.RECORDED)
         run_until_idle(worker)
     world.log.expel(worker.services.source)
     again.send(*SAID[50:60])

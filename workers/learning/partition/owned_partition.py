@@ -39,7 +39,7 @@ import structlog
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.log import CommitResult, Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, span_of
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
@@ -279,5 +279,5 @@ class OwnedPartition:
         if not commit or offset is None or offset == self._committed:
             return
         # If this fails, the commit stays behind the mark, and every model skips what is read again.
-        if self.services.source.commit({self.partition: offset}):
+        if self.services.source.commit({self.partition: offset}) is CommitResult.RECORDED:
             self._committed = offset
