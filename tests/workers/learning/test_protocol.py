@@ -328,7 +328,7 @@ def test_a_position_stays_before_the_earliest_refused_event_in_any_order(tmp_pat
     world.send(b"earlier", b"later")
     records = world.log.read(partition.partition, 10, 2)
     unsorted = [refusal(record, FeedbackError("no", reason="malformed"), "shop", "triplet") for record in records[::-1]]
-    partition._take_up(model, Batch(), unsorted)
+    partition._take_model(model, Batch(), unsorted)
     assert (model.unsaved_from, model.next) == (10, 12)
 
 
