@@ -55,7 +55,7 @@ class Case(NamedTuple):
     seed: int
 
     def model(self, **options: Any) -> LOMDML:
-        """A model at its start."""
+        """A model that has learned nothing, started from the training items."""
         made = LOMDML({name: x.shape[1] for name, x in self.features.items()}, seed=self.seed, **options)
         made.start({name: x[self.train] for name, x in self.features.items()})
         return made

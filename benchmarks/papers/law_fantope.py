@@ -195,14 +195,14 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
         distance = spread([entry["distance"] for entry in outcomes])
         rows.append([name, accuracy, ranks, distance, *PUBLISHED.get(name, ("", "", "")), chosen])
     ours = ("accuracy, %", "rank, by seed", "distance from T")
+    seeds = f"in how many of the {len(results)} seeds"
     columns = ["method", *ours, "thesis: accuracy", "rank", "distance", "chosen, by seed"]
     return [
         ABOUT,
         Grid("Test quadruplets in the right order", columns, rows),
         Plot("law_fantope", "T and the learned matrices", lambda figure: matrices(figure, results[0]), (9.5, 4.6)),
         "Figure 3.1: absolute values of T and the learned matrices (seed 0). Black: a tenth of the largest, or more.",
-        f"In some rows validation chose an end of a range (in brackets: in how many of the {len(results)} seeds): "
-        f"{edges(results)}.",
+        f"In some rows validation chose an end of a range (in brackets: {seeds}): {edges(results)}.",
         *verdict(results),
     ]
 

@@ -100,7 +100,7 @@ def mapped(case: Case) -> dict[str, Array]:
 
 
 def section(results: list[Result]) -> list[Block]:
-    """Table 6."""
+    """Table 6: our figures beside the paper's, and claims about them."""
     outcomes = {
         name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA
     }

@@ -195,7 +195,7 @@ Found = dict[str, dict[str, dict[str, Array]]]  # by vectors, search, measure: o
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
-    """Table 5."""
+    """Table 5: our figures beside the paper's, and claims about them."""
     outcomes = {
         name: {
             way: {key: np.array([result["searched"][name][way][key] for result in results]) for key in kept}

@@ -100,7 +100,7 @@ class Hits(NamedTuple):
 
 
 class Searched(Protocol):
-    """What answers queries."""
+    """The items of a view under one metric, as queries are answered from them: embedded, scored, or over a bridge."""
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows, fewer if there are no more; None if the index cannot prove its answer.
