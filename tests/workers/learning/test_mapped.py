@@ -21,7 +21,7 @@ from omdml.workers.versions.serving import catalogue_kinds
 from omdml.workers.versions.targets import misfit
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
-from tests.workers.learning.test_every_learner import everything, learned_directly, models, told
+from tests.workers.learning.test_every_learner import everything, feedback_for, learned_directly, models
 
 BOTH = {"shop": {"learner": "lomdml", "rank": 3, "coordinates": "mapped"}, "plain": {"learner": "lomdml", "rank": 3}}
 
@@ -55,7 +55,7 @@ def test_models_of_every_learner_learn_on_mapped_coordinates(tmp_path):
         twin = learned_directly(name, seen(shelf), **LEARNERS[name].on_mapped)
         assert shelf.store.claim(name).checkpoint.state == twin.to_bytes(), name
         snapshot = shelf.store.load(name)[1]
-        assert snapshot.version == twin.version == len(told(name))
+        assert snapshot.version == twin.version == len(feedback_for(name))
         assert snapshot.metric.dims == seen(shelf).dims
 
 

@@ -90,22 +90,22 @@ def test_the_lag_of_a_partition_is_reported_by_its_owner_alone(tmp_path, expelle
     first = world.worker()
     run_until_idle(first)
 
-    def told(worker):
+    def lags(worker):
         sample = worker.services.metrics.registry.get_sample_value
         return [
             sample("omdml_worker_lag_offsets", {"partition": str(partition.number)})
             for partition in world.log.partitions
         ]
 
-    assert told(first) == [0, 0]
+    assert lags(first) == [0, 0]
     second = world.worker()
     if expelled:
         world.log.expel(first.services.source)
     for _ in range(5):
         second.step()
         first.step()
-    assert sorted(map(str, told(first))) == sorted(map(str, told(second))) == ["0.0", "None"]
-    assert told(first) != told(second)
+    assert sorted(map(str, lags(first))) == sorted(map(str, lags(second))) == ["0.0", "None"]
+    assert lags(first) != lags(second)
 
 
 def test_withheld_models_of_a_pattern_are_counted_until_they_go_live_or_away(tmp_path):

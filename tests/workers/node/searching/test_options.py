@@ -154,7 +154,7 @@ def client(shop):
         yield client
 
 
-def found(client, **asked):
+def answer_to(client, **asked):
     return client.post("/search", json=asked).raise_for_status().json()
 
 
@@ -164,8 +164,8 @@ def vectors(row, name=None):
 
 def test_queries_of_every_kind_share_one_request_and_one_version(client):
     queries = [{"id": "i5"}, {"ids": ["i6", "i7"]}, {"features": vectors(8)}, {"ids": ["i9"], "features": vectors(1)}]
-    body = found(client, queries=queries, k=4, exclude=["i0"])
-    alone = [found(client, **query, k=4, exclude=["i0"]) for query in queries]
+    body = answer_to(client, queries=queries, k=4, exclude=["i0"])
+    alone = [answer_to(client, **query, k=4, exclude=["i0"]) for query in queries]
     assert [[item["id"] for item in items] for items in body["answers"]] == [
         [item["id"] for item in entry["items"]] for entry in alone
     ]
@@ -174,8 +174,8 @@ def test_queries_of_every_kind_share_one_request_and_one_version(client):
 
 
 def test_a_mix_of_items_and_vectors_asks_for_their_mean(shop, client):
-    mixed = found(client, ids=["i5", "i6"], features=vectors(7), k=150)["items"]
-    listed = found(client, ids=["i5", "i6", "i7"], k=150)["items"]
+    mixed = answer_to(client, ids=["i5", "i6"], features=vectors(7), k=150)["items"]
+    listed = answer_to(client, ids=["i5", "i6", "i7"], k=150)["items"]
     assert [item["id"] for item in mixed if item["id"] != "i7"] == [item["id"] for item in listed]
     assert "i5" not in [item["id"] for item in mixed]
 
@@ -196,9 +196,9 @@ def test_vectors_of_some_modalities_ask_with_the_conditional_mean_of_others(tmp_
 
 
 def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
-    alone = found(client, features=vectors(5, "shape"), k=20)["items"]
+    alone = answer_to(client, features=vectors(5, "shape"), k=20)["items"]
     assert "i5" in [item["id"] for item in alone]
-    mixed = found(client, ids=["i6"], features=vectors(5, "shape"), k=119)["items"]
+    mixed = answer_to(client, ids=["i6"], features=vectors(5, "shape"), k=119)["items"]
     assert "i6" not in [item["id"] for item in mixed]
     assert len(mixed) == 119
     refusal = refused(client.post("/search", json={"features": {"shape": [1.0]}}), 400, "dimension")
@@ -207,9 +207,9 @@ def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
 
 
 def test_explain_tells_parts_over_http_and_only_if_asked(client):
-    plain = found(client, id="i5", k=3)["items"]
+    plain = answer_to(client, id="i5", k=3)["items"]
     assert all("parts" not in one for one in plain)
-    told = found(client, id="i5", k=3, explain=True, expand=4)["items"]
+    told = answer_to(client, id="i5", k=3, explain=True, expand=4)["items"]
     by_url = client.get("/search?id=i5&k=3&explain=true&expand=4").json()["items"]
     assert by_url == told
     for item in told:
@@ -220,7 +220,7 @@ def test_explain_tells_parts_over_http_and_only_if_asked(client):
 def test_a_model_expands_as_configured_unless_the_search_says_otherwise(shop):
     with shop.serving(expand=lambda model: 5) as node, asking(node) as client:
         configured, asked, off = (
-            found(client, id="i5", k=50, **more)["items"] for more in ({}, {"expand": 5}, {"expand": 0})
+            answer_to(client, id="i5", k=50, **more)["items"] for more in ({}, {"expand": 5}, {"expand": 0})
         )
     assert configured == asked
     assert [item["id"] for item in off] == shop.expected(shop.learner.version, "i5", 50)[0]
