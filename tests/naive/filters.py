@@ -27,10 +27,8 @@ def holds(there: Any, operator: str, operand: Any) -> bool:
     if operator == "exists":
         return (there is not None) == operand
     if isinstance(there, str) and there.startswith("20"):
-        there, operand = (
-            instant(there),
-            [instant(choice) for choice in operand] if operator == "in" else instant(operand),
-        )
+        there = instant(there)
+        operand = [instant(choice) for choice in operand] if operator == "in" else instant(operand)
     if operator == "ne":
         return there is None or there != operand
     if there is None:

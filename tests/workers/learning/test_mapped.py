@@ -15,7 +15,7 @@ from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import KeptMap, add_items, build_catalogue
 from omdml.workers.cli import main
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.node.catalogues import Current
+from omdml.workers.node.catalogues import CurrentModels
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.versions.serving import catalogue_kinds
 from omdml.workers.versions.targets import misfit
@@ -82,7 +82,7 @@ def test_items_that_are_added_or_brought_along_are_learned_by_their_coordinates(
 def test_a_node_searches_mapped_items_by_id_and_by_raw_vectors(shop):
     shop.send(*events(40), *events(40, model="plain"))
     run_until_idle(shop.worker())
-    current = Current(Specs(shop.configuration, {"items": shop.catalogue}))
+    current = CurrentModels(Specs(shop.configuration, {"items": shop.catalogue}))
     with RetrievalNode(shop.store, current.catalogue, ["shop", "plain"]) as node:
         wait_until_ready(node)
         for name, table in (("shop", seen(shop).features), ("plain", shop.catalogue.features)):
@@ -97,7 +97,7 @@ def test_a_node_searches_mapped_items_by_id_and_by_raw_vectors(shop):
 
 
 def test_a_node_checks_feedback_against_the_modalities_that_events_bring(shop):
-    current = Current(Specs(shop.configuration, {"items": shop.catalogue}))
+    current = CurrentModels(Specs(shop.configuration, {"items": shop.catalogue}))
     current.check(inline("brought", 3))
     with pytest.raises(FeedbackError, match="lacks modality 'noise': the catalogue has noise, shape"):
         current.check(msgspec.structs.replace(inline("brought", 3), features={"brought": {"mapped": [0.0] * 119}}))

@@ -11,7 +11,7 @@ from omdml.client import Client
 from omdml.learners import DCA
 from omdml.snapshot import Snapshot
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.node.catalogues import Current
+from omdml.workers.node.catalogues import CurrentModels
 from tests.integration.waiting import until
 from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
@@ -26,7 +26,7 @@ class Family(Shop):
 
     def __init__(self, folder) -> None:
         super().__init__(folder, model="main")
-        self.current = Current(Specs(configuration(folder / "items", MODELS), {"items": self.catalogue}))
+        self.current = CurrentModels(Specs(configuration(folder / "items", MODELS), {"items": self.catalogue}))
         self.learner = DCA(dims=dict(self.catalogue.dims), rank=6)
         self.learner.start(self.catalogue.features)
 

@@ -99,7 +99,7 @@ class Hits(NamedTuple):
     distances: NDArray[np.float64]
 
 
-class Searched(Protocol):
+class Searchable(Protocol):
     """The items of a view under one metric, as queries are answered from them: embedded, scored, or over a bridge."""
 
     def nearest(self, query: Query, k: int) -> Hits | None:
@@ -121,7 +121,7 @@ class Searched(Protocol):
         """
 
 
-class Index(Searched, Protocol):
+class Index(Searchable, Protocol):
     """A gallery in this process that can be searched."""
 
     @property
