@@ -145,7 +145,7 @@ def without_indices(values: list[Value], indices: Iterable[int]) -> list[Value]:
 def sort_out(
     records: Iterable[Record], accepts: Callable[[str], frozenset[str] | None]
 ) -> tuple[dict[str, Batch], dict[str | None, list[Refusal]]]:
-    """Decode records into a batch for each model, and the refusals of each model; None stands for an unknown model.
+    """Decode records into a batch for each model, and refusals by model: under None if an event does not decode.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Stretch(msgspec.Struct):
 class Stretches:
     """The stretches of one model, the present one last.
 
-    There are earlier ones if it moved to a partition that was added, or if its configuration lacked it for a time.
+    There are earlier ones if the model moved to a partition that was added, or was not configured for a time.
 
     Parameters
     ----------
