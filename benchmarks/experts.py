@@ -78,12 +78,13 @@ def curves(case: Case, wrong: float) -> dict[str, list[float]]:
             f[place, learned:count] = model.learn_many(rows[learned:count], part).scores
         learned = count
         embedded = [plain, *(embedding(model.metric, part) for model, part in zip(models, parts, strict=True))]
-        each = [scores(one, case)[0] for one in embedded]
+        each = [scores(vectors, case)[0] for vectors in embedded]
         results[OURS].append(each[JOINT])
         results[BEST].append(max(each))
         for name, weighing in WEIGHINGS.items():
             shares = np.sqrt(weighing(f[:, :count]))
-            together = np.concatenate([share * one for share, one in zip(shares, embedded, strict=True)], axis=1)
+            weighed = [share * vectors for share, vectors in zip(shares, embedded, strict=True)]
+            together = np.concatenate(weighed, axis=1)
             results[name].append(scores(together, case)[0])
     return results
 

@@ -118,9 +118,9 @@ def ended(fleet: Fleet, how: signal.Signals, number: int) -> float:
         owner = first if owns(fleet, f"first-{number}") else second
         return gap(fleet, lambda: owner.send_signal(how))
     finally:
-        for one in (first, second):
-            one.kill()
-            one.wait()
+        for worker in (first, second):
+            worker.kill()
+            worker.wait()
         # Wait until the group has forgotten them.
         time.sleep(8)
 
@@ -153,9 +153,9 @@ def restarted(fleet: Fleet, number: int) -> float:
     try:
         return gap(fleet, end)
     finally:
-        for one in (first, *again):
-            one.kill()
-            one.wait()
+        for worker in (first, *again):
+            worker.kill()
+            worker.wait()
         time.sleep(8)
 
 

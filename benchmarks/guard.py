@@ -211,7 +211,7 @@ def hostile_table(name: str, seeds: int = 1) -> Table:
     table = Table("hostile feedback", *heads, "limit", title=title)
     for kind in KINDS:
         worst = max(
-            (disturbed(kind, Data(*split(name, seed)), seed) for seed in range(seeds)), key=lambda one: one.lost
+            (disturbed(kind, Data(*split(name, seed)), seed) for seed in range(seeds)), key=lambda outcome: outcome.lost
         )
         figures = (f"{figure:.3f}" for figure in worst[:4])
         table.add_row(kind.name, *figures, f"{worst.refused:,}", kind.limit)

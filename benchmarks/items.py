@@ -88,14 +88,14 @@ def change(stop: threading.Event, done: list[float]) -> None:
 
 def line(number: int, draw: np.random.Generator) -> dict[str, object]:
     """One change of an item. Items that searches ask for only get other attributes."""
-    one = int(draw.integers(ITEMS))
+    item = int(draw.integers(ITEMS))
     kind = number % 10
-    if kind == 1 or one % 20 == 0:
-        return {"id": f"{one // 20 * 20}", "attributes": {"price": number % 100, "brand": "acme"}}
+    if kind == 1 or item % 20 == 0:
+        return {"id": f"{item // 20 * 20}", "attributes": {"price": number % 100, "brand": "acme"}}
     if kind == 2:
-        return {"id": f"{one}", "delete": True}
+        return {"id": f"{item}", "delete": True}
     vectors = {name: draw.random(dim).round(4).tolist() for name, dim in DIMS.items()}
-    return {"id": f"{one}", "features": vectors}
+    return {"id": f"{item}", "features": vectors}
 
 
 def paced(rate: float, seconds: float) -> Iterator[int]:

@@ -93,7 +93,7 @@ def cases(dim: int) -> dict[str, Case]:
         )
 
     fixed = {"rank": rank, "eta": 1e-3, "step": "ogd", "init": "gaussian"}
-    two, one = {**fixed, "tasks": TASKS}, fixed
+    two_tasks, one_task = {**fixed, "tasks": TASKS}, fixed
     many, few = 20_000, 20_000 if dim == SMALL else 1_000
     return {
         "lomdml": Case({"init": {"x": low}, "eta": 1e-6}, 3, nothing, lomdml, many),
@@ -105,11 +105,11 @@ def cases(dim: int) -> dict[str, Case]:
         "oasis": Case({"C": 0.1, "init": {"x": eye}}, 3, nothing, oasis, many),
         "diagonal": Case({}, 4, nothing, diagonal, many),
         "signed": Case({}, 4, nothing, signed, many),
-        "cpmtml": Case(two, 2, lambda n: pairs(n, TASKS), coupled([["s", "1"], ["s", "2"]]), many),
-        "stml": Case(two, 2, lambda n: pairs(n, TASKS), coupled([["1"], ["2"]]), many),
-        "utml": Case(one, 2, lambda n: {"similar": np.arange(n) % 3 == 0}, coupled([["u"]]), many),
+        "cpmtml": Case(two_tasks, 2, lambda n: pairs(n, TASKS), coupled([["s", "1"], ["s", "2"]]), many),
+        "stml": Case(two_tasks, 2, lambda n: pairs(n, TASKS), coupled([["1"], ["2"]]), many),
+        "utml": Case(one_task, 2, lambda n: {"similar": np.arange(n) % 3 == 0}, coupled([["u"]]), many),
         "setnet": Case({"rank": rank, "eta": 1e-3, "step": "ogd"}, 0, nothing, set_loop(dim, rank), few // 20),
-        "mtlmca": Case(two, 2, lambda n: pairs(n, TASKS), mtlmca, many),
+        "mtlmca": Case(two_tasks, 2, lambda n: pairs(n, TASKS), mtlmca, many),
     }
 
 

@@ -62,8 +62,8 @@ def conditional(features: Features, lacking: dict[str, Array], ridge: float) -> 
             both = np.flatnonzero(has & ~lacking[name])
             if len(both) < 2:
                 continue
-            x = np.concatenate([centred[one][both] for one in there], axis=1)
-            new = np.concatenate([centred[one][rows] for one in there], axis=1)
+            x = np.concatenate([centred[modality][both] for modality in there], axis=1)
+            new = np.concatenate([centred[modality][rows] for modality in there], axis=1)
             # In the smaller of the two Gram matrices: there are often fewer items than numbers.
             gram = x @ x.T
             size = ridge * np.trace(gram) / min(x.shape)

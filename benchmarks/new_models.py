@@ -144,7 +144,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
+    """Return once the condition holds; raise RuntimeError if it does not within ``PATIENCE_S``."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:

@@ -86,7 +86,7 @@ def parents(case: Case, alike: dict[str, Array]) -> dict[str, DCA]:
 
 
 def measured(name: str, seed: int, wrong: float) -> dict[tuple[str, str], Curves]:
-    """Curves by parent and person."""
+    """The learning curves of children, alone and begun from a parent: by parent and person."""
     case = prepared(name, seed)
     alike, result = people(name, case.labels), {}
     for parent, learned in parents(case, alike).items():

@@ -44,11 +44,11 @@ def main(console: Console) -> None:
         for turn in range(ROUNDS):
             for parts in (1, 2):
                 rates[parts].append(_learned_at(start, features, labels, parts, turn))
-        one = statistics.median(rates[1])
+        rate_of_one = statistics.median(rates[1])
         for parts, found in rates.items():
             rate = statistics.median(found)
             learning.add_row(f"{dim}", f"{parts}", f"{EVENTS:,} each", f"{rate:,.0f}", f"{parts * rate:,.0f}",
-                             f"{parts * rate / one:.2f}")  # fmt: skip
+                             f"{parts * rate / rate_of_one:.2f}")  # fmt: skip
         states = _states(start, features, labels)
         for parts in PARTS:
             read, add = _merge_ms(start, states, parts)

@@ -136,8 +136,8 @@ def check_qdrant() -> str:
     for row, (page, relevant), order in zip(case.test, marks_of(plain, case, case.test), ours, strict=True):
         feedback = models.RelevanceFeedbackInput(
             target=items[row].tolist(),
-            feedback=[models.FeedbackItem(example=items[one].tolist(), score=float(mark))
-                      for one, mark in zip(page, relevant, strict=True)],
+            feedback=[models.FeedbackItem(example=items[item].tolist(), score=float(mark))
+                      for item, mark in zip(page, relevant, strict=True)],
             strategy=models.NaiveFeedbackStrategy(naive=models.NaiveFeedbackStrategyParams(a=1.0, b=1.0, c=0.1)),
         )  # fmt: skip
         answer = client.query_points("c", models.RelevanceFeedbackQuery(relevance_feedback=feedback), limit=10)

@@ -293,7 +293,7 @@ def nodes_tables(kinds: Sequence[str] = KINDS) -> Iterator[Table]:
 
 
 def snapshot_of(learner: LOMDML, catalogue: MappedCatalogue) -> Snapshot:
-    """What was learned so far."""
+    """A snapshot of what a learner has learned so far."""
     return Snapshot(
         model="shop", learner="lomdml", version=learner.version, generation=catalogue.generation, event_time=None,
         oldest_event_time=None, progress={}, metric=learner.metric,

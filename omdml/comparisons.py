@@ -86,7 +86,9 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
             return [item for r, s in compared for item in (event.query, r, s)]
         if type(event) is Pair and "pair" in accepts:
             check_no_task(event)
-            return [event.left, *((event.right, event.left) if event.similar else (event.left, event.right))]
+            if event.similar:
+                return [event.left, event.right, event.left]
+            return [event.left, event.left, event.right]
     raise not_accepted(event, accepts)
 
 
@@ -115,7 +117,8 @@ def preferred(page: Page) -> list[tuple[str, str]]:
     >>> preferred(Page(model="shop", query="q", shown=tuple("abcdef"), clicked=("b", "f")))
     [('b', 'a'), ('b', 'd'), ('b', 'e'), ('f', 'a'), ('f', 'c'), ('f', 'd'), ('f', 'e')]
     """
-    clicked, shown = set(page.clicked), [item for item in in_order(page) if item != page.query]
+    clicked = set(page.clicked)
+    shown = [item for item in in_order(page) if item != page.query]
     lower_half = len(shown) // 2
     others = [(rank, item) for rank, item in enumerate(shown) if item not in clicked]
     return [

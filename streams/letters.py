@@ -77,10 +77,10 @@ class Letter(_Common, frozen=True, kw_only=True):
         return self.partition, self.offset
 
     @property
-    def bytes_brought(self) -> int:
-        """Bytes of the record that are in it."""
-        size = len(self.payload) + len(self.key or b"") + len(self.model or "")
-        return size + sum(len(name) + len(value) for name, value in self.headers) if self.headers else size
+    def record_bytes(self) -> int:
+        """How many bytes of the record the letter holds."""
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.payload) + len(self.key or b"") + len(self.model or "") + headers
 
     @classmethod
     def of(
@@ -101,7 +101,7 @@ class Letter(_Common, frozen=True, kw_only=True):
         if error.reason == "oversize" or len(record.value) > limit:
             return letter.cut()
         # If so, the letter fits whatever it holds.
-        if WIDEST * letter.bytes_brought + OVERHEAD_BYTES <= limit:
+        if WIDEST * letter.record_bytes + OVERHEAD_BYTES <= limit:
             return letter
         return letter if len(letter.encode()) <= limit else letter.cut()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.partitioners import by_crc32
-from omdml.streams.protocols.log import Listener, Outgoing, Partition, Record
+from omdml.streams.protocols.log import CommitResult, Listener, Outgoing, Partition, Record
 
 
 class MemoryLog:
@@ -184,13 +184,13 @@ class MemorySource:
             raise SourceError(f"cannot seek in partition {partition}: this source owns {sorted(self._positions)}")
         self._positions[partition] = offset
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        """Keep the offsets; False if a partition is no longer owned."""
+    def commit(self, offsets: Mapping[Partition, int]) -> CommitResult:
+        """Keep the offsets, if this source owns all of these partitions."""
         with self.log.changed:
             if not offsets.keys() <= self.group.owned(self):
-                return False
+                return CommitResult.NOT_OWNED
             self.group.committed.update(offsets)
-            return True
+            return CommitResult.RECORDED
 
     @property
     def partitions(self) -> int:

@@ -33,7 +33,7 @@ SPLICED = b'{"logged":1790000000.250000,"key":"shop","type":"triplet","model":"s
 WRAPPED = b'{"record":{"logged":1.5,"key":null,"headers":[["a","b"]],"value":{"base64":"gQ=="}}}'
 
 
-def kept(what: str) -> Path:
+def newest_sample(what: str) -> Path:
     """The newest sample of a format."""
     samples: dict[str, Sample] = {sample.format.what: sample for sample in SAMPLES}
     return samples[what].kept()[samples[what].format.number]
@@ -42,7 +42,7 @@ def kept(what: str) -> Path:
 @functools.cache
 def letters() -> list[bytes]:
     """The lines of the kept sample of dead letters."""
-    return (kept("dead letter") / "letters.jsonl").read_bytes().splitlines()
+    return (newest_sample("dead letter") / "letters.jsonl").read_bytes().splitlines()
 
 
 @fuzzed
@@ -89,7 +89,7 @@ def test_a_position_survives_its_header():
 @fuzzed
 @given(st.data())
 def test_a_committed_position_is_read_or_refused(data):
-    sample = kept("committed position")
+    sample = newest_sample("committed position")
     written = (sample / "omdml.commit").read_bytes()
     with tempfile.TemporaryDirectory() as folder, raises_at_most(SourceError):
         (Path(folder) / "log.id").write_bytes((sample / "log.id").read_bytes())
@@ -116,7 +116,7 @@ def test_a_ledger_of_a_rotated_log_is_read_or_refused(written):
 @functools.cache
 def state() -> dict[str, bytes]:
     """The files of a folder store."""
-    folder = kept("folder store")
+    folder = newest_sample("folder store")
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 

@@ -75,7 +75,7 @@ class Omdml(click.Group):
     """Errors of ours end the process with one sentence, not with a traceback."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Read the arguments and run."""
+        """Run a command. If its output cannot be written, the process ends with exit code 1 and a sentence."""
         before, sys.stdout = sys.stdout, cast(TextIO, Output(sys.stdout))
         try:
             return super().main(*args, **options)

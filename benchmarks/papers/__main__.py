@@ -71,7 +71,7 @@ def parsed(arguments: list[str], tables: Mapping[str, ModuleType]) -> list[str]:
 
 def attempted(console: Console, table: ModuleType, pool: Executor, advance: Callable[[], None]) -> int:
     """The exit code of one table; what stands in its way is said in a sentence."""
-    absent = [f"{one}.npz" for one in table.DATA if not (data_folder() / f"{one}.npz").is_file()]
+    absent = [f"{name}.npz" for name in table.DATA if not (data_folder() / f"{name}.npz").is_file()]
     if absent:
         return left_out(console, table, f"no {', '.join(absent)} in {data_folder()}; OMDML_DATA names another folder")
     try:
@@ -96,8 +96,8 @@ def found(console: Console, table: ModuleType, pool: Executor, advance: Callable
     already = [kept(table, unit) for unit in table.UNITS]
     absent = [unit for unit, there in zip(table.UNITS, already, strict=True) if there is None]
     console.print(f"{name_of(table)} begins: {len(absent)} units to compute, {len(already) - len(absent)} kept")
-    began, one = time.monotonic(), partial(unit_of, table.__name__)
-    computed = iter(map(one, absent) if getattr(table, "TIMED", False) else pool.map(one, absent))
+    began, compute_unit = time.monotonic(), partial(unit_of, table.__name__)
+    computed = iter(map(compute_unit, absent) if getattr(table, "TIMED", False) else pool.map(compute_unit, absent))
     for there in already:
         yield there or next(computed)
         advance()

@@ -65,7 +65,8 @@ def run(name: str, seed: int) -> dict[str, Any]:
         init = "pca" if options.get("unit", True) else own
         results[variant] = []
         for eta in ETAS:
-            model = LOMDML({one: x.shape[1] for one, x in features.items()}, eta=eta, init=init, seed=seed, **kept)
+            dims = {modality: x.shape[1] for modality, x in features.items()}
+            model = LOMDML(dims, eta=eta, init=init, seed=seed, **kept)
             model.start(sample)
             mistakes = mistaken(model, triplets, features)
             embedded = model.metric.embed(features)
@@ -112,7 +113,7 @@ def figures(results: list[dict[str, Any]]) -> Found:
     """MAP of validation and of test queries, and mistakes, by set and variant (seeds, etas, 3)."""
     of = {name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
     return {
-        name: {variant: np.array([one[variant] for one in runs]) for variant in VARIANTS} for name, runs in of.items()
+        name: {variant: np.array([run[variant] for run in runs]) for variant in VARIANTS} for name, runs in of.items()
     }
 
 

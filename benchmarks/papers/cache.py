@@ -80,7 +80,7 @@ def needs(table: ModuleType) -> Sequence[str]:
 
 
 def versions(names: Sequence[str]) -> list[str]:
-    """The versions of installed packages."""
+    """Name and installed version of each of these packages, as text."""
     return [f"{name} {importlib.metadata.version(name)}" for name in names]
 
 

@@ -218,4 +218,4 @@ def told(scores: Iterable[float], digits: int = 3) -> str:
 
 def above(higher: Iterable[float], lower: Iterable[float]) -> bool:
     """Whether it is, of both main tasks."""
-    return all(one > other for one, other in zip(higher, lower, strict=True))
+    return all(mine > other for mine, other in zip(higher, lower, strict=True))

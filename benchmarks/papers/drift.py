@@ -55,7 +55,7 @@ class Case(NamedTuple):
     seed: int
 
     def model(self, **options: Any) -> LOMDML:
-        """A model at its start."""
+        """A model that has learned nothing, started from the training items."""
         made = LOMDML({name: x.shape[1] for name, x in self.features.items()}, seed=self.seed, **options)
         made.start({name: x[self.train] for name, x in self.features.items()})
         return made
@@ -111,7 +111,7 @@ def fitted(case: Case, log: Array) -> LOMDML:
 def section(results: list[dict[str, list[float]]]) -> list[Block]:
     """MAP over time, by set and model."""
     of = {name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
-    outcomes = {name: {model: np.array([one[model] for one in runs]) for model in runs[0]} for name, runs in of.items()}
+    outcomes = {name: {model: np.array([run[model] for run in runs]) for model in runs[0]} for name, runs in of.items()}
     rows = [
         [name, model, *(spread(runs[:, LOOKS.index(look)]) for look in SHOWN)]
         for name, models in outcomes.items()
@@ -156,13 +156,13 @@ def verdict(found: Found) -> list[Claim]:
         return [float(found[name][model][:, LOOKS.index(look)].mean()) for name in DATA]
 
     def ahead(left: list[float], right: list[float]) -> bool:
-        return all(one > other for one, other in zip(left, right, strict=True))
+        return all(mine > other for mine, other in zip(left, right, strict=True))
 
     before, soon, first = CHANGE - 5_000, CHANGE + 5_000, CHANGE + 10_000
     ends = {model: at(model, TOTAL) for model in (*STREAMS, *LOGS)}
-    gained = [one - other for one, other in zip(at(ONLINE, before), at(FADELESS, before), strict=True)]
-    gap = [one - other for one, other in zip(ends[ONLINE], ends[LATEST], strict=True)]
-    apart = [abs(one - other) for one, other in zip(at(ONLINE, before), at(WHOLE, before), strict=True)]
+    gained = [mine - other for mine, other in zip(at(ONLINE, before), at(FADELESS, before), strict=True)]
+    gap = [mine - other for mine, other in zip(ends[ONLINE], ends[LATEST], strict=True)]
+    apart = [abs(mine - other) for mine, other in zip(at(ONLINE, before), at(WHOLE, before), strict=True)]
     early = CHANGE + 2_500
     return [
         Claim(
@@ -178,14 +178,15 @@ def verdict(found: Found) -> list[Claim]:
             ahead(at(ONLINE, soon), at(LATEST, first)),
         ),
         Claim(
-            f"""Training on last night's log comes close in the end ({told(ends[LATEST])}, behind by at most
-            {max(gap):.3f}). Training on the whole log does not ({told(ends[WHOLE])}), because most of that log says
-            something else.""",
+            f"""Training on last night's log comes close in the end: it has {told(ends[LATEST])}, and is behind by at
+            most {max(gap):.3f}. Training on the whole log does not come close, because most of that log says
+            something else: it has {told(ends[WHOLE])}.""",
             min(gap) > -0.005 and max(gap) < 0.03 and ahead(ends[LATEST], ends[WHOLE]),
         ),
         Claim(
             f"""As long as labels keep their meaning, one pass online is as good as {PASSES} passes over the whole
-            log: {told(at(ONLINE, before))} and {told(at(WHOLE, before))} before the change.""",
+            log. Before the change the online learner has {told(at(ONLINE, before))}, and the batch model has
+            {told(at(WHOLE, before))}.""",
             max(apart) < 0.015,
         ),
         Claim(

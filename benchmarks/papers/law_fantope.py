@@ -195,13 +195,14 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
         distance = spread([entry["distance"] for entry in outcomes])
         rows.append([name, accuracy, ranks, distance, *PUBLISHED.get(name, ("", "", "")), chosen])
     ours = ("accuracy, %", "rank, by seed", "distance from T")
+    seeds = f"in how many of the {len(results)} seeds"
     columns = ["method", *ours, "thesis: accuracy", "rank", "distance", "chosen, by seed"]
     return [
         ABOUT,
         Grid("Test quadruplets in the right order", columns, rows),
         Plot("law_fantope", "T and the learned matrices", lambda figure: matrices(figure, results[0]), (9.5, 4.6)),
         "Figure 3.1: absolute values of T and the learned matrices (seed 0). Black: a tenth of the largest, or more.",
-        f"Here validation chose an end of its range: {edges(results)}.",
+        f"In some rows validation chose an end of a range (in brackets: {seeds}): {edges(results)}.",
         *verdict(results),
     ]
 
@@ -210,13 +211,13 @@ def edges(results: list[dict[str, Any]]) -> str:
     """What validation chose though there is nothing beyond it to choose, and in how many seeds."""
     outcomes = Counter()
     for name in results[0]:
-        for kept in (result[name] for result in results):
-            options = [hyperparameters(option) for option in kept["validation"]]
-            for key, value in hyperparameters(kept["chosen"]).items():
+        for outcome in (result[name] for result in results):
+            options = [hyperparameters(option) for option in outcome["validation"]]
+            for key, value in hyperparameters(outcome["chosen"]).items():
                 choice = {option[key] for option in options}
                 if len(choice) > 1 and value in (min(choice), max(choice)):
-                    outcomes[f"{key} {number(value)} ({name})"] += 1
-    return ", ".join(f"{what} in {count}" for what, count in outcomes.items()) + f" of {len(results)} seeds"
+                    outcomes[f"{name}, {key} {number(value)}"] += 1
+    return "; ".join(f"{what} ({count})" for what, count in outcomes.items())
 
 
 def hyperparameters(setting: str) -> dict[str, float]:
@@ -228,7 +229,7 @@ def hyperparameters(setting: str) -> dict[str, float]:
 def matrices(figure: Any, result: dict[str, Any]) -> None:
     """T and the learned matrices, of one seed."""
     T = world(0).target
-    shown = {"T": T / np.abs(T).max(), **{name: np.array(one["matrix"]) for name, one in result.items()}}
+    shown = {"T": T / np.abs(T).max(), **{name: np.array(entry["matrix"]) for name, entry in result.items()}}
     for axes, (name, matrix) in zip(figure.subplots(2, 4).ravel(), shown.items(), strict=True):
         axes.imshow(np.abs(matrix), cmap="gray_r", vmin=0, vmax=0.1)
         axes.set(title=name, xticks=(0, 10, 49), yticks=(0, 10, 49))

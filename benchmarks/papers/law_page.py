@@ -195,8 +195,9 @@ def verdict(visits: list[dict[str, Any]], sticky: list[dict[str, Any]]) -> list[
     batch, online = METHODS[2:]
     results = {name: mean(visits, name, "headline") for name in (batch, online)}
     lost = mean(sticky, batch, "headline")
-    gain = [both(one, batch) - both(one, METHODS[0]) for one in [*visits, *sticky]]
-    euclidean, triplets, quadruplets, streamed = (np.mean([both(one, name) for one in sticky]) for name in METHODS)
+    gain = [both(result, batch) - both(result, METHODS[0]) for result in [*visits, *sticky]]
+    means = [np.mean([both(result, name) for result in sticky]) for name in METHODS]
+    euclidean, triplets, quadruplets, streamed = means
     return [
         Claim(
             f"""As in the thesis, weights that were learned without a label find the news: {results[batch]:.0%} of

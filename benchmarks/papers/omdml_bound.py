@@ -101,8 +101,8 @@ def allowed(run: dict[str, float]) -> float:
 
 def verdict(results: list[Result]) -> list[Claim]:
     """What the run bears out."""
-    everywhere = [one for result in results for one in result.values()]
-    real = [one for result in results for name, one in result.items() if name.startswith(DATA) and not one["faded"]]
+    everywhere = [run for result in results for run in result.values()]
+    real = [run for result in results for name, run in result.items() if name.startswith(DATA) and not run["faded"]]
     noise, spread_out = ([result[made_up(start)] for result in results] for start in (IDENTITY, UNIT))
     share = max(entry["loss"] / entry["bound"] for entry in everywhere)
     return [
@@ -118,7 +118,7 @@ def verdict(results: list[Result]) -> list[Claim]:
         Claim(
             f"""But the theorem, which asks nothing of the features' scale, does not hold. If the noise is
             {LOUD:,.0f} times as large and M = I, OMDML makes {np.mean([entry["mistakes"] for entry in noise]):.0f}
-            mistakes, and the theorem allows {np.mean([allowed(one) for one in noise]):.0f}. Hedge bounds what a
+            mistakes, and the theorem allows {np.mean([allowed(run) for run in noise]):.0f}. Hedge bounds what a
             vote of the descriptors loses. But distances are summed, so a small weight times a large distance still
             decides. From a start of unit spread there are
             {np.mean([entry["mistakes"] for entry in spread_out]):.0f} mistakes.""",

@@ -90,17 +90,17 @@ def mapped(case: Case) -> dict[str, Array]:
     A direction in which the landmarks' kernel is nearly nothing would be noise divided by nearly zero: it stays out.
     """
     landmarks, result = np.random.default_rng(case.seed).choice(case.train, LANDMARKS, replace=False), {}
-    for one, x in case.features.items():
+    for name, x in case.features.items():
         distances = cdist(x, x[landmarks])
         kernel = np.exp(-0.5 * (distances / distances[case.train].mean()) ** 2)
         values, vectors = np.linalg.eigh(kernel[landmarks])
-        kept = values > NOTHING * values[-1]
-        result[one] = kernel @ (vectors[:, kept] / np.sqrt(values[kept]))
+        spanned = values > NOTHING * values[-1]
+        result[name] = kernel @ (vectors[:, spanned] / np.sqrt(values[spanned]))
     return result
 
 
 def section(results: list[Result]) -> list[Block]:
-    """Table 6."""
+    """Table 6: our figures beside the paper's, and claims about them."""
     outcomes = {
         name: [result for unit, result in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA
     }
@@ -121,7 +121,7 @@ def section(results: list[Result]) -> list[Block]:
         ABOUT,
         Grid("mAP of test queries", ["method", *DATA, "paper: COREL(S)", "Caltech101(S)"], scores),
         Grid("Seconds to learn", ["method", *DATA, "paper: COREL(S)"], seconds),
-        Grid("Chosen, by seed (eta; C; eta)", ["method", *DATA], picked),
+        Grid("Chosen, by seed (eta of LOMDML, C of OMDL-LR)", ["method", *DATA], picked),
         *verdict(outcomes),
     ]
 

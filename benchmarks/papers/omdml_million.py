@@ -59,7 +59,7 @@ background. So a tenth of the catalogue is relevant to a query, and only the ris
 the paper's. Queries are {QUERIES} test pictures, which have no copies. Triplets are made by class, of training pictures
 and copies alone.
 
-Everything goes the way of the service. `build_catalogue` and `add_items` write the catalogue into a folder (deleted
+Everything runs as in the service. `build_catalogue` and `add_items` write the catalogue into a folder (deleted
 afterwards), which is memory-mapped. Events go as JSON through a `LearnerWorker` with its guard; only its log and store
 are in memory. The view that a node makes of the published snapshot answers the queries. All options are defaults, and
 nothing is tuned.

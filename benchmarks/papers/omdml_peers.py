@@ -103,7 +103,7 @@ def run(name: str, seed: int) -> Result:
     """Test mAP after SMALL and LARGE triplets, what validation chose, and mistake rates at POINTS."""
     case = prepared(name, seed, SMALL)
     whole = {**case.features, ALL: np.concatenate(list(case.features.values()), axis=1)}
-    vectors = {one: Vector(x, case.reduced(x, SQUARE)) for one, x in whole.items()}
+    vectors = {key: Vector(x, case.reduced(x, SQUARE)) for key, x in whole.items()}
     small: dict[str, float] = {}
     chosen: dict[str, dict[str, list[float]]] = {}
     for peer in FITS:
@@ -115,7 +115,7 @@ def run(name: str, seed: int) -> Result:
         fused(grown, peer, vectors, {ALL: LOOKS} if peer == LMNN else chosen[peer], large)
     model = case.model(LOMDML, case.features, eta=chosen["LOMDML"][ALL][0])
     large["LOMDML"] = case.score(after(model, grown, case.features), case.test)
-    mistakes = {one: mistaken(case, {one: x}) for one, x in case.features.items()}
+    mistakes = {name: mistaken(case, {name: x}) for name, x in case.features.items()}
     mistakes["LOMDML"] = mistaken(case, case.features)
     return {"small": small, "large": large, "chosen": chosen, "mistakes": mistakes}
 
@@ -124,13 +124,13 @@ def fused(
     case: Case, peer: str, vectors: Mapping[str, Vector], tried: Values, scores: dict[str, float]
 ) -> dict[str, list[float]]:
     """Put into ``scores`` the test mAP of a peer's forms; answers what validation chose among ``tried``, by vector."""
-    best = {one: case.best(FITS[peer](vectors[one], case, values)) for one, values in tried.items()}
-    apart = [found for one, found in best.items() if one != ALL]
+    best = {name: case.best(FITS[peer](vectors[name], case, values)) for name, values in tried.items()}
+    apart = [choice for name, choice in best.items() if name != ALL]
     scores[f"{peer}-C"] = case.score(best[ALL].scorer, case.test)
     if apart:
         scores[f"{peer}-B"] = case.score(max(apart, key=lambda found: found.score).scorer, case.test)
-        scores[f"{peer}-U"] = case.score(lambda queries: sum(found.scorer(queries) for found in apart), case.test)
-    return {one: [float(tried[one][found.index])] for one, found in best.items()}
+        scores[f"{peer}-U"] = case.score(lambda queries: sum(choice.scorer(queries) for choice in apart), case.test)
+    return {name: [float(tried[name][choice.index])] for name, choice in best.items()}
 
 
 def learned(
@@ -225,9 +225,9 @@ def rates(runs: list[Result]) -> dict[str, Array]:
 def drawn(figure: Any, found: Found) -> None:
     """Draw a panel for each data set."""
     for axes, (name, runs) in zip(figure.subplots(1, 3), found.items(), strict=True):
-        for one, rate in rates(runs).items():
-            style = {"color": "black", "linewidth": 2.5} if one == "LOMDML" else {"linewidth": 1}
-            axes.plot(POINTS, 100 * rate, label=one, **style)
+        for metric, rate in rates(runs).items():
+            style = {"color": "black", "linewidth": 2.5} if metric == "LOMDML" else {"linewidth": 1}
+            axes.plot(POINTS, 100 * rate, label=metric, **style)
         axes.set(title=name, xlabel="triplets", ylabel="mistakes so far, %", xscale="log", yscale="log")
         for axis, marks in ((axes.xaxis, (100, 1_000, 10_000)), (axes.yaxis, (0.5, 1, 2, 5, 10, 20))):
             low, high = axis.get_view_interval()
@@ -252,7 +252,8 @@ def compared(small: Means, large: Means) -> list[Claim]:
     """Claims about which method is first."""
     ours, grown = small["LOMDML"], large["LOMDML"]
     beaten, beaten_large = first(small, "LMNN", "OMDML", "LOMDML"), first(large, "LMNN", "LOMDML")
-    gain, theirs = ({name: large[one][name] - small[one][name] for name in DATA} for one in ("LOMDML", "LMNN-C"))
+    gain = {name: large["LOMDML"][name] - small["LOMDML"][name] for name in DATA}
+    theirs = {name: large["LMNN-C"][name] - small["LMNN-C"][name] for name in DATA}
     return [
         Claim(
             f"""LOMDML is ahead of Euclidean distance, RCA and OASIS in each of their forms. The best of these is in
@@ -263,9 +264,8 @@ def compared(small: Means, large: Means) -> list[Claim]:
             agrees=True,
         ),
         Claim(
-            f"""LOMDML is not first on all sets. After one pass over {SMALL:,} triplets it is
-            {told(lambda name: standing(small, name))}. After one pass over {LARGE:,}, for which the paper leaves
-            LMNN out, it is {told(lambda name: standing(large, name))}.""",
+            f"""LOMDML is not first on all sets. Its mAP after one pass over {SMALL:,} triplets: {standings(small)}.
+            After one pass over {LARGE:,}, for which the paper leaves LMNN out: {standings(large)}.""",
             any(ours[name] < score[name] for score in small.values() for name in DATA),
             agrees=False,
         ),
@@ -279,8 +279,8 @@ def compared(small: Means, large: Means) -> list[Claim]:
 
 def explained(small: Means) -> list[Claim]:
     """Why LMNN is ahead on some data sets."""
-    ours, again, full, cut = (small[one] for one in ("LOMDML", AGAIN, "OMDML", CUT))
-    joint, apart, push = (small[one] for one in ("LMNN-C", "LMNN-U", f"{PUSH}-C"))
+    ours, again, full, cut = small["LOMDML"], small[AGAIN], small["OMDML"], small[CUT]
+    joint, apart, push = small["LMNN-C"], small["LMNN-U"], small[f"{PUSH}-C"]
     ahead = sum(cut[name] > full[name] for name in DATA)
     return [
         Claim(
@@ -312,7 +312,9 @@ def explained(small: Means) -> list[Claim]:
 def single(found: Found) -> Claim:
     """A claim that describes Figure 3."""
     curves = {name: rates(runs) for name, runs in found.items()}
-    alone = {name: np.min([curve[one] for one in curve if one != "LOMDML"], axis=0) for name, curve in curves.items()}
+    alone: dict[str, Array] = {}
+    for name, curve in curves.items():
+        alone[name] = np.min([rate for metric, rate in curve.items() if metric != "LOMDML"], axis=0)
     below = {name: int((curves[name]["LOMDML"] < alone[name]).sum()) for name in DATA}
     return Claim(
         f"""Figure 3: LOMDML makes fewer mistakes than the best descriptor alone, at {min(below.values())} or more
@@ -334,12 +336,20 @@ def beside(scores: Means, other: Mapping[str, str], name: str) -> str:
     return f"{scores['LOMDML'][name]:.3f} ({other[name]} {scores[other[name]][name]:.3f})"
 
 
-def standing(scores: Means, name: str) -> str:
-    """LOMDML's place on a set, its mAP and that of the best other."""
+def standings(scores: Means) -> str:
+    """LOMDML's mAP on each set, and how far it is from the best other metric."""
     best = first(scores, "LOMDML", PUSH)
-    gap = scores[best[name]][name] - scores["LOMDML"][name]
-    place = "first" if gap < 0 else "within 0.01 of the first" if gap <= 0.01 else f"{gap:.3f} behind the first"
-    return f"{place}: {beside(scores, best, name)}"
+    return "; ".join(f"on {name} {standing(scores, best[name], name)}" for name in DATA)
+
+
+def standing(scores: Means, other: str, name: str) -> str:
+    """LOMDML's mAP on a set, and how far it is from another metric."""
+    gap = scores[other][name] - scores["LOMDML"][name]
+    if gap < 0:
+        place = "ahead of"
+    else:
+        place = "within 0.01 of" if gap <= 0.01 else f"{gap:.3f} behind"
+    return f"{scores['LOMDML'][name]:.3f}, {place} {other} ({scores[other][name]:.3f})"
 
 
 def told(value: Callable[[str], str]) -> str:

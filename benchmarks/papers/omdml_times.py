@@ -64,7 +64,7 @@ def run(seed: int) -> dict[str, Times]:
 
 def few(case: Case) -> Times:
     """Times on the five global descriptors: starts, and learning up to each of STOPS."""
-    features = {one: case.features[one] for one in GLOBAL}
+    features = {name: case.features[name] for name in GLOBAL}
     joint = np.concatenate(list(features.values()), axis=1)
     return {
         "LOMDML": online(case, LOMDML, features, STOPS),
@@ -187,10 +187,10 @@ def drawn(figure: Any, results: list[dict[str, Times]]) -> None:
     ):
         for name in PUBLISHED:
             runs = [result[part][name] for result in results if name in result[part]]
-            learned = [one for one in runs[0] if one != "start"] if runs else []
+            learned = [stop for stop in runs[0] if stop != "start"] if runs else []
             axes.plot(
-                [int(one) for one in learned],
-                [np.mean([run[one] for run in runs]) for one in learned],
+                [int(stop) for stop in learned],
+                [np.mean([run[stop] for run in runs]) for stop in learned],
                 "o-",
                 label=name,
             )

@@ -18,14 +18,15 @@ from benchmarks.papers.cache import name_of
 
 PLOTS = Path(__file__).with_name("plots")
 PAGE = Path(__file__).with_name("README.md")
-WIDTH = 120  # characters
+# Characters of a line.
+WIDTH = 120
 INTRODUCTION = """
 This page is for readers who know the papers, or who want to check us. Each section says what a paper did, what we did,
 and what came out.
 
 `make papers` computes every table, draws the plots and writes this page. It takes about {minutes:.0f} minutes of
-processor time, which all cores share. What was computed is kept: a second run takes seconds, and a run that was
-interrupted goes on. `python -m benchmarks.papers NAME` runs one table.
+processor time, which all cores share. Results are kept: a second run takes seconds, and a run that was interrupted
+goes on where it stopped. `python -m benchmarks.papers NAME` runs one table.
 
 If a paper's data cannot be had, other data stand in, and the section says which. Such figures can show the same order
 or shape as the paper's, but they are not the paper's figures. Ours are means ± standard deviations over the seeds that
@@ -47,7 +48,7 @@ descriptor: A vector that describes one side of an item, such as its colors. omd
 metric, M, L, W: A learned distance. A matrix M gives the squared distance x'Mx of a difference x. A projection L (or W)
 has M = L'L. The rank is the number of dimensions that M uses.
 
-margin, violated: By how much one distance must at least exceed the other. A comparison that falls short of it is
+margin, violated: The least amount by which one distance must exceed the other. A comparison that falls short of it is
 violated, and has a loss.
 
 mAP, MAP: Mean average precision of the queries: 1, or 100%, if every item that fits comes before all others.
@@ -91,7 +92,8 @@ REFERENCES = {
 }
 
 
-MARKS = {None: "", True: "**Agrees.** ", False: "**Differs.** "}  # before a claim, by whether it agrees with the paper
+# What stands before a claim, by whether it agrees with the paper.
+MARKS = {None: "", True: "**Agrees.** ", False: "**Differs.** "}
 
 
 class Grid(NamedTuple):
@@ -108,7 +110,8 @@ class Plot(NamedTuple):
     name: str
     alt: str
     draw: Callable[[Any], None]
-    size: tuple[float, float] = (7.0, 4.0)  # inches
+    # Inches.
+    size: tuple[float, float] = (7.0, 4.0)
 
 
 class Claim(NamedTuple):
@@ -116,7 +119,8 @@ class Claim(NamedTuple):
 
     text: str
     holds: bool
-    agrees: bool | None = None  # with the paper; None if the paper says nothing of it
+    # Whether it agrees with the paper; None if the paper says nothing of it.
+    agrees: bool | None = None
 
 
 Block = str | Grid | Plot | Claim
@@ -154,8 +158,9 @@ def markdown(block: Block) -> str:
 
 def filled(text: str, indent: str = "") -> str:
     """A paragraph in lines of the page's width, whatever figures were put into it; code and links stay whole."""
-    kept = re.sub(r"`[^`]*`|\[[^][]*\]\([^)]*\)", lambda found: found[0].replace(" ", "\0"), " ".join(text.split()))
-    lines = textwrap.wrap(kept, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    # Code and links get a character that is no white space for each blank, until the lines are made.
+    joined = re.sub(r"`[^`]*`|\[[^][]*\]\([^)]*\)", lambda match: match[0].replace(" ", "\0"), " ".join(text.split()))
+    lines = textwrap.wrap(joined, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\0", " ")
 
 
@@ -199,7 +204,7 @@ def verdict(blocks: Sequence[Block]) -> str:
     asked = [block for block in blocks if isinstance(block, Claim) and block.agrees is not None]
     met = sum(block.agrees and block.holds for block in asked)
     if not asked:
-        return "no paper's result to meet"
+        return "no paper has this table"
     if met in (0, len(asked)):
         return "the paper's result holds" if met else "the paper's result does not hold"
     return f"the paper's result holds in part ({met} of {len(asked)})"
@@ -211,15 +216,17 @@ def publish(sections: Mapping[str, str], order: Sequence[str]) -> None:
         # Of two runs at once each keeps what the other one has written.
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        held = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)(?=<!-- |\Z)", file.read(), re.DOTALL)) | dict(sections)
-        text = whole({name: held[name].strip() for name in [*order, *held] if name in held})
+        before = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)(?=<!-- |\Z)", file.read(), re.DOTALL))
+        all_sections = before | dict(sections)
+        text = whole({name: all_sections[name].strip() for name in [*order, *all_sections] if name in all_sections})
         file.truncate(0)
         file.write(text)
 
 
 def whole(sections: Mapping[str, str]) -> str:
-    """The page of these sections."""
-    minutes = sum(float(found) for found in re.findall(r"; ([\d.]+) minutes of one core", "\n".join(sections.values())))
+    """The page: introduction, contents, words, these sections, references."""
+    times = re.findall(r"; ([\d.]+) minutes of one core", "\n".join(sections.values()))
+    minutes = sum(map(float, times))
     references = "\n".join(filled(f"- **{name}** {text}", "  ") for name, text in REFERENCES.items())
     return "\n".join(
         [

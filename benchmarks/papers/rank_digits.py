@@ -186,7 +186,7 @@ def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Cla
         Claim(
             f"""Rank-based is better than the sum of differences, by {", ".join(f"{gain:.1f}" for gain in gains)}
             points at ranks {", ".join(map(str, SHOWN))}. The paper calls its improvement significant; it has 5,000
-            training queries, and here are {TRAINING}.""",
+            training queries, and we have {TRAINING}.""",
             min(gains) > 0,
             agrees=True,
         ),
@@ -201,7 +201,7 @@ def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Cla
             {100 * level:+.1f} points, and with {FEW} items for each query by {100 * few:+.1f}. In the paper they
             are clearly worse, because they do not represent the whole gallery. Here {share:.0%} of the gallery is a
             critical item of some query. Even {FEW} for each query, which name {TRAINING * FEW} digits at most, are
-            enough. The paper's gallery are tattoos, ours are digits; we did not look for the reason.""",
+            enough. The paper's gallery holds tattoos, and ours holds digits. We did not look for the reason.""",
             abs(level) < 0.01 and few > -0.01 and share > 0.75,
             agrees=False,
         ),

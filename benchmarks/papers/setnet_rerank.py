@@ -1,4 +1,4 @@
-"""SETNET Table 5: searching by one vector a set, ordering the best anew element by element, or all of them."""
+"""SETNET Table 5: searching by one vector a set, ordering the best again element by element, or all of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLASSES, SETS, SHARE = 60, 30_000, 120  # to train on; in the gallery; that hold
 FACES = {2: 113, 3: 43, 4: 19, 5: 19}  # thousands of the paper's pictures by elements; more count as 5
 CELEBRITIES = {1: 88, 2: 89, 3: 12, 4: 3, 5: 1}  # of those with any, by how many of their elements may be asked for
 QUERIES, ASKED = 30, (2, 3)  # of each number of classes
-WAYS = [*itertools.product((VECTOR, AGGREGATE), (0, 100, 1_000, 2_000)), (ELEMENTS, 0)]  # and sets to order anew
+WAYS = [*itertools.product((VECTOR, AGGREGATE), (0, 100, 1_000, 2_000)), (ELEMENTS, 0)]  # and sets to order again
 FEW = [(VECTOR, 0), (VECTOR, 2_000), (ELEMENTS, 0)]
 MEAN, SETNET, SERVED = "mean pooling, learned", "SetNet", "SetNet, as served"
 # What is taken from b if learned scores are matched; it was not tuned.
@@ -73,10 +73,10 @@ pictures, and only the faces of so many of them are matched (such as *vector, be
 
 **Not the paper's data:** leaves, descriptors and learning are those of the section above, with {CLASSES} classes to
 train on. The gallery has {SETS:,} sets. They have as many elements as the paper's pictures have faces (its Table 1;
-more than five count as five). As many of these may be asked for as in the paper (Table 2), until each class that may be
-asked for is in {SHARE} sets on average, as a person is there. All other sets are strangers only. There are only
-{len(ASKED) * QUERIES} queries for each seed, half of two classes and half of three, with one example of each. There are
-few different leaves, so sets repeat them.
+more than five count as five). The first sets hold elements of classes that queries ask for, as many in each set as in
+the paper (Table 2). Once each of these classes is in {SHARE} sets on average, as each person is in the paper, the other
+sets hold strangers only. There are only {len(ASKED) * QUERIES} queries for each seed, half of two classes and half of
+three, with one example of each. There are few different leaves, so sets repeat them.
 
 Searches are those of a node (`workers/node/galleries/set_gallery.py`), for the 30 best, timed on one core, one query
 after another. "Times faster" compares with matching all elements by the same vectors. Scores are cosines, added up.
@@ -195,7 +195,7 @@ Found = dict[str, dict[str, dict[str, Array]]]  # by vectors, search, measure: o
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
-    """Table 5."""
+    """Table 5: our figures beside the paper's, and claims about them."""
     outcomes = {
         name: {
             way: {key: np.array([result["searched"][name][way][key] for result in results]) for key in kept}
@@ -206,14 +206,15 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     matched = np.array([result["matched"] for result in results])  # (seeds, LOWERS, PLACES)
     rows = []
     for name, ways in outcomes.items():
-        for way, one in ways.items():
-            faster = (ways[ELEMENTS]["ms"] / one["ms"]).mean()
-            ours = [spread(one[key], 1) for key in ("10", "30", "ms")]
+        for way, figures in ways.items():
+            faster = (ways[ELEMENTS]["ms"] / figures["ms"]).mean()
+            ours = [spread(figures[key], 1) for key in ("10", "30", "ms")]
             rows.append([name, way, *ours, f"{faster:.1f}", *PUBLISHED.get((name, way), ["", "", ""])])
     columns = ["vectors", "search", "nDCG@10", "nDCG@30", "ms a query", "times faster"]
+    published = [f"paper: {column}" for column in PAPER]
     return [
         ABOUT,
-        Grid("Searches, and how many sets are ranked again", [*columns, *(f"paper: {one}" for one in PAPER)], rows),
+        Grid("Searches, and how many sets are ranked again", [*columns, *published], rows),
         Grid(
             "Matching all elements by SetNet's vectors, by the scores that are added up",
             ["scores", *columns[2:4]],
@@ -228,7 +229,7 @@ def added(found: Found, matched: Array) -> list[list[str]]:
     told = ["cosines", "learned scores", *(f"learned scores, b lower by {lower:g}" for lower in LOWERS[1:])]
     cosines = np.transpose([found[SETNET][ELEMENTS][str(place)] for place in PLACES])
     return [
-        [name, *(spread(one, 1) for one in scores.T)]
+        [name, *(spread(values, 1) for values in scores.T)]
         for name, scores in zip(told, (cosines, *matched.swapaxes(0, 1)), strict=True)
     ]
 
@@ -246,7 +247,7 @@ def verdict(found: Found, matched: Array) -> list[Claim]:
 
     few, more, most = (named(VECTOR, count) for count in (100, 1_000, 2_000))
     rising = [of(setnet, way) for way in (VECTOR, few, more, most, ELEMENTS)]
-    gaps = [of(one, ELEMENTS) - of(one, most) for one in (setnet, mean)]
+    gaps = [of(vectors, ELEMENTS) - of(vectors, most) for vectors in (setnet, mean)]
     return [
         Claim(
             f"""Re-ranking recovers what one vector loses, as in the paper. nDCG@10 is {rising[0]:.1f} by SetNet's
@@ -273,8 +274,8 @@ def verdict(found: Found, matched: Array) -> list[Claim]:
             f"""Mean pooling stays behind, re-ranked or not, as in the paper ({of(mean, VECTOR):.1f}, and
             {of(mean, most):.1f} with 2,000 sets; paper: 51.0 and 78.5). The paper's reason is that too many right
             sets are not among its first 2,000. Here that is worth {gaps[1]:.1f} points (SetNet: {gaps[0]:.1f}). The
-            rest is that its vectors of elements are worse: all elements have {of(mean, ELEMENTS):.1f} by them, and
-            {of(setnet, ELEMENTS):.1f} by SetNet's.""",
+            rest is that its vectors of elements are worse: matching all elements has {of(mean, ELEMENTS):.1f} by them,
+            and {of(setnet, ELEMENTS):.1f} by SetNet's.""",
             gaps[1] > gaps[0] and of(mean, ELEMENTS) < of(setnet, ELEMENTS),
             agrees=True,
         ),
@@ -287,10 +288,10 @@ def verdict(found: Found, matched: Array) -> list[Claim]:
         ),
         Claim(
             f"""Elements are not matched by the learned scores, because b is too high for single elements: these are
-            closer to each other than to sets, and there are many strangers. All elements have {learned_scores:.1f}
-            by learned scores and {of(setnet, ELEMENTS):.1f} by cosines. Cosines are not the best that matching can
-            do, either: with a b lower by {LOWERS[-1]:g} it has {lowered:.1f}. But the paper does not learn a b of
-            its own for elements.""",
+            closer to each other than to sets, and there are many strangers. Matching all elements has
+            {learned_scores:.1f} by learned scores and {of(setnet, ELEMENTS):.1f} by cosines. Cosines are not the
+            best that matching can do, either: with a b lower by {LOWERS[-1]:g} it has {lowered:.1f}. But the paper
+            does not learn a b of its own for elements.""",
             learned_scores < of(setnet, ELEMENTS) < lowered,
         ),
     ]

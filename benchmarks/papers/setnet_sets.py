@@ -160,19 +160,19 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
 
 def summary(runs: list[dict[str, Any]], method: str) -> Summary:
     """The summary of runs with several seeds."""
-    chosen = [one[method]["chosen"] for one in runs]
-    told = "; ".join(one or "none" for one in chosen) if any(chosen) else ""
-    return Summary(np.array([one[method]["ndcg"] for one in runs]), told)
+    chosen = [run[method]["chosen"] for run in runs]
+    told = "; ".join(choice or "none" for choice in chosen) if any(chosen) else ""
+    return Summary(np.array([run[method]["ndcg"] for run in runs]), told)
 
 
 def grid(found: Found, name: str, at: int) -> Grid:
     """NDCG by size of set, beside the paper's if these are leaves."""
     beside = name == DATA[0]
     rows = []
-    for method, one in found[name, SWEPT[name][-1]].items():
+    for method, summary in found[name, SWEPT[name][-1]].items():
         paper = PUBLISHED[method][at].split() if method in PUBLISHED else [""] * len(SIZES)
-        ours = [spread(values, 1) for values in one.ndcg[:, at].T]
-        rows.append([method, *ours, *(paper if beside else []), *([one.chosen] if at == 0 else [])])
+        ours = [spread(values, 1) for values in summary.ndcg[:, at].T]
+        rows.append([method, *ours, *(paper if beside else []), *([summary.chosen] if at == 0 else [])])
     columns = ["method", *map(str, SIZES), *([f"paper, {size}" for size in SIZES] if beside else [])]
     title = f"{name}: nDCG@{PLACES[at]} in %, by elements of a set"
     return Grid(title, [*columns, *(["chosen, by seed"] if at == 0 else [])], rows)
@@ -231,7 +231,7 @@ def by_classes(found: Found) -> Claim:
     means, others, starts, learned = (
         [found[DATA[0], count][method].overall for count in counts] for method in (MEAN, GENERALISED, START, SETNET)
     )
-    gains = [one - other for one, other in zip(learned, means, strict=True)]
+    gains = [mine - other for mine, other in zip(learned, means, strict=True)]
     return Claim(
         f"""SetNet needs enough classes: with {", ".join(map(str, counts))} of leaves100 it is
         {", ".join(f"{gain:.1f}" for gain in gains)} points ahead of mean pooling. With {counts[0]} the generalised

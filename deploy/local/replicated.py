@@ -30,7 +30,7 @@ class ReplicatedValkey(Started):
 
     @property
     def running(self) -> bool:
-        """Whether both servers are running."""
+        """False also if only one of the two servers is running."""
         return self.primary.running and self.replica.running
 
     def start(self) -> Self:

@@ -1,4 +1,4 @@
-"""Errors of the client."""
+"""The errors that a client raises: one class for each thing that a program can do about an error."""
 
 from __future__ import annotations
 

@@ -38,14 +38,14 @@ class FileSender:
 
     def __init__(self, feedback: Sink, letters: FileSink, log: Iterator[list[Record]]) -> None:
         self._feedback, self._letters, self._log = feedback, letters, log
-        self._lock = sending_alone(letters)
+        self._lock = lock_letters(letters)
         # Positions of letters whose events are in the log already; read when the first one is sent.
         self._sent: set[Position] | None = None
 
     def send(self, letters: Sequence[tuple[Letter, str]], secret: bytes) -> None:
         """Append the events, then mark the letters. The events are on the disk before any mark is written."""
         if self._sent is None:
-            self._sent = {name for records in self._log for record in records for name in named_letters(record, secret)}
+            self._sent = self._sent_before(secret)
         for letter, key in letters:
             if letter.position not in self._sent:
                 self._feedback.send(letter.payload, key, headers_again(letter, secret))
@@ -53,6 +53,14 @@ class FileSender:
         for letter, _ in letters:
             self._letters.send(Resent(letter.position).encode(), letter.model)
         self._letters.flush()
+
+    def _sent_before(self, secret: bytes) -> set[Position]:
+        """The positions of all letters whose events the log holds."""
+        sent: set[Position] = set()
+        for records in self._log:
+            for record in records:
+                sent.update(named_letters(record, secret))
+        return sent
 
     def dismiss(self, letters: Sequence[Letter]) -> None:
         """Write marks that say the letters were dismissed, and wait until they are durable."""
@@ -67,7 +75,7 @@ class FileSender:
         os.close(self._lock)
 
 
-def sending_alone(letters: FileSink) -> int:
+def lock_letters(letters: FileSink) -> int:
     """Lock these dead letters; returns the descriptor that holds the lock. Raises SourceError if another one does."""
     with reaching(letters.log.path):
         lock = open_regular(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT)

@@ -154,13 +154,17 @@ class RotatedLog:
             known, files = read_ledger(ledger), self._find()
             places = match(known, files, self.path)
             self._last = known[-1].number if known else FIRST - 1
-            behind = max((files.index(file) + 1 for file in places.values()), default=0)
-            seen, placed = {segment.sha256 for segment in known}, list(places.values())
+            placed = list(places.values())
+            seen = {segment.sha256 for segment in known}
+            # Files are sorted by time: those from this index on are newer than all known ones.
+            newer = max((files.index(file) + 1 for file in placed), default=0)
             # A file whose first line was seen before may be a copy of a segment that is about to be truncated. It is
             # new only if it is newer than all known files. A file with another first line is new whatever its time
             # says, because the clock may have been set back.
-            new_files = [file for index, file in enumerate(files)
-                         if file not in placed and (index >= behind or file.sha256 not in seen)]  # fmt: skip
+            new_files = []
+            for index, file in enumerate(files):
+                if file not in placed and (index >= newer or file.sha256 not in seen):
+                    new_files.append(file)
             # Nothing is newer than a known file that still grows, and none may have a higher number. If somebody put an
             # older file there that was never seen, it gets its number after the next rotation.
             if any(file.path == self.path for file in placed):

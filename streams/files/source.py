@@ -22,7 +22,7 @@ from omdml.streams.files.group_state import Committed, GroupState
 from omdml.streams.files.lines import encode_line
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import LogReader, open_log
-from omdml.streams.protocols.log import Listener, Outgoing, Partition, Record
+from omdml.streams.protocols.log import CommitResult, Listener, Outgoing, Partition, Record
 
 SEGMENT_BYTES = 256 << 20
 # Seconds between two looks at the file: the first while lines keep coming, then longer up to the second.
@@ -83,13 +83,13 @@ class FileSource:
         self._check(partition)
         self._reader.seek(offset)
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
+    def commit(self, offsets: Mapping[Partition, int]) -> CommitResult:
         """Write the offset, with its segment's fingerprint, to ``<group>.commit``.
 
-        Returns False if the partition is not ours yet, None if the file cannot be written.
+        The result is ``UNKNOWN`` if the file cannot be written.
         """
         if not self._owned:
-            return False
+            return CommitResult.NOT_OWNED
         for partition, offset in offsets.items():
             self._check(partition)
             committed = Committed(self.log.topic_id, offset, self._reader.fingerprints.get(offset >> OFFSET_BITS))
@@ -101,9 +101,9 @@ class FileSource:
                     self._commit_failed = True
                     action = "nothing is lost: checkpoints say where to go on"
                     _log.warning("commit_failed", log=str(self.log.path), error=str(error), action=action)
-                return None
+                return CommitResult.UNKNOWN
             self._commit_failed = False
-        return True
+        return CommitResult.RECORDED
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """The next offset and the log's end; empty until the partition is assigned."""
@@ -263,12 +263,15 @@ class FileSink:
 
     def _append(self, lines: list[bytes]) -> None:
         """Write lines, none across two segments. The caller holds the log's lock."""
-        whole = sum(map(len, lines))
+        total = sum(map(len, lines))
         while lines:
-            file, count = self._file_for(whole if whole <= self.segment_bytes else len(lines[0])), 1
-            length, room = len(lines[0]), file.room(self.segment_bytes)
+            # If all lines fit into a segment together, they stay together.
+            file = self._file_for(total if total <= self.segment_bytes else len(lines[0]))
+            room = file.room(self.segment_bytes)
+            count, length = 1, len(lines[0])
             while count < len(lines) and length + len(lines[count]) <= room:
-                length, count = length + len(lines[count]), count + 1
+                length += len(lines[count])
+                count += 1
             file.append(lines[0] if count == 1 else b"".join(lines[:count]))
             lines = lines[count:]
 
@@ -285,11 +288,12 @@ class FileSink:
 
     def _thin_out(self, keep_bytes: int) -> None:
         """Remove the oldest segments, so that the others and the one that just began have at most ``keep_bytes``."""
-        if gone := self.log.thin_out(keep_bytes - self.segment_bytes):
+        removed = self.log.thin_out(keep_bytes - self.segment_bytes)
+        if removed:
             _log.warning(
                 "log_thinned",
                 log=str(self.log.path),
-                segments=gone,
+                segments=removed,
                 reason=f"the log would have more than {keep_bytes / 1e6:g} MB",
             )
 

@@ -1,8 +1,8 @@
-"""One connection before the client's own: why a cluster does not let us in.
+"""Says at once why a cluster does not let us in, by one connection before the client's own.
 
-The client keeps trying until its time is up and then says only that it could not; a password or a certificate that is
-refused once is refused again, so that is said at once here. A cluster that is merely away, or does not answer in time,
-is left to the client: an answer that did not come is no refusal.
+The client itself keeps trying until its time is up, and then says only that it could not connect. But a password or a
+certificate that was refused once will be refused again. If a cluster is merely away, or does not answer in time, it is
+left to the client: an answer that did not come is no refusal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ NOT_LET_IN = (
 )
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 OWN = "log.ssl_certfile and log.ssl_keyfile"
-# By what the message says, the first that fits, because the client has one class for all of TLS.
+# What to do, by a part of the error's message, because the client has one class for all errors of TLS. The first part
+# that fits counts.
 ADVICE = {
     "Hostname mismatch": "name the brokers in log.servers as their certificate does",
     "IP address mismatch": "name the brokers in log.servers as their certificate does",
@@ -42,10 +43,10 @@ ADVICE = {
 }
 
 # Otherwise a refusal looks like a connection that was cut.
-internals.hear_last_words()
+internals.read_answers_before_close()
 
 
-def admitted(options: KafkaOptions) -> None:
+def check_admission(options: KafkaOptions) -> None:
     """Return if TLS and SASL accept us, or if that cannot be determined. Raises SourceRefused, with what to correct.
 
     Takes at most half of ``start_timeout_s``: the client has the rest.
@@ -54,28 +55,29 @@ def admitted(options: KafkaOptions) -> None:
         return
     for name in FILES:
         if path := getattr(options, name):
-            _readable(name, path)
+            _check_readable(name, path)
     net = NetworkSelector()
     manager = KafkaConnectionManager(net, **options.client())
     limit_s = min(LIMIT_S, options.start_timeout_s / 2)
     connection = manager.get_connection("bootstrap-0", timeout_ms=limit_s * 1000)
     try:
-        net.run(_made, connection)
+        net.run(_wait_for, connection)
     except NOT_LET_IN as error:
         raise refused(options, error) from error
     except kafka.errors.KafkaError as error:
-        if do := next((do for sign, do in ADVICE.items() if sign in str(error)), ""):
-            raise SourceRefused(f"Kafka at {options.servers}: {options.redact(str(error))}; {do}") from error
+        for sign, advice in ADVICE.items():
+            if sign in str(error):
+                raise SourceRefused(f"Kafka at {options.servers}: {options.redact(str(error))}; {advice}") from error
     finally:
         manager.close()
         net.close()
 
 
-async def _made(connection: Any) -> Any:
+async def _wait_for(connection: Any) -> Any:
     return await connection
 
 
-def _readable(option: str, path: str) -> None:
+def _check_readable(option: str, path: str) -> None:
     """Refuse a file that cannot be read, by its name: OpenSSL does not say it."""
     try:
         with opened(path):

@@ -1,7 +1,7 @@
-"""Everything that omdml takes from inside kafka-python: each with the reason, and used nowhere else.
+"""Everything that omdml takes from inside kafka-python, each with its reason. No other file uses private members.
 
-For each, tests/streams/kafka/test_internals.py holds what the public interface lacks.
-It fails once that is there: then the function here goes.
+For each function, tests/streams/kafka/test_internals.py shows what the public interface lacks. If a later kafka-python
+has it, that test fails, and the function can be removed from here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kafka.structs import OffsetAndMetadata
 
 
 # connecting
-def made(kind: Callable[..., Any], **options: Any) -> Any:
-    """A client of this kind; if it cannot be made, what it opened is closed.
+def make_client(kind: Callable[..., Any], **options: Any) -> Any:
+    """Make a client of this kind. If that fails, whatever it opened is closed.
 
-    The constructors leave a thread and five open files if they fail. While a cluster is away that happens again and
-    again.
+    kafka-python's own constructors leave a thread and five open files behind if they fail, which happens again and
+    again while a cluster is away.
     """
     opened: list[Any] = []
 
@@ -40,18 +40,18 @@ def made(kind: Callable[..., Any], **options: Any) -> Any:
         raise
 
 
-def hear_last_words() -> None:
-    """Make the client look at what a broker says just before it closes a connection.
+def read_answers_before_close() -> None:
+    """Make the client read what a broker says just before it closes a connection.
 
-    The client throws away what it reads together with the end, and that is how brokers refuse a password: they answer,
-    and close.
+    Brokers refuse a password by an answer, and then close the connection. The client would throw away an answer that
+    arrives together with the end.
     """
     for kind in (KafkaTCPTransport, KafkaSSLTransport):
         if not hasattr(kind._sock_recv, "__wrapped__"):
-            kind._sock_recv = _end_last(kind._sock_recv)
+            kind._sock_recv = _data_before_end(kind._sock_recv)
 
 
-def _end_last(receive: Callable[[Any], tuple[bytes, Any]]) -> Callable[[Any], tuple[bytes, Any]]:
+def _data_before_end(receive: Callable[[Any], tuple[bytes, Any]]) -> Callable[[Any], tuple[bytes, Any]]:
     """Receive bytes without the end that came with them. The socket stays at its end, so the next call tells it."""
 
     @wraps(receive)
@@ -172,17 +172,17 @@ class Transaction:
 
     def initialize(self) -> Any:
         """Fence the producer of the same name before this one; returns a result to wait for, as the next three do."""
-        return self._asked(self._manager.initialize_transactions())
+        return self._started(self._manager.initialize_transactions())
 
     def send_offsets(self, offsets: Mapping[Any, Any], member: Any) -> Any:
         """Add a group's offsets to the transaction."""
-        return self._asked(self._manager.send_offsets_to_transaction(dict(offsets), member))
+        return self._started(self._manager.send_offsets_to_transaction(dict(offsets), member))
 
     def commit(self) -> Any:
-        return self._asked(self._manager.begin_commit())
+        return self._started(self._manager.begin_commit())
 
     def abort(self) -> Any:
-        return self._asked(self._manager.begin_abort())
+        return self._started(self._manager.begin_abort())
 
     @contextmanager
     def sending_at_once(self) -> Iterator[None]:
@@ -198,6 +198,7 @@ class Transaction:
         """Make the producer drop all records on their way. ``close`` would flush first, without a time limit."""
         self._producer._sender.force_close()
 
-    def _asked(self, result: Any) -> Any:
+    def _started(self, result: Any) -> Any:
+        """Have the producer's thread take the step now; returns the step's result."""
         self._producer._sender.wakeup()
         return result

@@ -51,7 +51,8 @@ def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, 
     """Read each partition from ``most`` before its end up to its end."""
     limit = milliseconds(ANSWER_LIMIT_S)
     consumer.assign(list(places))
-    begins, ends = (ask(list(places), timeout_ms=limit) for ask in (consumer.beginning_offsets, consumer.end_offsets))
+    begins = consumer.beginning_offsets(list(places), timeout_ms=limit)
+    ends = consumer.end_offsets(list(places), timeout_ms=limit)
     starts = {tp: max(begins[tp], ends[tp] - most) for tp in places}
     for tp, start in starts.items():
         consumer.seek(tp, start)

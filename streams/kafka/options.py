@@ -10,7 +10,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError, SourceError, SourceRefused
 
-SASL = ("sasl_plain_username", "sasl_plain_password")
+SASL = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
 TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 SECRETS = ("sasl_plain_password", "ssl_password")
 # What to do if the brokers refuse a transaction because somebody else began one under its name.
@@ -48,16 +48,17 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def check(self) -> None:
         """Refuse options that lack one another, or would do nothing; raises ConfigurationError."""
-        asked = {option: getattr(self, option) for option in ("sasl_mechanism", *SASL)}
+        unused: list[str] = []
         if self.security_protocol.startswith("SASL_"):
-            for option, value in asked.items():
-                if not value:
+            for option in SASL:
+                if not getattr(self, option):
                     raise ConfigurationError(f"log.{option} is not set, and log.security_protocol asks for it")
-            asked = {}
+        else:
+            unused += SASL
         if not self.security_protocol.endswith("SSL"):
-            asked |= {option: getattr(self, option) for option in TLS}
-        for option, value in asked.items():
-            if value:
+            unused += TLS
+        for option in unused:
+            if getattr(self, option):
                 message = f"log.{option} is set, and log.security_protocol = {self.security_protocol!r} does not use it"
                 raise ConfigurationError(f"{message}: expected 'SASL_SSL' or its like")
         if self.ssl_keyfile and not self.ssl_certfile:

@@ -24,8 +24,9 @@ LINGER_MS = 5
 BATCH_BYTES = 256 << 10
 # The client itself waits for metadata alone. It does not bound its memory, so the sink does.
 METADATA_LIMIT_S = 2.0
-# A long tail of acknowledged events keeps the garbage collector busy: 56 k instead of 70 k events/s.
-TAKE_OFF_EVERY = 256
+# Acknowledged events are dropped after this many sends. Many of them would keep the garbage collector busy: 56 k
+# instead of 70 k events/s.
+DROP_EVERY = 256
 # Added partitions are known after this at the latest; the client's own default is five minutes.
 METADATA_AGE_S = 10.0
 # How many keys the sink remembers the partition of.
@@ -44,7 +45,7 @@ class Sent(NamedTuple):
 
 
 class KafkaSink:
-    """A producer of one topic: acknowledged by all replicas, never doubled by its own retries, in order a key.
+    """A producer of one topic: acknowledged by all replicas, never doubled by its own retries, in order for each key.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class KafkaSink:
     block_s
         How long :meth:`send` waits for room at most.
     delivery_s
-        An event that is not acknowledged for so long has failed: :meth:`flush` tells.
+        An event that is not acknowledged for so long has failed: :meth:`flush` raises the error.
 
     Raises
     ------
@@ -80,7 +81,7 @@ class KafkaSink:
         self.block_s = block_s
         self._on_the_way: deque[Sent] = deque()
         self._bytes = 0
-        self._sent_since = 0
+        self._sent_since_drop = 0
         self._failures = 0
         self._first_failure = ""
         # The partition of each key that was sent, by this number of partitions.
@@ -97,9 +98,9 @@ class KafkaSink:
         Raises SourceError if the buffer stays full for ``block_s``, or the event is larger than a request may be.
         """
         size = len(value) + EVENT_OVERHEAD_BYTES
-        self._sent_since += 1
-        if self._sent_since == TAKE_OFF_EVERY:
-            self._take_off(deadline=0.0)
+        self._sent_since_drop += 1
+        if self._sent_since_drop == DROP_EVERY:
+            self._drop_finished(deadline=0.0)
         if self._bytes + size > self.buffer_bytes:
             self._make_room(size)
         if self._producer is None:
@@ -134,11 +135,12 @@ class KafkaSink:
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when everything sent is acknowledged by all replicas.
 
-        Raises SourceError naming the first event that failed since the last flush, or how many wait after
-        ``timeout_s``; those may still arrive. Once events have failed, what was sent with them is given up, and the
-        next event makes a new producer: this one's client never gets over a batch that expired.
+        Raises SourceError with the first event that failed since the last flush. If none failed, but some are not
+        acknowledged after ``timeout_s``, it raises SourceError with their number; those may still arrive. Once an event
+        has failed, all events on their way are given up, and the next event makes a new producer, because the client
+        never recovers from a batch that expired.
         """
-        self._take_off(time.monotonic() + timeout_s)
+        self._drop_finished(time.monotonic() + timeout_s)
         failures, self._failures = self._failures, 0
         overdue = self._on_the_way and time.monotonic() - self._on_the_way[0].sent_at > 2 * self._delivery_s
         if failures or overdue:
@@ -170,7 +172,7 @@ class KafkaSink:
     def _connect(self) -> Any:
         delivery_ms = int(self._delivery_s * 1000)
         with connecting(self.options):
-            producer = internals.made(
+            producer = internals.make_client(
                 KafkaProducer,
                 **self.options.client(),
                 acks="all",
@@ -205,16 +207,16 @@ class KafkaSink:
 
     def _make_room(self, size: int) -> None:
         deadline = time.monotonic() + self.block_s
-        self._take_off(deadline, down_to=max(0, self.buffer_bytes // 2 - size))
+        self._drop_finished(deadline, down_to=max(0, self.buffer_bytes // 2 - size))
         if self._bytes + size > self.buffer_bytes:
             raise SourceError(
                 f"{len(self._on_the_way)} events wait for topic {self.topic!r} at {self.options.servers}, the buffer "
                 f"of {self.buffer_bytes} bytes is full; send this one again later, when the cluster keeps up"
             )
 
-    def _take_off(self, deadline: float, down_to: int = 0) -> None:
-        """Take acknowledged and failed events off the buffer, oldest first, until few bytes are left or time is up."""
-        self._sent_since = 0
+    def _drop_finished(self, deadline: float, down_to: int = 0) -> None:
+        """Drop acknowledged and failed events from the buffer, oldest first, until few bytes are left or time is up."""
+        self._sent_since_drop = 0
         # After one has failed, those behind it are stuck.
         while self._on_the_way and self._bytes > down_to and not self._failures:
             if not self._is_over(self._on_the_way[0], deadline):

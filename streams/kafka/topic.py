@@ -1,4 +1,4 @@
-"""A Kafka topic as a feedback log: its identity, its fitness, its making."""
+"""A Kafka topic as a feedback log: its identity, whether it is fit for feedback, how it is created."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from omdml.errors import SourceError, SourceRefused
 from omdml.streams.kafka import internals
-from omdml.streams.kafka.handshake import admitted
+from omdml.streams.kafka.handshake import check_admission
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
 # Each broker of a cluster hears of a new topic by itself. This is how long one is given that has not heard of it yet,
@@ -62,7 +62,7 @@ def create_topic(options: KafkaOptions, name: str, *, partitions: int = 1, reten
 
 
 def grow_topic(options: KafkaOptions, name: str, partitions: int) -> None:
-    """Have a topic of fewer partitions get this many, all its events kept; raises SourceError."""
+    """Raise the number of a topic's partitions to this one. All events are kept. Raises SourceError."""
     admin = open_admin(options)
     try:
         with translated(options, f"adding partitions to topic {name!r}"):
@@ -75,9 +75,9 @@ def open_admin(options: KafkaOptions) -> Any:
     """An administration client; raises SourceError if the cluster is out of reach or rejects our credentials."""
     until = time.monotonic() + options.start_timeout_s
     with connecting(options):
-        admitted(options)
+        check_admission(options)
         rest = msgspec.structs.replace(options, start_timeout_s=max(0.0, until - time.monotonic()))
-        return internals.made(KafkaAdminClient, **rest.client(), request_timeout_ms=10_000)
+        return internals.make_client(KafkaAdminClient, **rest.client(), request_timeout_ms=10_000)
 
 
 def describe(admin: Any, name: str) -> Topic | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -31,6 +32,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None = None
     timestamp: float | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class CommitResult(Enum):
+    """What became of a commit."""
+
+    RECORDED = "recorded"
+    # This member no longer owns a partition, and must not write any more.
+    NOT_OWNED = "not owned"
+    # The log is out of reach for now, or busy with a rebalance.
+    UNKNOWN = "unknown"
 
 
 class Listener(Protocol):
@@ -85,12 +96,8 @@ class Source(Protocol):
     def seek(self, partition: Partition, offset: int) -> None:
         """Continue this partition at its first record at or after ``offset``."""
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
-        """Record these offsets (first event not yet in a checkpoint) in the log's own books.
-
-        True when recorded; False when this member no longer owns a partition, and must not write any more; None when
-        the log is out of reach for now, or busy with a rebalance, and nobody can tell.
-        """
+    def commit(self, offsets: Mapping[Partition, int]) -> CommitResult:
+        """Record for the group, in the log, the offset of each partition's first event that is in no checkpoint."""
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """The offset of each owned partition's next record, and the log's end, if they are known."""

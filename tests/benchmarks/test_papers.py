@@ -122,7 +122,7 @@ def test_numbers_have_one_format():
         ([Claim("", True, agrees=True), Claim("", True)], "the paper's result holds"),
         ([Claim("", True, agrees=True), Claim("", True, agrees=False)], "the paper's result holds in part (1 of 2)"),
         ([Claim("", False, agrees=True), Claim("", True, agrees=False)], "the paper's result does not hold"),
-        ([Claim("", True)], "no paper's result to meet"),
+        ([Claim("", True)], "no paper has this table"),
     ],
 )
 def test_a_verdict_counts_what_the_run_finds_as_the_paper_has_it(claims, verdict):

@@ -8,7 +8,7 @@ import pytest
 from omdml.errors import StoreError, StoreLost
 from omdml.streams.protocols.store import Store, Watch, Why, Written
 from tests.contracts.test_checkpoint_stores import store
-from tests.support.store_samples import checkpoint, live, published, snapshot, told
+from tests.support.store_samples import checkpoint, history_fields, live, published, snapshot
 
 __all__ = ["store"]
 
@@ -45,7 +45,7 @@ class TestSnapshotsOfAnyStore:
         assert pointer.digest == result.digest == snapshot(4).digest
         assert pointer.store_id
         assert result.to_bytes() == snapshot(4).to_bytes()
-        assert told(store, "what", "version", "serial") == [("published", 0, 1), ("published", 4, 2)]
+        assert history_fields(store, "what", "version", "serial") == [("published", 0, 1), ("published", 4, 2)]
 
     def test_a_publication_that_is_sent_again_changes_nothing(self, store: Store) -> None:
         epoch = published(store, 4)
@@ -62,7 +62,7 @@ class TestSnapshotsOfAnyStore:
         published(store, 4, 6)
         second = published(store, 5, 6)
         assert store.publish(snapshot(6), second) is Written.ALREADY
-        assert told(store, "version", "serial") == [(4, 1), (6, 2), (5, 3), (6, 4)]
+        assert history_fields(store, "version", "serial") == [(4, 1), (6, 2), (5, 3), (6, 4)]
 
     def test_a_successor_with_the_same_bytes_does_not_move_the_pointer(self, store: Store) -> None:
         published(store, 4)
@@ -96,7 +96,7 @@ class TestSnapshotsOfAnyStore:
         assert store.move("shop", None, pin=False).version == 5
         assert store.publish(snapshot(6), epoch) is Written.STORED
         assert (live(store).version, live(store).serial) == (6, 6)
-        assert told(store, "what", "version", "serial", "pinned", "reason")[3:] == [
+        assert history_fields(store, "what", "version", "serial", "pinned", "reason")[3:] == [
             ("rolled back", 1, 4, True, ""),
             ("held", 5, 4, True, "pinned"),
             ("unpinned", 5, 5, False, ""),
@@ -119,7 +119,7 @@ class TestSnapshotsOfAnyStore:
         assert store.publish(snapshot(3), epoch, withheld="mistakes rose") is Written.STORED
         assert store.publish(snapshot(3), epoch, withheld="mistakes rose") is Written.ALREADY
         assert live(store).version == 2
-        assert told(store, "what", "version", "serial", "reason") == [
+        assert history_fields(store, "what", "version", "serial", "reason") == [
             ("held", 1, 0, "mistakes rose"),
             ("published", 2, 1, ""),
             ("held", 3, 1, "mistakes rose"),
@@ -155,7 +155,7 @@ class TestSnapshotsOfAnyStore:
         kept = {version for version in range(50) if store.load("shop", version)}
         assert {1, *range(38, 50)} <= kept
         assert len(kept) < 30
-        assert {version for (version,) in told(store, "version")} == kept
+        assert {version for (version,) in history_fields(store, "version")} == kept
         assert live(store).version == 1
         assert store.move("shop", None, pin=False).version == 49
 
@@ -167,7 +167,7 @@ class TestSnapshotsOfAnyStore:
         before = store.current("shop")
         assert store.note("shop", epoch, "drift", "mistakes rose") is Written.STORED
         assert store.current("shop") == before
-        assert told(store, "what", "version", "serial", "reason") == [
+        assert history_fields(store, "what", "version", "serial", "reason") == [
             ("published", 1, 1, ""),
             ("drift", 1, 1, "mistakes rose"),
         ]
@@ -218,12 +218,12 @@ class TestSnapshotsOfAnyStore:
         assert store.drop_earlier(snapshot(1, seed=9), epoch) is Written.FENCED
         store.move("shop", None, pin=False)
         assert store.drop_earlier(snapshot(1, seed=9), first) is Written.FENCED
-        assert told(store, "version")[:3] == [(1,), (2,), (3,)]
+        assert history_fields(store, "version")[:3] == [(1,), (2,), (3,)]
         serial = live(store).serial
         for _ in range(2):
             assert store.drop_earlier(snapshot(1, seed=9), epoch) is Written.STORED
             assert [store.load("shop", version) for version in (2, 3)] == [None, None]
-            assert told(store, "what", "version") == [("held", 1), ("rolled back", 1)]
+            assert history_fields(store, "what", "version") == [("held", 1), ("rolled back", 1)]
             assert live(store).serial == serial
             loaded = store.load("shop")
             assert loaded
@@ -248,7 +248,7 @@ class TestSnapshotsOfAnyStore:
         for version in range(1, 11):
             store.publish(snapshot(version), epoch)
         operator.join()
-        serials = [serial for (serial,) in told(store, "serial")]
+        serials = [serial for (serial,) in history_fields(store, "serial")]
         assert serials == list(range(1, 22))
         assert live(store).version == 10
 

@@ -10,7 +10,7 @@ from omdml.errors import GapError, SourceError
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
-from omdml.streams.protocols.log import Partition, Record, Sink, Source
+from omdml.streams.protocols.log import CommitResult, Partition, Record, Sink, Source
 from tests.support.listeners import Recorder
 
 EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'
@@ -155,7 +155,7 @@ def test_a_group_goes_on_where_it_committed(sink: Sink, open_source: Open) -> No
         sink.send(b'{"n":%d}' % n)
     source = open_source()
     done, coming = source.poll(2, 0), source.poll(2, 0)
-    assert source.commit({coming[0].partition: coming[0].offset})
+    assert source.commit({coming[0].partition: coming[0].offset}) is CommitResult.RECORDED
     source.close()
     listener = Recorder()
     again = open_source(listener)
@@ -177,7 +177,7 @@ def test_groups_do_not_disturb_each_other(sink: Sink, open_source: Open) -> None
     sink.send(EVENT)
     first, second = open_source(group="one"), open_source(group="two / with a strange name")
     (record,) = drain(first)
-    assert first.commit({record.partition: record.offset + 1})
+    assert first.commit({record.partition: record.offset + 1}) is CommitResult.RECORDED
     assert drain(second) == [record]
 
 
@@ -231,7 +231,7 @@ def test_the_position_at_the_end_can_be_kept_before_anything_was_sent(sink: Sink
     source = open_source()
     source.poll(1, 0)
     ((partition, (position, _)),) = source.progress().items()
-    assert source.commit({partition: position})
+    assert source.commit({partition: position}) is CommitResult.RECORDED
     source.close()
     again = open_source()
     assert again.poll(1, 0) == []
@@ -262,5 +262,5 @@ def test_a_closed_or_unsubscribed_source_says_so(backend: Backend) -> None:
     source.close()
     with pytest.raises(SourceError, match="subscribe"):
         source.poll(1, 0)
-    assert not source.commit({partition: position})
+    assert source.commit({partition: position}) is not CommitResult.RECORDED
     assert source.progress() == {}

@@ -26,7 +26,7 @@ from omdml.workers.operate.history.model import HistoryModel
 
 STEPS = {
     "start": [(Mark, "start")],
-    "claim": [(Claiming, "_own")],
+    "claim": [(Claiming, "_admit")],
     "take": [(OwnedPartition, "_take")],
     "publish": [(OwnedModels, "_publish")],
     "save": [(OwnedModels, "write")],

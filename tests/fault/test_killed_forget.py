@@ -54,7 +54,7 @@ def forget(shop, killed_at=None):
     return ForkedProcess(shop.folder, killed_at, "1", *words, module="tests.fault.killed_at").wait(120)
 
 
-def kept(shop):
+def state_in_store(shop):
     """What the store has of the model, and how many letters there are of it."""
     checkpoint, live = shop.store.peek("shop"), shop.store.current("shop")
     files = sorted(path.name for path in (shop.folder / "state" / "models" / "shop").rglob("*.safetensors"))
@@ -70,7 +70,7 @@ def never_killed(tmp_path_factory):
     """What comes of it when nobody kills it."""
     shop = shop_with_a_past(tmp_path_factory.mktemp("whole"))
     assert forget(shop) == 0
-    return kept(shop)
+    return state_in_store(shop)
 
 
 @pytest.mark.parametrize("step", deep_after(2, ORDER))
@@ -81,7 +81,7 @@ def test_forgetting_that_is_killed_is_finished_by_calling_it_again(tmp_path, nev
     assert shop.store.peek("shop") is not None
     assert forget(shop) == 0
     # I expect the same as without the kill, and nothing of the model's past
-    assert kept(shop) == never_killed
+    assert state_in_store(shop) == never_killed
     assert len(list((shop.folder / "state" / "models" / "shop").rglob("*.checkpoint"))) == 1
 
 

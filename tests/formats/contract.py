@@ -44,8 +44,8 @@ def check_that_what_is_written_is_as_its_sample(sample: Sample, folder: Path) ->
     (folder / "today").mkdir()
     sample.write(folder / "today")
     kept, today = (
-        json.dumps(sample.shape(one), indent=1, sort_keys=True).splitlines()
-        for one in (sample.kept()[sample.format.number], folder / "today")
+        json.dumps(sample.shape(written), indent=1, sort_keys=True).splitlines()
+        for written in (sample.kept()[sample.format.number], folder / "today")
     )
     assert today == kept, (
         f"what is written as {sample.name} differs from its sample: raise its number in omdml/formats.py and run "

@@ -36,7 +36,7 @@ def dump(client: Any, path: Path) -> None:
             case b"hash":
                 kept[text(key)] = {"hash": texts(client.hgetall(key))}
             case b"list":
-                kept[text(key)] = {"list": [text(one) for one in client.lrange(key, 0, -1)]}
+                kept[text(key)] = {"list": [text(entry) for entry in client.lrange(key, 0, -1)]}
             case b"set":
                 kept[text(key)] = {"set": sorted(text(smember) for smember in client.smembers(key))}
             case b"stream":
@@ -52,7 +52,7 @@ def restore(client: Any, path: Path) -> None:
         for kind, value in kept.items():
             match kind:
                 case "hash":
-                    client.hset(key, mapping={blob(name): blob(one) for name, one in value.items()})
+                    client.hset(key, mapping={blob(name): blob(field_value) for name, field_value in value.items()})
                 case "list":
                     client.rpush(key, *map(blob, value))
                 case "set":

@@ -181,7 +181,7 @@ def read_checkpoint(folder: Path) -> None:
 def small_catalogue(folder: Path) -> MappedCatalogue:
     """Items, sets and a map of coordinates."""
     features, ids = {name: x[:12] for name, x in worlds.items()[0].items()}, [f"i{row}" for row in range(12)]
-    sets = {f"s{one}": [one, other] for one, other in zip(ids, reversed(ids), strict=True)}
+    sets = {f"s{item}": [item, other] for item, other in zip(ids, reversed(ids), strict=True)}
     return build_catalogue(folder, features, ids=ids, sets=sets, mapped=True)
 
 

@@ -13,9 +13,9 @@ LONG = re.compile(r"[0-9a-f]{16,}|\d+")  # in names of files and keys: digests, 
 def shape(value: Any) -> Any:
     """The shape of JSON: the keys of an object, the shapes among a list, the kind of anything else."""
     if isinstance(value, dict):
-        return {str(key): shape(one) for key, one in sorted(value.items())}
+        return {str(key): shape(part) for key, part in sorted(value.items())}
     if isinstance(value, list):
-        return sorted({json.dumps(shape(one), sort_keys=True) for one in value})
+        return sorted({json.dumps(shape(part), sort_keys=True) for part in value})
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return type(value).__name__
     return "number"

@@ -7,7 +7,7 @@ import numpy as np
 
 def similarities(x, landmarks, width):
     """exp(-|x - l|^2 / width) of each row of x and each landmark."""
-    return np.array([[np.exp(-np.sum((one - landmark) ** 2) / width) for landmark in landmarks] for one in x])
+    return np.array([[np.exp(-np.sum((row - landmark) ** 2) / width) for landmark in landmarks] for row in x])
 
 
 def inverse_root(K):
@@ -30,7 +30,7 @@ def blocks(sample, items, chosen):
     for name in sorted(sample):
         x, y = sample[name].astype(float), items[name].astype(float)
         landmarks = x[chosen]
-        width = np.mean([np.sum((one - landmark) ** 2) for one in x for landmark in landmarks])
+        width = np.mean([np.sum((row - landmark) ** 2) for row in x for landmark in landmarks])
         whitening = inverse_root(similarities(landmarks, landmarks, width))
         made.append(scaled(y, x))
         made.append(

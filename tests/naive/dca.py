@@ -101,8 +101,8 @@ def parent_share(ahead, count, memory):
         fading = 1 - 1 / (min(number, memory) if memory else number)
         weights = [weight * fading for weight in weights] + [1.0]
     total = sum(weights) or 1.0
-    mean = sum(weight * one for weight, one in zip(weights, ahead, strict=True)) / total
-    square = sum(weight * one**2 for weight, one in zip(weights, ahead, strict=True)) / total
+    mean = sum(weight * lead for weight, lead in zip(weights, ahead, strict=True)) / total
+    square = sum(weight * lead**2 for weight, lead in zip(weights, ahead, strict=True)) / total
     z = 1.5 * mean / math.sqrt(max(square - mean**2, 0.0) + 0.05**2) * math.sqrt(max(total, 1.0))
     return 10 / (10 + count * math.exp(-z))
 

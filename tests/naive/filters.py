@@ -13,9 +13,9 @@ def matches(item: dict[str, Any], asked: dict[str, Any]) -> bool:
 
 def entry(item: dict[str, Any], name: str, value: Any) -> bool:
     if name == "all":
-        return all(matches(item, one) for one in value)
+        return all(matches(item, part) for part in value)
     if name == "any":
-        return any(matches(item, one) for one in value)
+        return any(matches(item, part) for part in value)
     if name == "not":
         return not matches(item, value)
     if not isinstance(value, dict):
@@ -27,13 +27,14 @@ def holds(there: Any, operator: str, operand: Any) -> bool:
     if operator == "exists":
         return (there is not None) == operand
     if isinstance(there, str) and there.startswith("20"):
-        there, operand = instant(there), [instant(one) for one in operand] if operator == "in" else instant(operand)
+        there = instant(there)
+        operand = [instant(choice) for choice in operand] if operator == "in" else instant(operand)
     if operator == "ne":
         return there is None or there != operand
     if there is None:
         return False
     if operator == "has":
-        return any(one in there for one in (operand if isinstance(operand, list) else [operand]))
+        return any(choice in there for choice in (operand if isinstance(operand, list) else [operand]))
     if operator == "in":
         return there in operand
     return {

@@ -7,7 +7,7 @@ import pytest
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.memory_log import MemoryLog, MemorySource
-from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.log import CommitResult, Partition
 from tests.support.listeners import Recorder
 
 
@@ -62,7 +62,7 @@ def test_what_was_committed_while_letting_go_is_where_the_next_owner_starts() ->
 
     class Saver(Recorder):
         def revoked(self, partitions: object) -> None:
-            assert first.commit({log.partitions[0]: 4})
+            assert first.commit({log.partitions[0]: 4}) is CommitResult.RECORDED
 
     first = MemorySource(log, "workers")
     first.subscribe(Saver())
@@ -78,7 +78,7 @@ def test_an_expelled_member_loses_what_it_had_and_joins_again() -> None:
     first, heard = joined(log)
     settle(first)
     log.expel(first)
-    assert first.commit({log.partitions[0]: 0}) is False
+    assert first.commit({log.partitions[0]: 0}) is CommitResult.NOT_OWNED
     second, _ = joined(log)
     settle(second)
     assert set(second.progress()) == set(log.partitions)

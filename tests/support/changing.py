@@ -45,15 +45,15 @@ class Twin:
         }
         self.attributes: dict[str, dict[str, Any]] = {}
 
-    def make(self, one: Change) -> None:
+    def make(self, made: Change) -> None:
         """Make one change; raises ChangeError."""
-        if one.delete:
-            self.vectors.pop(one.id, None)
-            self.attributes.pop(one.id, None)
-        if one.features is not None:
-            self.vectors[one.id] = one.features
-        if one.attributes is not None:
-            self.attributes[one.id] = one.attributes
+        if made.delete:
+            self.vectors.pop(made.id, None)
+            self.attributes.pop(made.id, None)
+        if made.features is not None:
+            self.vectors[made.id] = made.features
+        if made.attributes is not None:
+            self.attributes[made.id] = made.attributes
 
     def check(self, catalogue: Items) -> None:
         """Check that the catalogue holds the same items, each with its newest vectors and attributes."""
@@ -64,7 +64,7 @@ class Twin:
         alive = np.ones(shown.rows, bool) if shown.alive is None else shown.alive
         assert (shown.rows, shown.items) == (len(catalogue.ids), len(ids))
         assert sorted(rows[:-1].tolist()) == np.flatnonzero(alive).tolist()
-        expected = catalogue.scale({name: np.array([self.vectors[one][name] for one in ids]) for name in worlds.DIMS})
+        expected = catalogue.scale({name: np.array([self.vectors[item][name] for item in ids]) for name in worlds.DIMS})
         for name, matrix in expected.items():
             assert_allclose(catalogue.features[name][rows[:-1]], matrix, atol=1e-6)
         if catalogue.map:
@@ -74,14 +74,14 @@ class Twin:
 
 def random_change(draw: np.random.Generator, twin: Twin) -> Change:
     """A random change of an old or a new item."""
-    one = f"i{draw.integers(worlds.ITEMS + 40)}"
+    item = f"i{draw.integers(worlds.ITEMS + 40)}"
     attributes: Any = {"price": float(draw.integers(9)), "tags": ["red"]} if draw.random() < 0.5 else None
     kind = draw.random()
     if kind < 0.3:
-        return Change(id=one, delete=True)
-    if kind < 0.5 and one in twin.vectors:
-        return Change(id=one, attributes=attributes or {})
-    return Change(id=one, features=raw_item(draw), attributes=attributes)
+        return Change(id=item, delete=True)
+    if kind < 0.5 and item in twin.vectors:
+        return Change(id=item, attributes=attributes or {})
+    return Change(id=item, features=raw_item(draw), attributes=attributes)
 
 
 def check_random_life(catalogue: Items, reopened: Callable[[], Items], seed: int, steps: int = 30) -> None:
@@ -92,12 +92,13 @@ def check_random_life(catalogue: Items, reopened: Callable[[], Items], seed: int
         writer, batches = writers[step % 2], []
         for _ in range(draw.integers(1, 4)):
             changes = [random_change(draw, twin) for _ in range(draw.integers(1, 6))]
-            # What a request needs that was not there before the group would be refused: not what this is about.
-            changes = [one for one in changes if one.features or one.delete or len(changes) == 1]
+            # A change of attributes needs an item that was there before the group. Otherwise it would be refused, which
+            # is not what this is about.
+            changes = [made for made in changes if made.features or made.delete or len(changes) == 1]
             batches.append(writer.prepare(changes))
-            for one in changes:
-                twin.make(one)
-                position += one.features is not None or one.attributes is not None
+            for made in changes:
+                twin.make(made)
+                position += made.features is not None or made.attributes is not None
         before = writer.shown.position
         results = writer.change(batches)
         assert all(isinstance(result, Changed) for result in results)

@@ -62,5 +62,5 @@ def by_brute_force(metric: Metric, table, row: int) -> np.ndarray:
     return distances
 
 
-def one(row: int) -> Query:
+def query_of_row(row: int) -> Query:
     return Query(np.array([row]))

@@ -11,7 +11,7 @@ from kafka.errors import CoordinatorNotAvailableError
 from deploy.local import KafkaServer
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.source import KafkaSource
-from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.log import CommitResult, Partition, Record
 from tests.integration.waiting import until
 
 NewTopic = Callable[..., str]
@@ -70,7 +70,7 @@ class Reader:
 
         return self.read_until(at_the_end)
 
-    def commit(self) -> bool | None:
+    def commit(self) -> CommitResult:
         return self.source.commit({name: position for name, (position, _) in self.source.progress().items()})
 
 

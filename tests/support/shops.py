@@ -15,7 +15,7 @@ from omdml.streams.memory_log import MemoryLog, MemorySink
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.access import Access
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.node.catalogues import Current
+from omdml.workers.node.catalogues import CurrentModels
 from omdml.workers.node.http.app import create_app
 from omdml.workers.node.http.server import HttpServer
 from omdml.workers.node.node import RetrievalNode
@@ -42,7 +42,7 @@ class Shop:
 
     def __init__(self, folder, model: str = "shop", store=None, items=catalogue) -> None:
         self.model, self.catalogue, self.store = model, items(folder / "items"), store or Store()
-        self.current = Current(Specs(configuration(folder / "items"), {"items": self.catalogue}))
+        self.current = CurrentModels(Specs(configuration(folder / "items"), {"items": self.catalogue}))
         self.log = MemoryLog()
         self.learner = LOMDML(dims=dict(self.catalogue.dims), rank=3)
         self.learner.start(self.catalogue.features)

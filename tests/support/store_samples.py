@@ -55,6 +55,6 @@ def live(store: Store, model: str = "shop") -> Pointer:
     return pointer
 
 
-def told(store: Store, *names: str) -> list[tuple[Any, ...]]:
+def history_fields(store: Store, *names: str) -> list[tuple[Any, ...]]:
     """The values of these fields in every line of the history."""
     return [tuple(line[name] for name in names) for line in store.history("shop")]

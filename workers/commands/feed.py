@@ -85,7 +85,7 @@ def feed(
         for line, error in fed.refused:
             say(f"  line {line}: {error.reason}: {error}", err=True)
         if unread := fed.unread.counts:
-            say(f"  fields that nothing reads: {fed.unread.told(unread)}", err=True)
+            say(f"  fields that nothing reads: {fed.unread.in_words(unread)}", err=True)
         refused += fed.total_refused
     for what, count in sorted(pages.left_out.items()) if pages else ():
         say(f"  left out: {count:,} {what}")

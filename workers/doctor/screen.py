@@ -10,7 +10,8 @@ from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.checks.node import NodeStatus
 from omdml.workers.doctor.status import LogStatus, ModelsStatus, PartitionStatus, Status, StoreStatus
 
-LABEL = 11  # characters before each text
+# Characters before each text.
+LABEL = 11
 # Lines of owners and their partitions.
 OWNERS = 5
 # At most this many names are handed to a line. The line is then cut to the screen's width.

@@ -46,23 +46,24 @@ def refusal(record: Record, error: FeedbackError, model: str | None, kind: str) 
 class Batch:
     """The events of one model among the records at hand, in order."""
 
-    __slots__ = ("events", "ids", "named", "records", "times")
+    __slots__ = ("events", "id_counts", "ids", "records", "times")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.events: list[AnyFeedback] = []
         # The ids of the compared items, event by event.
         self.ids: list[str] = []
-        # How many ids each event names.
-        self.named: list[int] = []
-        self.times: list[float | None] = []  # event times, seconds since the epoch
+        # How many of these ids each event has.
+        self.id_counts: list[int] = []
+        # When each event happened, in seconds since the epoch.
+        self.times: list[float | None] = []
 
     def add(self, record: Record, event: AnyFeedback, ids: list[str]) -> None:
-        """One event and the items of its comparisons."""
+        """Add an event with the items of its comparisons."""
         self.records.append(record)
         self.events.append(event)
         self.ids += ids
-        self.named.append(len(ids))
+        self.id_counts.append(len(ids))
         self.times.append(event_time(event.at, record.timestamp))
 
     @property
@@ -91,10 +92,10 @@ class Batch:
         pairs = zip(self.events, self.times, strict=True)
         return sum(logged is not None and (event.at or 0.0) > logged + CLOCKS_DIFFER_S for event, logged in pairs)
 
-    def each(self) -> Iterator[tuple[Record, AnyFeedback, list[str]]]:
+    def entries(self) -> Iterator[tuple[Record, AnyFeedback, list[str]]]:
         """Every event with the items of its comparisons, as :meth:`add` took them."""
         start = 0
-        for record, event, count in zip(self.records, self.events, self.named, strict=True):
+        for record, event, count in zip(self.records, self.events, self.id_counts, strict=True):
             yield record, event, self.ids[start : start + count]
             start += count
 
@@ -109,17 +110,18 @@ class Batch:
     def only(self, stay: list[bool]) -> Batch:
         """The batch with only the events whose flag is true."""
         rest = Batch()
-        for name in ("records", "events", "named", "times"):
+        for name in ("records", "events", "id_counts", "times"):
             setattr(rest, name, list(compress(getattr(self, name), stay)))
-        rest.ids = list(compress(self.ids, chain.from_iterable(map(repeat, stay, self.named))))
+        rest.ids = list(compress(self.ids, chain.from_iterable(map(repeat, stay, self.id_counts))))
         return rest
 
     def without(self, events: Sequence[int]) -> Batch:
         """The batch without these events, whose indices ascend. If they are few, this is quicker than :meth:`only`."""
-        rest, starts = Batch(), list(accumulate(self.named, initial=0))
-        for name in ("records", "events", "named", "times"):
-            setattr(rest, name, lacking(getattr(self, name), events))
-        rest.ids = lacking(self.ids, [place for event in events for place in range(starts[event], starts[event + 1])])
+        rest, starts = Batch(), list(accumulate(self.id_counts, initial=0))
+        for name in ("records", "events", "id_counts", "times"):
+            setattr(rest, name, without_indices(getattr(self, name), events))
+        ids = chain.from_iterable(range(starts[event], starts[event + 1]) for event in events)
+        rest.ids = without_indices(self.ids, ids)
         return rest
 
     def kinds(self, offsets: Collection[int] | None = None) -> Counter[str]:
@@ -130,7 +132,7 @@ class Batch:
         return Counter({KINDS[kind]: count for kind, count in Counter(map(type, events)).items()})
 
 
-def lacking(values: list[Value], indices: Iterable[int]) -> list[Value]:
+def without_indices(values: list[Value], indices: Iterable[int]) -> list[Value]:
     """A copy of the values without those at these indices, which ascend."""
     rest: list[Value] = []
     start = 0
@@ -143,7 +145,7 @@ def lacking(values: list[Value], indices: Iterable[int]) -> list[Value]:
 def sort_out(
     records: Iterable[Record], accepts: Callable[[str], frozenset[str] | None]
 ) -> tuple[dict[str, Batch], dict[str | None, list[Refusal]]]:
-    """Decode records into a batch a model, and refusals by model, None if that is not known.
+    """Decode records into a batch for each model, and refusals by model: under None if an event does not decode.
 
     Parameters
     ----------
@@ -198,10 +200,11 @@ def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
     return sorted_out
 
 
-def piece(records: Sequence[Record]) -> int:
-    """How many of these records to learn at a stretch: what is due meanwhile, a signal too, should not wait for long.
+def piece_length(records: Sequence[Record]) -> int:
+    """How many of these records to learn before the worker looks at its clock and its signals again.
 
-    By bytes, before they are decoded: n names on either side are n * n comparisons, up to an event's limit.
+    It goes by the bytes of records that are not decoded yet: n names on either side are n * n comparisons, up to an
+    event's limit.
     """
     longest = max(len(record.value) for record in records)
     if len(records) * compared_at_most(longest) <= PIECE:

@@ -18,7 +18,7 @@ from omdml.learners import Learner
 from omdml.streams.catalogues.inline import InlineTable, unknown_item
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Record
-from omdml.workers.events.decoding import Batch, Refusal, lacking, refusal
+from omdml.workers.events.decoding import Batch, Refusal, refusal, without_indices
 
 Array = NDArray[Any]
 # Rows (T, w) of as many comparisons, or a judgement each.
@@ -29,7 +29,7 @@ MARGIN = 1.0
 FOLLOW_S = 1.0
 log = structlog.get_logger(__name__)
 # What was logged last of each catalogue that cannot be read, by its generation.
-_told: dict[str, str] = {}
+_logged: dict[str, str] = {}
 
 
 class Located(NamedTuple):
@@ -70,7 +70,7 @@ class Located(NamedTuple):
         compared = self.compared
         return Located(
             self.events.without(gone),
-            np.delete(compared, rows, 0) if isinstance(compared, np.ndarray) else lacking(compared, rows),
+            np.delete(compared, rows, 0) if isinstance(compared, np.ndarray) else without_indices(compared, rows),
             {name: np.delete(column, rows) for name, column in self.columns.items()},
             np.cumsum(np.delete(np.diff(self.ends, prepend=0), gone)),
             self.features,
@@ -114,7 +114,7 @@ class Lookup:
         table, located = InlineTable(self._catalogue), Batch()
         parts: list[Compared] = []
         refused: list[Refusal] = []
-        for record, event, ids in batch.each():
+        for record, event, ids in batch.entries():
             try:
                 parts.append(compared(event, ids, width, table, self._catalogue))
                 located.add(record, event, ids)
@@ -124,15 +124,16 @@ class Lookup:
 
     def _known(self, batch: Batch, rows: Array, refused: list[Refusal]) -> tuple[Array, Batch]:
         """The events all of whose items have rows, and these; the others are ``refused``."""
-        named = np.array(batch.named, np.int64)
+        id_counts = np.array(batch.id_counts, np.int64)
         unknown = np.flatnonzero(rows < 0)
-        events, first = np.unique(np.repeat(np.arange(len(named)), named)[unknown], return_index=True)
-        stay = np.ones(len(named), bool)
+        event_of_id = np.repeat(np.arange(len(id_counts)), id_counts)
+        events, first = np.unique(event_of_id[unknown], return_index=True)
+        stay = np.ones(len(id_counts), bool)
         stay[events] = False
         for event, place in zip(events.tolist(), unknown[first].tolist(), strict=True):
             error = unknown_item(self._catalogue, batch.ids[place])
             refused.append(self._refusal(batch.records[event], batch.events[event], error))
-        return rows[np.repeat(stay, named)], batch.only(stay.tolist())
+        return rows[np.repeat(stay, id_counts)], batch.only(stay.tolist())
 
     def _refusal(self, record: Record, event: AnyFeedback, error: FeedbackError) -> Refusal:
         return refusal(record, error, self._model, kind_of(event))
@@ -154,22 +155,23 @@ class Lookup:
         try:
             added = self._catalogue.refresh() > 0
         except CatalogueError as error:
-            if _told.get(self._catalogue.generation) != str(error):
-                _told[self._catalogue.generation] = str(error)
+            if _logged.get(self._catalogue.generation) != str(error):
+                _logged[self._catalogue.generation] = str(error)
                 action = "goes on with the items that it has"
                 log.warning("catalogue_not_refreshed", model=self._model, reason=str(error), action=action)
             return False
-        _told.pop(self._catalogue.generation, None)
+        _logged.pop(self._catalogue.generation, None)
         return added
 
     def _located(self, events: Batch, rows: Compared, features: Mapping[str, Array]) -> Located:
-        named = np.array(events.named, np.int64)
-        counts = named // self._learner.width if self._learner.width else np.ones_like(named)
+        id_counts = np.array(events.id_counts, np.int64)
+        counts = id_counts // self._learner.width if self._learner.width else np.ones_like(id_counts)
         columns = {}
         for name in self._learner.columns:
-            # The weight follows from how many comparisons an event stands for; all else is a field of the event.
-            brought = [getattr(event, name, MARGIN) for event in events.events] if name != "weight" else weights(counts)
-            columns[name] = np.repeat(brought, counts)
+            if name == "weight":
+                columns[name] = np.repeat(weights(counts), counts)
+            else:
+                columns[name] = np.repeat([getattr(event, name, MARGIN) for event in events.events], counts)
         return Located(events, rows, columns, np.cumsum(counts), features)
 
 
@@ -179,16 +181,17 @@ def without_gone_results(batch: Batch, rows: Array, width: int) -> tuple[Batch, 
     Items of a page may be deleted before it is learned, and the others were still seen and clicked. A page of which
     nothing would be left stays as it is, and is refused for its unknown item.
     """
-    stay, named, start = np.ones(len(rows), bool), [], 0
-    for event, count in zip(batch.events, batch.named, strict=True):
+    stay = np.ones(len(rows), bool)
+    id_counts, start = [], 0
+    for event, count in zip(batch.events, batch.id_counts, strict=True):
         these = slice(start, start + count)
         if type(event) is Page and rows[these].min() < 0:
             stay[these] = learned_of_page(event, batch.ids[these], rows[these], width)
-        named.append(int(stay[these].sum()))
+        id_counts.append(int(stay[these].sum()))
         start += count
     rest = Batch()
     rest.records, rest.events, rest.times = batch.records, batch.events, batch.times
-    rest.ids, rest.named = list(compress(batch.ids, stay)), named
+    rest.ids, rest.id_counts = list(compress(batch.ids, stay)), id_counts
     return rest, rows[stay]
 
 

@@ -34,7 +34,7 @@ class RefusalLog:
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._first: Refusal | None = None
-        self._told_at: float | None = None
+        self._logged_at: float | None = None
 
     def note(self, refusal: Refusal) -> None:
         """Count a refused event by its reason, and remember the first one for the log."""
@@ -44,7 +44,7 @@ class RefusalLog:
     def tell(self, at_once: bool = False) -> None:
         """Write the line if it is due and there is something to say."""
         now = self._clock()
-        due = at_once or self._told_at is None or now - self._told_at >= EVERY_S
+        due = at_once or self._logged_at is None or now - self._logged_at >= EVERY_S
         if not self._first or not due:
             return
         record, error, model, _ = self._first
@@ -59,4 +59,4 @@ class RefusalLog:
             hint=HINTS.get(counts[0][0], HINT),
         )
         self._counts.clear()
-        self._first, self._told_at = None, now
+        self._first, self._logged_at = None, now

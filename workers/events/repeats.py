@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from omdml.errors import CorruptError
 from omdml.workers.events.decoding import Batch, Refusal
 
-WINDOW = 4096  # ids
+# A model remembers this many ids.
+WINDOW = 4096
 ID_BYTES = 8
 # Up to this many ids are looked up faster one after another than sorted together.
 ONE_BY_ONE = 50

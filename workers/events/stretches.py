@@ -46,13 +46,14 @@ class Stretch(msgspec.Struct):
 
 
 class Stretches:
-    """The stretches of one model: the present one, and those before it moved to an added partition, or was taken out of
-    the configuration for a time.
+    """The stretches of one model, the present one last.
+
+    There are earlier ones if the model moved to a partition that was added, or was not configured for a time.
 
     Parameters
     ----------
     saved
-        What :meth:`kept` returned; raises CorruptError for anything else.
+        What :meth:`saved` returned; raises CorruptError for anything else.
     secret
         The store's: it tells copies from what others passed off as such. None if nothing is going to be taken.
     """
@@ -71,13 +72,16 @@ class Stretches:
         """Bytes of memory that the stretches take."""
         return sum(stretch.nbytes for stretch in self._stretches)
 
-    def kept(self) -> list[Stretch]:
+    def saved(self) -> list[Stretch]:
         """The stretches as a checkpoint keeps them, the oldest first."""
-        return [stretch.kept() for stretch in self._stretches]
+        return [stretch.saved() for stretch in self._stretches]
 
     def open(self, home: Partition, offset: int) -> None:
-        """The next event that is taken lies there; what was known of this offset and those behind it is forgotten:
-        a log that was cut holds other events there."""
+        """Note that the next event to be taken lies at this offset.
+
+        What was known of this offset and of those behind it is forgotten, because a log that was cut holds other events
+        there.
+        """
         for stretch in self._stretches:
             if stretch.home == str(home):
                 stretch.cut(offset)
@@ -124,10 +128,14 @@ class Stretches:
         lies in it, or of one that an earlier copy in it is about: then what became of these decides.
         """
         here = batch.records[0].partition
-        copies = {index: name for index, record in enumerate(batch.records)
-                  if record.headers and (name := position_of_copy(record, self._secret))}  # fmt: skip
-        first, asked, stay = 0, set[tuple[Partition, int]](), [True] * len(batch.records)
-        for index, (partition, offset) in copies.items():
+        stay = [True] * len(batch.records)
+        # The index of the part's first event, and the events that copies in the part are about.
+        first, asked = 0, set[tuple[Partition, int]]()
+        for index, record in enumerate(batch.records):
+            original = position_of_copy(record, self._secret) if record.headers else None
+            if original is None:
+                continue
+            partition, offset = original
             part_begins = batch.records[first].offset
             unsure = (partition == here and offset >= part_begins) or (partition, offset) in asked
             # If the part's events were all refused, some that are remembered now would be forgotten before this copy.
@@ -135,7 +143,7 @@ class Stretches:
                 yield from _between(batch, stay, first, index)
                 first, asked = index, set()
             asked.add((partition, offset))
-            below = batch.records[index].offset if partition == here else None
+            below = record.offset if partition == here else None
             stay[index] = not self.learned(partition, offset, below)
         yield from _between(batch, stay, first, len(stay))
 
@@ -171,7 +179,7 @@ class _Stretch:
     def count(self) -> int:
         return len(self._refused)
 
-    def kept(self) -> Stretch:
+    def saved(self) -> Stretch:
         return Stretch(self.home, self.since, self.until, self._refused.tobytes(), self.closed)
 
     @property

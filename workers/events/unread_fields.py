@@ -40,14 +40,16 @@ class UnreadFields:
                     self.meant[name] = near
             self.counts[name] += 1
 
-    def told(self, names: Collection[str]) -> str:
-        """These fields in words, the most frequent ones if there are many."""
-        words = [
-            f"{name!r} ({amount(self.counts[name], 'event')}{f'; did you mean {near!r}?' if near else ''})"
-            for name in sorted(names, key=lambda name: (name not in self.meant, -self.counts[name]))[:NAMED]
-            for near in [self.meant.get(name)]
-        ]
-        return ", ".join(words) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
+    def in_words(self, names: Collection[str]) -> str:
+        """These fields as text. If there are many: those that seem mistyped, then the most frequent ones."""
+        ordered = sorted(names, key=lambda name: (name not in self.meant, -self.counts[name]))
+        words = [self._in_words(name) for name in ordered[:NAMED]]
+        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+        return ", ".join(words) + more
+
+    def _in_words(self, name: str) -> str:
+        question = f"; did you mean {self.meant[name]!r}?" if name in self.meant else ""
+        return f"{name!r} ({amount(self.counts[name], 'event')}{question})"
 
 
 def missing(event: AnyFeedback) -> list[str]:

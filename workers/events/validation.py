@@ -20,12 +20,12 @@ from omdml.workers.events.decoding import unknown_model
 from omdml.workers.events.lookup import compared, learned_of_page
 from omdml.workers.events.unread_fields import UnreadFields
 
-# At most this many refused lines are told of.
+# At most this many refused lines are reported.
 SHOWN = 20
 # White space around the event is included.
 MAX_LINE_BYTES = 2 * MAX_EVENT_BYTES
 ENDLESS_BYTES = 1 << 30
-# Events. What of them is in the log after an error, nobody knows.
+# Events between two flushes. After an error it is unknown which of these are in the log.
 FLUSH_EVERY = 1000
 
 
@@ -90,8 +90,9 @@ def send_numbered(
     accepted: Counter[str] = Counter()
     refused: list[Refused] = []
     unread = UnreadFields()
-    # Refused lines; the line at hand; the line up to which all is in the log.
-    count = number = sure = 0
+    total_refused = 0
+    # The line at hand, and the line up to which everything is in the log.
+    number = flushed = 0
     try:
         for number, line in lines:
             try:
@@ -102,8 +103,9 @@ def send_numbered(
                     continue
                 event = validate(payload, specs)
             except FeedbackError as error:
-                count += 1
-                refused += [Refused(number, error)] if count <= SHOWN else []
+                total_refused += 1
+                if total_refused <= SHOWN:
+                    refused.append(Refused(number, error))
                 continue
             if sink is not None:
                 sink.send(payload, key=event.model)
@@ -111,21 +113,22 @@ def send_numbered(
             unread.add(payload, event)
             if sink is not None and accepted.total() % FLUSH_EVERY == 0:
                 sink.flush()
-                sure = number
+                flushed = number
         if sink is not None:
             sink.flush()
     except (SourceError, FeedbackError) as error:
         if sink is not None and accepted:
-            error.args = (f"{error}; {broken_off(name, sure, number)}",)
+            error.args = (f"{error}; {interrupted(name, flushed, number)}",)
         raise
-    return Fed(accepted, refused, count, unread)
+    return Fed(accepted, refused, total_refused, unread)
 
 
-def broken_off(name: str, sure: int, number: int) -> str:
+def interrupted(name: str, flushed: int, number: int) -> str:
     """A message about an interrupted input: up to which line it is certainly in the log, and up to which it may be."""
+    next_line = flushed + 1
     return (
-        f"{name} was sent up to line {sure} for certain, and of what follows perhaps some, up to line {number}: go on "
-        f'at line {sure + 1} (tail -n +{sure + 1}). What is sent twice is learned twice, unless it has an "id"'
+        f"{name} was sent up to line {flushed} for certain, and of what follows perhaps some, up to line {number}: "
+        f'go on at line {next_line} (tail -n +{next_line}). What is sent twice is learned twice, unless it has an "id"'
     )
 
 

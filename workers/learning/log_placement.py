@@ -19,13 +19,13 @@ class LogPlacement:
     def __init__(self, services: Services) -> None:
         self.services = services
         self._last: Placement | None = None
-        self._told_of_added = False
+        self._logged_added = False
 
     def read(self, topic_id: str) -> Placement:
         """The placement of a log's models, which the first worker records.
 
-        Raises ConfigurationError, StoreError, and PlacementChanged if this worker joined its group under another count:
-        the group goes on sharing out as many partitions as there were then.
+        Raises ConfigurationError, StoreError, and PlacementChanged if this worker joined its group under another count,
+        because the group still divides as many partitions as there were then.
         """
         store, source = self.services.store, self.services.source
         placement = store.placement(topic_id)
@@ -62,16 +62,16 @@ class LogPlacement:
                 placement = self.services.store.placement(self.services.source.topic_id)
         if placement:
             self._require_same_count(placement)
-        if unread and not self._told_of_added:
-            log.warning("partitions_not_read", partitions=unread, reason=added(count))
-        self._told_of_added = unread > 0
+        if unread and not self._logged_added:
+            log.warning("partitions_not_read", partitions=unread, reason=added_partitions(count))
+        self._logged_added = unread > 0
 
     def _require_same_count(self, placement: Placement) -> None:
         if self._last and placement.count != self._last.count:
             raise PlacementChanged(self.services.source.topic_id)
 
 
-def added(count: int) -> str:
+def added_partitions(count: int) -> str:
     """A message about partitions that no models live on, with what to do."""
     return (
         f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the senders "

@@ -15,13 +15,13 @@ from omdml.workers.learning.partition.pending_letters import LettersAway
 from omdml.workers.learning.services import Services
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.telemetry.condition import STARTING, Condition
-from omdml.workers.telemetry.single_models import Told
+from omdml.workers.telemetry.single_models import MakeValues
 
 # Seconds without a turn of the loop. They are more than the timeouts of any store or log.
 STUCK_AFTER_S = 60.0
 # This many ends of a partition are remembered. If there are more, every other one is forgotten.
 LOOKS = 600
-# What is told of single models. It is read while the loop learns, so only plain numbers are in it.
+# The gauges of single models. They are read while the loop learns, so each is made of plain numbers.
 SINGLE = {
     "version": "Comparisons learned",
     "published_version": "Comparisons that the newest publication had learned, -1 before this owner's first",
@@ -36,7 +36,7 @@ SINGLE = {
 
 
 class Arrivals:
-    """Estimates when records came that were not fetched yet, from when the end of their partition was seen behind them.
+    """Estimates when a record came that was not fetched yet: when its partition's end was first seen behind it.
 
     The time stamp of a record is known only after it was fetched. Until then the estimate is right to a second, or, if
     the record was there at the first look, it is the time of that look.
@@ -70,10 +70,11 @@ class Measures:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._arrivals = Arrivals()
-        self._turned_at: float | None = None  # monotonic
+        # Monotonic time at which the last turn of the loop began.
+        self._turned_at: float | None = None
         self._away: list[str] = []
 
-    def turn(self) -> None:
+    def begin_turn(self) -> None:
         """Note that a turn of the worker's loop begins."""
         self._turned_at = time.monotonic()
         self._services.metrics.last_turn.set(time.time())
@@ -96,7 +97,7 @@ class Measures:
         ready = started and alive and not stopping and not away
         return Condition(started, alive, ready, stopping, status)
 
-    def tell_behind(self, waiting: Mapping[Partition, list[Record]]) -> None:
+    def set_backlog(self, waiting: Mapping[Partition, list[Record]]) -> None:
         """Set how far each partition is behind. ``waiting`` are records that were polled and not taken."""
         source, metrics = self._services.source, self._services.metrics
         for partition, (position, end) in source.progress().items():
@@ -104,9 +105,9 @@ class Measures:
             if records := waiting.get(partition):
                 position, logged_at = records[0].offset, records[0].timestamp
             seen_at = self._arrivals.oldest(partition, position, end, time.time())
-            metrics.behind(partition, source.backlog(position, end), seen_at if logged_at is None else logged_at)
+            metrics.set_backlog(partition, source.backlog(position, end), seen_at if logged_at is None else logged_at)
 
-    def tell_unsaved(self, partitions: Mapping[Partition, OwnedPartition]) -> None:
+    def set_unsaved(self, partitions: Mapping[Partition, OwnedPartition]) -> None:
         """Set the age of the oldest unsaved change, and how much memory and byte rate is left."""
         services = self._services
         # The first of each partition is the oldest.
@@ -115,7 +116,7 @@ class Measures:
         services.metrics.set_memory(services.residents, services.allowance, since)
         services.metrics.owned.set(len(partitions))
 
-    def single_models(self, partitions: Iterable[OwnedPartition]) -> dict[str, Told]:
+    def single_models(self, partitions: Iterable[OwnedPartition]) -> dict[str, MakeValues]:
         """The models in memory by name, and how to measure each. Any thread may call this."""
         return {
             name: partial(self._single, owned, model)
@@ -138,7 +139,7 @@ class Measures:
             counts |= {"guard_margin": compared.margin, "guard_doubt": compared.doubt}
         return counts
 
-    def tell_waiting(self, error: OmdmlError | None) -> None:
+    def set_waiting(self, error: OmdmlError | None) -> None:
         """Set what learning waits for, from the outcome of a turn."""
         if error is None:
             away = ["log"] if self._services.source.away else []
@@ -147,9 +148,9 @@ class Measures:
         else:
             away = ["store" if isinstance(error, StoreError) else "log"]
         self._away = away
-        self._services.metrics.waits_for(*away)
+        self._services.metrics.set_waiting(*away)
 
     def forget(self, partition: Partition) -> None:
         """Drop the values of a partition that another worker owns now."""
         self._arrivals.forget(partition)
-        self._services.metrics.given_up(partition)
+        self._services.metrics.remove_partition(partition)

@@ -180,8 +180,8 @@ class Merging:
         model.published, whole.unpublished, whole.trouble = snapshot.version, False, ""
         whole.merged = dict(model.record.vector.positions)
         label = services.specs.of(name).label
-        services.metrics.learned(label, model, 0)
-        services.metrics.published(label, model, WITHHELD if withheld else published.value)
+        services.metrics.count_learned(label, model, 0)
+        services.metrics.count_published(label, model, WITHHELD if withheld else published.value)
         services.metrics.describe(label, model)
         log.debug("parts_merged", model=name, version=snapshot.version, vector=snapshot.vector)
         return True

@@ -1,5 +1,7 @@
-"""What Prometheus sees of a worker. Models of a pattern share one label, the pattern: they are counted together, and
-what describes one model alone is told of those that are configured by name."""
+"""What Prometheus sees of a worker. Models of a pattern share one label, the pattern, and are counted together.
+
+Gauges that describe a single model exist only for models that are configured by name.
+"""
 
 from __future__ import annotations
 
@@ -200,12 +202,12 @@ class WorkerMetrics:
         for kind, count in kinds.items():
             self.events.labels(self._models.of(label), kind, outcome).inc(count)
 
-    def refused(self, label: str, kind: str, reason: str, count: int = 1) -> None:
+    def count_refused(self, label: str, kind: str, reason: str, count: int = 1) -> None:
         """Count dead letters by their reason."""
         self.events.labels(label if label == UNKNOWN else self._models.of(label), kind, "refused").inc(count)
         self.letters.labels(reason).inc(count)
 
-    def learned(self, label: str, model: OwnedModel, ahead: int) -> None:
+    def count_learned(self, label: str, model: OwnedModel, ahead: int) -> None:
         """Count a learned batch: comparisons, mistakes and updates since the last one, and the guard's decisions."""
         label = self._models.of(label)
         counters = {"version": self.comparisons, "mistakes": self.mistakes, "updates": self.updates}
@@ -217,24 +219,24 @@ class WorkerMetrics:
         model.judge.guard.decisions.clear()
         self.ahead.labels(label).inc(ahead)
 
-    def drifted(self, label: str) -> None:
+    def count_drift(self, label: str) -> None:
         """Count an alarm about drift of a model."""
         self.drift.labels(self._models.of(label)).inc()
 
-    def published(self, label: str, model: OwnedModel, outcome: str) -> None:
+    def count_published(self, label: str, model: OwnedModel, outcome: str) -> None:
         """Count a publication, or a snapshot that was recorded as withheld."""
         self.publications.labels(outcome).inc()
         withheld = self._withheld.setdefault(self._models.of(label), {})
         since = withheld.pop(model.name, (None, time.time()))[1]
         if model.judge.withheld:
             withheld[model.name] = model.home, since
-        self._tell_withheld(self._models.of(label))
+        self._set_withheld(self._models.of(label))
 
     def count_taken_back(self) -> None:
         """Count that the guard made the reference live again."""
         self.publications.labels(TAKEN_BACK).inc()
 
-    def _tell_withheld(self, label: str) -> None:
+    def _set_withheld(self, label: str) -> None:
         withheld = self._withheld[label]
         self.withheld.labels(label).set(len(withheld))
         self.withheld_since.labels(label).set(min((since for _, since in withheld.values()), default=0.0))
@@ -264,7 +266,8 @@ class WorkerMetrics:
         self.allowance.set(allowance.left)
         self.unsaved_since.set(unsaved_since or 0.0)
 
-    def waits_for(self, *dependencies: str) -> None:
+    def set_waiting(self, *dependencies: str) -> None:
+        """Set which of the log, the store and the dead letters learning waits for."""
         for name in DEPENDENCIES:
             self.waiting.labels(name).set(name in dependencies)
 
@@ -272,7 +275,7 @@ class WorkerMetrics:
         """Set the time at which the newest taken record was logged."""
         self.last_event.labels(str(partition.number)).set(logged_at)
 
-    def behind(self, partition: Partition, backlog: int, oldest: float | None) -> None:
+    def set_backlog(self, partition: Partition, backlog: int, oldest: float | None) -> None:
         """Set the backlog of an owned partition, and the time at which its oldest record was logged."""
         number = str(partition.number)
         if partition not in self._oldest:
@@ -285,12 +288,12 @@ class WorkerMetrics:
         oldest = self._oldest.get(partition)
         return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
-    def given_up(self, partition: Partition) -> None:
+    def remove_partition(self, partition: Partition) -> None:
         """Remove the values of a partition that is no longer owned. Its new owner exports them."""
         for label, withheld in self._withheld.items():
             for name in [name for name, (home, _) in withheld.items() if home == partition]:
                 del withheld[name]
-            self._tell_withheld(label)
+            self._set_withheld(label)
         self._oldest.pop(partition, None)
         for family in (self.lag, self.lag_seconds, self.last_event):
             # Some versions of the client raise it if nothing was set yet.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import structlog
 
 from omdml.errors import CorruptError, Fenced, OmdmlError, SourceError, StoreError, StoreLost
-from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.log import CommitResult, Partition, Record
 from omdml.workers.events.decoding import by_partition
 from omdml.workers.learning.interruptions import Rewind, StoreChanged
 from omdml.workers.learning.log_placement import LogPlacement
@@ -167,9 +167,9 @@ class Ownership:
                 owned.first = records[0].offset
 
     def _is_member(self, partition: Partition, start: int, poll: Callable[[], list[Record]]) -> bool:
-        member = self.services.source.commit({partition: start})
-        if member is None:
+        result = self.services.source.commit({partition: start})
+        if result is CommitResult.UNKNOWN:
             # Rebalances go on inside a poll.
             self._pass_over(by_partition(poll()))
             raise SourceError(f"{self.doubt}; it is unknown for now whether this worker is still a member of its group")
-        return member
+        return result is CommitResult.RECORDED

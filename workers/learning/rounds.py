@@ -107,15 +107,15 @@ class Rounds:
         for owned in self._partitions.values():
             owned.advance(self._owned.untaken(owned.partition))
         self.saved_at = self._services.clock()
-        self._measures.tell_unsaved(self._partitions)
+        self._measures.set_unsaved(self._partitions)
         for owned in self._partitions.values():
             owned.claiming.try_waiting()
 
     def finish(self) -> None:
         """Publish and save what is learned. Events that were not taken stay in the log."""
         until = self._services.clock() + FINISH_S
-        whole = [self._saved_whole(partition, until) for partition in self._partitions.values()]
-        if not all(whole):
+        saved = [self._save_at_the_end(partition, until) for partition in self._partitions.values()]
+        if not all(saved):
             return
         self._merge_at_the_end()
         if unsaved := sum(len(partition.models.unsaved) for partition in self._partitions.values()):
@@ -130,7 +130,7 @@ class Rounds:
         except (Fenced, PlacementChanged, StoreError) as error:
             log.warning("stopped_unmerged", reason=str(error), action="the next owner of the model publishes its parts")
 
-    def _saved_whole(self, partition: OwnedPartition, until: float) -> bool:
+    def _save_at_the_end(self, partition: OwnedPartition, until: float) -> bool:
         """Save one partition at the end; False if it must be read again. The others are saved all the same."""
         try:
             # What was polled meanwhile was passed over, so positions say nothing.

@@ -21,7 +21,7 @@ from omdml.errors import (
 )
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import WorkerConfig
-from omdml.workers.events.decoding import by_partition, piece
+from omdml.workers.events.decoding import by_partition, piece_length
 from omdml.workers.learning.interruptions import Rewind, StoreChanged
 from omdml.workers.learning.log_placement import LogPlacement
 from omdml.workers.learning.measures import Measures
@@ -32,7 +32,7 @@ from omdml.workers.learning.rounds import Rounds
 from omdml.workers.learning.services import Services
 from omdml.workers.model.newcomers import MAX_NEW_A_TURN
 from omdml.workers.telemetry.condition import Condition
-from omdml.workers.telemetry.single_models import Told
+from omdml.workers.telemetry.single_models import MakeValues
 
 log = structlog.get_logger(__name__)
 # Seconds between two tries of a write that the store or the dead letters refused.
@@ -86,7 +86,7 @@ class LearnerWorker:
         """How this worker is, for probes; asked from any thread."""
         return self._measures.condition(self._stopping, len(self.partitions))
 
-    def single_models(self) -> Mapping[str, Told]:
+    def single_models(self) -> Mapping[str, MakeValues]:
         """The models in memory, and how to measure each. Any thread may call this."""
         return self._measures.single_models(list(self.partitions.values()))
 
@@ -119,21 +119,21 @@ class LearnerWorker:
     def step(self) -> None:
         """One turn: poll, take, publish, save, each if it is time."""
         try:
-            self._measures.turn()
+            self._measures.begin_turn()
             self._measure()
             if not self._joined:
                 self._join()
             if self._owned.doubt:
                 self._owned.start_over(self._fetch)
             if self._gap:
-                self._go_on(self._gap)
+                self._pass_gap(self._gap)
             if not self._owned.waiting:
                 self._owned.waiting = by_partition(self._fetch())
             self._owned.introduce()
             self._take()
             self.rounds.turn()
             self._trouble = ""
-            self._measures.tell_waiting(None)
+            self._measures.set_waiting(None)
             if self._waits_since is not None:
                 log.info("learning_goes_on", after_s=round(self.services.clock() - self._waits_since, 1))
                 self._waits_since = None
@@ -161,14 +161,14 @@ class LearnerWorker:
         source.subscribe(self._owned, self._placement.read(source.topic_id).count)
         self._joined = True
 
-    def _go_on(self, gap: GapError) -> None:
-        """Go on after a gap that is accepted. What keeps it from that for now is met by the next turn again."""
+    def _pass_gap(self, gap: GapError) -> None:
+        """Go on after a gap that is accepted. If that fails for now, the next turn tries it again."""
         self._trouble = str(gap)
         partition = None if gap.partition is None else Partition(*gap.partition)
         if gap.resume is None:
             self._owned.from_beginning = True
         elif partition in self.partitions:
-            # A partition that is not there is another worker's now, whose own client tells it.
+            # Any other partition belongs to another worker now, and that worker's own client reports the gap.
             self.partitions[partition].go_on_at(gap.resume, gap.cut)
             placement = self._placement.read(partition.topic_id)
             for owned in self.partitions.values():
@@ -179,13 +179,13 @@ class LearnerWorker:
         log.warning("gap_accepted", reason=self._trouble, hint="start without --accept-gap from now on")
 
     def _pause(self, error: OmdmlError) -> None:
-        """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
+        """Wait a moment for the store or the dead letters. What was polled and learned stays in memory."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             log.warning("learning_waits", reason=self._trouble, action="trying again; nothing is lost meanwhile")
         if self._waits_since is None:
             self._waits_since = self.services.clock()
-        self._measures.tell_waiting(error)
+        self._measures.set_waiting(error)
         time.sleep(RETRY_S)
 
     def _fetch(self) -> list[Record]:
@@ -202,8 +202,8 @@ class LearnerWorker:
             return
         self._measured_at = now
         self.services.refusals.tell()
-        self._measures.tell_behind(self._owned.waiting)
-        self._measures.tell_unsaved(self.partitions)
+        self._measures.set_backlog(self._owned.waiting)
+        self._measures.set_unsaved(self.partitions)
         self._placement.look_for_added()
 
     def _take(self) -> None:
@@ -227,8 +227,8 @@ class LearnerWorker:
 
     def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
         """Take the next piece of these records; returns what is left."""
-        # What does not fit into a turn is decoded, and looked up in the store, again.
-        count = min(piece(records), MAX_NEW_A_TURN if partition.crowded else len(records))
+        # Records that do not fit into this turn would be decoded, and looked up in the store, once more.
+        count = min(piece_length(records), MAX_NEW_A_TURN if partition.crowded else len(records))
         try:
             remaining = partition.take(records[:count])
             if len(remaining) < count and (logged_at := records[count - len(remaining) - 1].timestamp) is not None:

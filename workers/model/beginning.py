@@ -13,8 +13,8 @@ from omdml.workers.configuration.specs import Spec, Start
 from omdml.workers.model.parts.merged_model import start_of_parts
 
 NOTHING = "it has learned nothing yet"
-# How many reasons are remembered.
-TOLD = 64
+# How many reasons are remembered, to log each of them once.
+REASONS = 64
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ def beginning(spec: Spec, store: Store, name: str = "") -> Start:
         return plain
     pointer, generation = store.current(spec.parent), spec.catalogue.generation
     if pointer is None:
-        return _without(spec, NOTHING)
+        return _start_without_parent(spec, NOTHING)
     key = f"{generation} {pointer.digest}"
     if key not in spec.starts:
         made = _from_parent(spec, store)
@@ -52,21 +52,21 @@ def _from_parent(spec: Spec, store: Store) -> Start:
     try:
         loaded = store.load(spec.parent)
         if loaded is None or not loaded[1].version:
-            return _without(spec, NOTHING)
+            return _start_without_parent(spec, NOTHING)
         if (theirs := loaded[1].generation) != (ours := spec.catalogue.generation):
-            return _without(spec, f"it is of the catalogue's generation {theirs}, today's is {ours}")
+            return _start_without_parent(spec, f"it is of the catalogue's generation {theirs}, today's is {ours}")
         return spec.start(loaded[1])
     except (CorruptError, ParameterError) as error:
-        return _without(spec, str(error))
+        return _start_without_parent(spec, str(error))
 
 
-def _without(spec: Spec, why: str) -> Start:
+def _start_without_parent(spec: Spec, why: str) -> Start:
     """The start without the parent, and a line in the log if that was not said yet."""
-    _tell(spec.label, spec.parent, why)
+    _log_once(spec.label, spec.parent, why)
     return spec.start()
 
 
-@lru_cache(TOLD)
-def _tell(models: str, parent: str, why: str) -> None:
-    """Once for all models that begin so."""
+@lru_cache(REASONS)
+def _log_once(models: str, parent: str, why: str) -> None:
+    """Log once that the models of a name or pattern begin without their parent, and why."""
     log.warning("parent_not_used", models=models, parent=parent, reason=why, action="they begin from nothing")

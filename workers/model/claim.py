@@ -56,7 +56,7 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     of its learner's, else what the store raises.
     """
     claimed, live = store.claim(name), store.current(name)
-    return took_on(name, spec, claimed, live, store, platform, store.secret())
+    return resume_claimed(name, spec, claimed, live, store, platform, store.secret())
 
 
 def claim_all(
@@ -76,16 +76,16 @@ def claim_all(
             results[name] = claimed
             continue
         try:
-            results[name] = took_on(name, specs[name], claimed, live, store, platform, secret)
+            results[name] = resume_claimed(name, specs[name], claimed, live, store, platform, secret)
         except CorruptError as error:
             results[name] = error
     return results
 
 
-def took_on(
+def resume_claimed(
     name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: Store, platform: str, secret: bytes
 ) -> Claimed:
-    """A model that was claimed; errors as of :func:`claim`.
+    """Make the model of a claim, from its checkpoint or from its start; errors as of :func:`claim`.
 
     Parameters
     ----------
@@ -123,12 +123,12 @@ def took_on(
     if checkpoint is not None:
         model.resume(checkpoint)
         changes = changed(checkpoint, spec, platform)
-        changes += held_out_otherwise(model, spec)
+        changes += changes_of_hold_out(model, spec)
         if live and any(change.what == "generation" for change in changes):
             # What is live must be live again, under the generation that nodes have now.
             model.published -= 1
     model.measure()
-    # of a pattern's new models, of which there may be thousands a second, whoever claims them tells together
+    # A pattern may begin thousands of models a second. Their claimer logs them together.
     tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
     parent = start and start.parent
     beginning_of = {} if parent is None else {"parent": spec.parent, "parent_version": parent}
@@ -138,8 +138,8 @@ def took_on(
 
 def first_guard(spec: Spec, start: Start) -> Guard:
     """A guard that compares with the start."""
-    known = _guard_of if start.parent is None else _guard_of_child
-    return known(spec.guard, start.metric).another()
+    guard_of = _guard_of if start.parent is None else _guard_of_child
+    return guard_of(spec.guard, start.metric).another()
 
 
 def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
@@ -151,7 +151,7 @@ def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
     )
 
 
-def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
+def changes_of_hold_out(model: OwnedModel, spec: Spec) -> list[Change]:
     """Have events held out as the configuration and the store say today; returns what is not as it was."""
     hold_out, changes = model.progress.hold_out, []
     if (before := hold_out.every) != spec.guard.every:
@@ -160,9 +160,9 @@ def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
         if not before:
             # Nothing was compared while the guard was off: it begins with what is there.
             model.judge.compare_by(Guard(spec.guard, model.learner.metric))
-    if (before_that := hold_out.secret) != model.judge.draw.fingerprint:
+    if (secret_before := hold_out.secret) != model.judge.draw.fingerprint:
         hold_out.secret = model.judge.draw.fingerprint
-        if before_that:
+        if secret_before:
             changes.append(Change("adopted", "the store's secret is another one: other events are held out"))
     return changes
 

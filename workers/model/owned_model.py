@@ -34,7 +34,7 @@ from omdml.workers.model.user_shares import UserShares
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
 # Bytes of memory (measured): of a model's Python objects, and of one held-out comparison.
-OBJECTS, COMPARISON = 10_000, 350
+OBJECT_BYTES, COMPARISON_BYTES = 10_000, 350
 # Metrics in memory: the guard's reference, its bytes, and the newest one until it is saved.
 METRICS = 3
 # A context manager that counts the time inside it for one stage.
@@ -96,8 +96,10 @@ class OwnedModel:
         # Clock of the oldest change that no checkpoint has, and the offset of its event.
         self.changed_at = 0.0
         self.unsaved_from = 0
-        self.published = -1  # version
-        self.size = 0  # bytes in memory
+        # The version that was published last.
+        self.published = -1
+        # Bytes in memory.
+        self.size = 0
         # The metric that was made last, and what it was made of.
         self._metric: tuple[tuple[Learner, int], Metric] | None = None
         counted = ("version", "mistakes", "updates")
@@ -143,7 +145,7 @@ class OwnedModel:
         self._metric = None
         metrics = METRICS * len(self.judge.guard.reference_bytes)
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
-        self.size = OBJECTS + self.learner.nbytes + metrics + COMPARISON * events + self.seen.nbytes
+        self.size = OBJECT_BYTES + self.learner.nbytes + metrics + COMPARISON_BYTES * events + self.seen.nbytes
         self.size += self.stretches.nbytes + self.users.nbytes
 
     def take(self, batch: Batch, timed: Timed, refused: Sequence[Refusal] = ()) -> list[Refusal]:
@@ -231,7 +233,7 @@ class OwnedModel:
             due = self.judge.guard.next_decision(self.learner.version)
             stop = min([located.reaches(first, due - self.learner.version), *(event for event in bad if event > first)])
             try:
-                self._learned(times[first:stop], located.learn(self.learner, first, stop))
+                self._note_learned(times[first:stop], located.learn(self.learner, first, stop))
                 self.trails.trace(records[first:stop])
                 first = stop
             except FeedbackError as error:
@@ -252,7 +254,7 @@ class OwnedModel:
         if self.judge.guard.config.on and not self.is_part:
             self.judge.decide(self.metric, self.learner.version)
 
-    def _learned(self, event_times: list[float | None], scores: Array) -> None:
+    def _note_learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
         if rise := self.drift.add(scores):
             # The version at which it was noticed, whatever came in the same batch, and whatever is live.
@@ -272,7 +274,7 @@ class OwnedModel:
         assert self.home is not None
         self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
         self.progress.users, self.progress.yardstick = self.users.to_bytes(), self.judge.guard.yardstick
-        self.progress.stretches = self.stretches.kept()
+        self.progress.stretches = self.stretches.saved()
         self.progress.tally.end(self.home, self.next)
         return Checkpoint(
             model=self.name,
@@ -306,7 +308,7 @@ class OwnedModel:
                 **self.learner.figures,
             },
             metric=self.metric,
-            trails=self.trails.told(),
+            trails=self.trails.for_snapshot(),
         )
 
     def reference_again(self) -> Snapshot:

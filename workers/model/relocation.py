@@ -35,8 +35,10 @@ def move_back_to_cut(store: Store, placement: Placement, partition: Partition, o
 
 
 def close_stretch(store: Store, name: str, placement: Placement) -> Written | None:
-    """Have a model that is not configured know that events of it are refused from where it stands on, by a worker that
-    cannot tell it which (:mod:`omdml.workers.events.stretches`). None if it knows that, or has learned nothing.
+    """Close the stretch of a model that is not configured, because events of it are refused from its position on.
+
+    Nobody remembers which events these are: see :mod:`omdml.workers.events.stretches`. Returns None if the stretch is
+    closed already, or if the model has learned nothing.
 
     A crash before the save leaves it as it was, and the same events are read again.
     """

@@ -59,8 +59,8 @@ class Trails:
                 if self.new and not self.new.trace:
                     self.new = msgspec.structs.replace(self.new, trace=context)
 
-    def told(self) -> tuple[Trail, ...]:
-        """What a snapshot tells nodes about the events that it learned, for click-to-live."""
+    def for_snapshot(self) -> tuple[Trail, ...]:
+        """The trails that a snapshot carries, by which nodes compute how fresh their answers are."""
         return (*self._earlier, self.new) if self.new else self._earlier
 
     def gone_live(self, snapshot: Snapshot, begun_at: float) -> None:

@@ -16,8 +16,8 @@ from omdml.workers.events.validation import check
 _log = structlog.get_logger(__name__)
 
 
-class Current:
-    """Asked by any number of threads; one at a time looks whether a catalogue holds more.
+class CurrentModels:
+    """The configured models with their catalogues as they are now. Any number of threads may ask.
 
     If the catalogue cannot be refreshed, for example because another generation took its place, the opened one stays.
     """
@@ -26,7 +26,7 @@ class Current:
         self._specs = specs
         self._looking = threading.Lock()
         # What was logged last of each catalogue, by its generation.
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     def catalogue(self, model: str) -> Catalogue:
         """The catalogue of a model, with the items added since; raises ConfigurationError for an unknown model."""
@@ -68,16 +68,16 @@ class Current:
             check(event, self._specs)
 
     def _refresh(self, spec: Spec) -> int:
-        """How many items were added; what keeps a catalogue from telling is logged once."""
+        """Take in what was added to a catalogue; returns how many items. If that fails, the reason is logged once."""
         generation = spec.catalogue.generation
         with self._looking:
             try:
                 added = spec.catalogue.refresh()
-                self._told.pop(generation, None)
+                self._logged.pop(generation, None)
                 return added
             except CatalogueError as error:
-                if self._told.get(generation) != str(error):
-                    self._told[generation] = str(error)
+                if self._logged.get(generation) != str(error):
+                    self._logged[generation] = str(error)
                     _log.warning(
                         "catalogue_not_refreshed",
                         reason=str(error),

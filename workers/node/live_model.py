@@ -26,7 +26,7 @@ from omdml.workers.node.galleries.gallery import (
     Hits,
     Index,
     Query,
-    Searched,
+    Searchable,
 )
 from omdml.workers.node.galleries.two_stage import TooFewCandidates, TwoStageGallery, TwoStageSearch
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Page, single
@@ -47,7 +47,7 @@ MAX_QUERY_ITEMS = 1000
 class View:
     """One snapshot, ready to answer.
 
-    ``indexes`` holds one index a task, None being the shared metric; tasks of one metric have the same index.
+    ``indexes`` holds an index for each task, under None that of the shared metric; tasks of one metric share an index.
     ``shown`` says which of the catalogue's rows are searched in, and which of these are items.
     ``complete`` is the last view whose gallery was embedded whole: this one, or the one that a bridge starts from.
     ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
@@ -76,7 +76,7 @@ class View:
 
     @cached_property
     def listed(self) -> Sequence[str]:
-        """Ids of what may be answered."""
+        """Ids of the items (or sets) that were not deleted."""
         alive = self.shown.alive
         return self.names if alive is None else [self.names[row] for row in np.flatnonzero(alive).tolist()]
 
@@ -120,7 +120,7 @@ class View:
 
     @property
     def work(self) -> int:
-        """Numbers looked at to answer one query."""
+        """How many numbers a scan reads for one query."""
         return self.indexes[None].work
 
     def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None, page: Page = FIRST_PAGE) -> Answer:
@@ -179,7 +179,7 @@ class View:
             return answers, search.version
 
         try:
-            return index.searched(answered)
+            return index.run_search(answered)
         except (IndexAway, IndexRefused) as error:
             message = f"the candidates for model {self.snapshot.model!r} cannot be read: {error}"
             raise SearchError(message, "index_away") from error
@@ -187,7 +187,7 @@ class View:
             raise SearchError(str(error), error.reason) from error
 
     def _answers(
-        self, index: Searched, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
+        self, index: Searchable, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
     ) -> list[list[Found]] | None:
         """The items to answer each query with; None if the index cannot prove them. Raises SearchError."""
         try:
@@ -201,7 +201,7 @@ class View:
         for query, hits in zip(expanded, candidates, strict=True):
             rows, distances = self._shown(hits, {*page.exclude, *query.named}, slice(page.offset, page.offset + k))
             parts = explained(index, query, rows) if options.explain else None
-            answers.append(self._found(rows, distances, parts))
+            answers.append(self._in_answer(rows, distances, parts))
         return answers
 
     def _shown(self, hits: Hits, hidden: Set[str], part: slice) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -211,7 +211,7 @@ class View:
         shown = np.array([self.names[row] not in hidden for row in hits.rows.tolist()], bool)
         return hits.rows[shown][part], hits.distances[shown][part]
 
-    def _found(
+    def _in_answer(
         self, rows: NDArray[np.int64], distances: NDArray[np.float64], parts: Sequence[dict[str, float]] | None
     ) -> list[Found]:
         ids, shares = self.names, parts or repeat(None, len(rows))
@@ -229,10 +229,10 @@ class View:
         if ids is None and features is None:
             raise SearchError("a query needs item ids, features, or both", "invalid")
         if ids is not None and features is not None:
-            query = self.mixed(ids, features)
+            query = self.items_and_vectors(ids, features)
         else:
             query = self.items(ids) if ids is not None else self.vectors(features or {})
-        return self.searched(query, by, rerank)
+        return self.with_set_options(query, by, rerank)
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for the mean of these items; raises SearchError for an unknown one."""
@@ -243,7 +243,7 @@ class View:
         # Some were put since the gallery was embedded.
         return Query(rows[:0], Query(rows).table(self.catalogue.features), named=tuple(ids))
 
-    def mixed(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
+    def items_and_vectors(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for the mean of these items and of one item's raw vectors; raises SearchError."""
         check_count(len(ids) + 1)
         rows, vectors = np.unique(self._known(ids)), self.vectors(raw).features
@@ -260,8 +260,8 @@ class View:
             raise SearchError(f"the catalogue of model {self.snapshot.model!r} has no item {unknown!r}", "unknown_item")
         return rows
 
-    def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
-        """The query as sets are to be searched; raises SearchError if there are none."""
+    def with_set_options(self, query: Query, by: str | None, rerank: int | None) -> Query:
+        """The query with options for sets; raises SearchError if the model has no sets."""
         if by is None and rerank is None:
             return query
         raise SearchError(f"model {self.snapshot.model!r} is none of sets, which `by` and `rerank` are for", "invalid")
@@ -306,15 +306,15 @@ class SetView(View):
         places = [self._places[item] for item in ids if item in self._places] if self.sets else rows[rows < self.count]
         return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})
 
-    def mixed(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
+    def items_and_vectors(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for these elements, and one of raw vectors; raises SearchError."""
         named, vectors = self.items(ids), self.vectors(raw).features
         assert named.features is not None
         assert vectors is not None
         return named._replace(features={name: np.concatenate([x, vectors[name]]) for name, x in named.features.items()})
 
-    def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
-        """The query as it asks for sets."""
+    def with_set_options(self, query: Query, by: str | None, rerank: int | None) -> Query:
+        """The query with options for sets; raises SearchError if they make no sense."""
         if by not in (None, VECTOR, AGGREGATE, ELEMENTS):
             raise SearchError(f"by is {by!r}, expected {VECTOR}, {AGGREGATE} or {ELEMENTS}", "invalid")
         if rerank is not None and not (1 <= rerank <= MAX_K and by != ELEMENTS):

@@ -125,7 +125,7 @@ class NodeMetrics:
         """Export the live views, and the indexes that candidates come from, as metrics at every scrape."""
         self.registry.register(Views(views, label, self.models))
         self.registry.register(Indexes(candidates))
-        self.single.ask = lambda: {name: partial(told_of, view) for name, view in dict(views).items()}
+        self.single.ask = lambda: {name: partial(values_of, view) for name, view in dict(views).items()}
 
     def searched(self, label: str, view: View, version: int, took_s: float) -> None:
         """A search was answered in a view; exact are those of its own ``version`` and of an exact index."""
@@ -230,7 +230,7 @@ class Views(Collector):
             sums.update(models=1, items=view.shown.items, bytes=view.nbytes)
             if is_pattern(label) or label != model:
                 continue
-            values = told_of(view)
+            values = values_of(view)
             for name, value in single.items():
                 value.add_metric([label], values[name])
         summed = {
@@ -264,8 +264,8 @@ class Indexes(Collector):
         yield away
 
 
-def told_of(view: View) -> dict[str, float]:
-    """What one model's view tells."""
+def values_of(view: View) -> dict[str, float]:
+    """The values of ``SINGLE`` for the view that answers for a model."""
     return {
         "snapshot_version": view.snapshot.version,
         "snapshot_serial": view.pointer.serial,

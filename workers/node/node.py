@@ -109,7 +109,7 @@ class RetrievalNode:
         self.models = ConfiguredModels(models)
         named, label = self.models.named, self.models.label
         self.metrics = NodeMetrics(registry or CollectorRegistry(), ModelLabels(self.models.all, models_in_metrics))
-        self.inbox = Inbox(sink, check or decoded, self.metrics, in_parts) if sink else None
+        self.inbox = Inbox(sink, check or accept_all, self.metrics, in_parts) if sink else None
         self.attributes = SearchAttributes(attributes)
         self.expand = expand
         self.store = store
@@ -288,5 +288,5 @@ class RetrievalNode:
         return self._first.answering(model) if self._first and not self._parent(model) else None
 
 
-def decoded(_: AnyFeedback) -> None:
+def accept_all(_: AnyFeedback) -> None:
     """Take every event that could be decoded."""

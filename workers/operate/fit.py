@@ -49,8 +49,8 @@ def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -
         head += records
         batches, _ = sort_out(records, lambda name: spec.learner.accepts if name == model else None)
         batch = batches.get(model, Batch())
-        for record, named in zip(batch.records, batch.named, strict=True):
-            counts[record.partition.number, record.offset] = named // spec.learner.width
+        for record, count in zip(batch.records, batch.id_counts, strict=True):
+            counts[record.partition.number, record.offset] = count // spec.learner.width
         if sum(counts.values()) >= 2 * most:
             break
     ends = np.cumsum([counts.get((record.partition.number, record.offset), 0) for record in head])

@@ -106,8 +106,8 @@ def within(batch: Batch, comparisons: int) -> int:
     An event makes fewer comparisons than it names items, so counting items is safe.
     """
     named = 0
-    for place, count in enumerate(batch.named):
+    for place, count in enumerate(batch.id_counts):
         named += count
         if named > comparisons:
             return max(place, 1)
-    return len(batch.named)
+    return len(batch.id_counts)

@@ -272,9 +272,9 @@ class ReplayedModel(OwnedModel):
             if self.home == record.partition:
                 self.next = max(self.next, record.offset + 1)
 
-    def _learned(self, event_times: list[float | None], scores: NDArray[Any]) -> None:
+    def _note_learned(self, event_times: list[float | None], scores: NDArray[Any]) -> None:
         before, wrong = self.progress.mistakes.count, self.progress.mistakes.mistakes + np.cumsum(scores > 0)
-        super()._learned(event_times, scores)
+        super()._note_learned(event_times, scores)
         for end in STRETCHES:
             if before < end <= self.progress.mistakes.count:
                 self._end_stretch(end, int(wrong[end - before - 1]))

@@ -13,11 +13,11 @@ from prometheus_client.registry import Collector
 
 from omdml.errors import ConfigurationError
 
-# Models that one page tells of.
+# The most models on one page.
 MOST = 1000
 PATH = "/metrics/models"
-# Makes the values of one model, by the names of what they mean.
-Told = Callable[[], Mapping[str, float]]
+# Makes the values of one model, by the names of its gauges.
+MakeValues = Callable[[], Mapping[str, float]]
 
 
 class SingleModels:
@@ -33,12 +33,12 @@ class SingleModels:
     Attributes
     ----------
     ask
-        Answers the models in memory, and how each is told of; called from any thread.
+        Returns the models in memory, and for each a function that makes its values. Any thread may call it.
     """
 
     def __init__(self, process: str, meanings: Mapping[str, str]) -> None:
         self._process, self._meanings = process, meanings
-        self.ask: Callable[[], Mapping[str, Told]] = dict
+        self.ask: Callable[[], Mapping[str, MakeValues]] = dict
 
     def page(self, query: str = "") -> CollectorRegistry:
         """The models that a URL's query asks for: ``model=NAME``, ``model=shop-*`` or nothing; ConfigurationError."""
@@ -57,7 +57,7 @@ class Page(Collector):
     """The gauges of those models whose names a pattern covers, the first ``MOST`` by name."""
 
     def __init__(
-        self, process: str, meanings: Mapping[str, str], ask: Callable[[], Mapping[str, Told]], pattern: str
+        self, process: str, meanings: Mapping[str, str], ask: Callable[[], Mapping[str, MakeValues]], pattern: str
     ) -> None:
         self._process, self._meanings, self._ask, self._pattern = process, meanings, ask, pattern
 

@@ -27,14 +27,14 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
     """Run a node with its HTTP server until a signal; ``office`` does what operators ask for beside searches."""
     from omdml.retrieval.cells import faiss
     from omdml.workers.configuration.warm_up import warm_up_searches
-    from omdml.workers.node.catalogues import Current
+    from omdml.workers.node.catalogues import CurrentModels
     from omdml.workers.node.experiments.experiments import Experiments
     from omdml.workers.node.http.server import serve
     from omdml.workers.node.node import RetrievalNode
     from omdml.workers.telemetry.registry import new_registry
     from omdml.workers.telemetry.store_times import timed
 
-    current = Current(open_specs(configuration))
+    current = CurrentModels(open_specs(configuration))
     host, port = address(configuration.node.bind, "node.bind")
     check_reach(host, configuration.node.access)
     registry = new_registry()

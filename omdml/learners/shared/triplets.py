@@ -46,7 +46,8 @@ class TripletLearner(Learner):
 def weights(weight: ArrayLike, rows: ArrayLike) -> Array:
     """What each of the comparisons ``rows`` (T, w) counts for, (T,); raises FeedbackError for a weight out of range."""
     try:
-        count = (*np.shape(rows), 0)[0]
+        shape_of_rows = np.shape(rows)
+        count = shape_of_rows[0] if shape_of_rows else 0
     except ValueError:
         # The rows are ragged. ``check_rows`` will say so.
         count = 0

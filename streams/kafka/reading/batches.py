@@ -16,7 +16,7 @@ from omdml.feedback import TooLarge
 from omdml.streams.kafka import internals
 from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
 
-# Records that are found together: their places take 300 bytes each while they are numbers of Python.
+# Records that a kernel locates in one call: the places of a record take 300 bytes while they are numbers of Python.
 AT_ONCE = 1000
 # The record's length, its attributes, and how much later and how far behind the batch's first it is.
 FIELDS_BEFORE_KEY = 4
@@ -47,7 +47,7 @@ class PlainRecord(msgspec.Struct, gc=False):
         return True
 
 
-class HandedOut(msgspec.Struct, gc=False):
+class PolledRecord(msgspec.Struct, gc=False):
     """A record as poll hands it out, with the members of the client's own, in their order."""
 
     topic: str
@@ -131,24 +131,28 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
 
         # mypy takes what is assigned for names of this class, which has slots.
         batch: Any = self
-        data, begin, first_offset, kind = bytes(self._buffer), batch._pos, self.base_offset, self.timestamp_type
-        since, logged_at = self.first_timestamp, self.max_timestamp if kind == self.LOG_APPEND_TIME else None
-        table, numbers, index = np.empty((AT_ONCE, COLUMNS), np.int64), np.frombuffer(data, np.uint8), 0
+        data = bytes(self._buffer)
+        numbers = np.frombuffer(data, np.uint8)
+        table = np.empty((AT_ONCE, COLUMNS), np.int64)
+        first_offset, first_time, kind = self.base_offset, self.first_timestamp, self.timestamp_type
+        # The broker's time holds for the whole batch; a sender's time is counted from the first record's.
+        logged_at = self.max_timestamp if kind == self.LOG_APPEND_TIME else None
+        begin, index = batch._pos, 0
         while True:
-            wanted = table[: max(0, self.records_count - index)]
-            found, begin = records_without_headers(numbers, begin, wanted)
-            for length, later, offset, key, key_end, value, value_end in table[:found].tolist():
+            rows = table[: max(0, self.records_count - index)]
+            count, begin = records_without_headers(numbers, begin, rows)
+            for length, later, offset, key, key_end, value, value_end in table[:count].tolist():
                 yield PlainRecord(
                     length,
                     first_offset + offset,
-                    since + later if logged_at is None else logged_at,
+                    first_time + later if logged_at is None else logged_at,
                     kind,
                     data[key:key_end] if key >= 0 else None,
                     data[value:value_end] if value >= 0 else None,
                 )
-            index += found
+            index += count
             batch._pos, batch._next_record_index = begin, index
-            if found == AT_ONCE:
+            if count == AT_ONCE:
                 continue
             try:
                 other = next(self)
@@ -180,7 +184,7 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
 
 
 internals.make_batches_of(RecordBatch)
-internals.make_records_of(HandedOut)
+internals.make_records_of(PolledRecord)
 
 
 def _make_readable(buffer: bytearray, index: int) -> None:

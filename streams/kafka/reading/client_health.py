@@ -30,27 +30,27 @@ class Outage:
 
     Attributes
     ----------
-    told
-        Whether the current outage was logged.
+    logged
+        Whether the log says that the cluster is out of reach now.
     """
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
-        self.told = False
+        self.logged = False
         self._reached_at = time.monotonic()
 
-    def goes_on(self, why: str) -> None:
-        """Note that a check failed."""
-        if not self.told and time.monotonic() - self._reached_at >= OUTAGE_AFTER_S:
-            self.told = True
+    def check_failed(self, why: str) -> None:
+        """Log the outage, unless it began just now or was logged already."""
+        if not self.logged and time.monotonic() - self._reached_at >= OUTAGE_AFTER_S:
+            self.logged = True
             action = "trying again; nothing is lost meanwhile"
             log.warning("kafka_out_of_reach", servers=self.servers, reason=why, action=action)
 
-    def is_over(self) -> None:
-        """Note that a check succeeded."""
+    def check_succeeded(self) -> None:
+        """Log the end of the outage, if there was one."""
         now = time.monotonic()
-        if self.told:
-            self.told = False
+        if self.logged:
+            self.logged = False
             log.info("kafka_back_in_reach", servers=self.servers, after_s=round(now - self._reached_at, 1))
         self._reached_at = now
 

@@ -12,6 +12,7 @@ from kafka.structs import OffsetAndMetadata
 
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, milliseconds
 from omdml.streams.kafka.reading.epochs import Epochs
+from omdml.streams.protocols.log import CommitResult
 
 # With these errors the member is out of its group and must not write any more.
 EXPELLED = (
@@ -44,18 +45,19 @@ class Commits:
         self._topic, self._topic_id, self._group = topic, topic_id, group
         self.replaced = False
 
-    def commit(self, consumer: Any, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> bool | None:
-        """True if the group has the offsets, False if this member is out of it, None if the cluster cannot say now."""
+    def commit(self, consumer: Any, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> CommitResult:
+        """Commit the offsets. They are ``NOT_OWNED`` if this member is out of its group."""
         try:
             consumer.commit(self.written(offsets, epochs), timeout_ms=milliseconds(ANSWER_LIMIT_S))
         except EXPELLED as error:
             # The client's next polls would not report it.
             self.replaced = isinstance(error, kafka.errors.FencedInstanceIdError)
-            rebalancing = isinstance(error.args[:1] and error.args[0], kafka.errors.RebalanceInProgressError)
-            return self.refused(type(error).__name__, None if rebalancing else False)
+            self.log_refusal(type(error).__name__)
+            return CommitResult.UNKNOWN if is_because_of_rebalance(error) else CommitResult.NOT_OWNED
         except (kafka.errors.RetriableError, kafka.errors.RebalanceInProgressError) as error:
-            return self.refused(type(error).__name__, None)
-        return True
+            self.log_refusal(type(error).__name__)
+            return CommitResult.UNKNOWN
+        return CommitResult.RECORDED
 
     def written(self, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a commit of these offsets holds: the topic's id, and the epoch under which they were read."""
@@ -72,8 +74,12 @@ class Commits:
                 (committed.here if is_here else committed.elsewhere)[tp] = answer
         return committed
 
-    def refused(self, reason: str, answer: bool | None) -> bool | None:
-        """Log why a commit did not succeed; returns ``answer``."""
+    def log_refusal(self, reason: str) -> None:
+        """Log why a commit did not succeed."""
         action = "nothing is lost: checkpoints say where to go on"
         log.warning("kafka_commit_refused", topic=self._topic, group=self._group, reason=reason, action=action)
-        return answer
+
+
+def is_because_of_rebalance(error: Exception) -> bool:
+    """Whether a commit failed only because the group is dividing its partitions: the client wraps that error."""
+    return bool(error.args) and isinstance(error.args[0], kafka.errors.RebalanceInProgressError)

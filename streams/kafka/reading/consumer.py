@@ -29,7 +29,7 @@ REFUSALS = (
     kafka.errors.SaslAuthenticationFailedError,
     kafka.errors.UnsupportedCodecError,
 )
-Told = Callable[[Collection[TopicPartition]], None]
+PartitionsCallback = Callable[[Collection[TopicPartition]], None]
 
 NOT_LEFT = "its partitions go to others after log.session_timeout_s"
 
@@ -48,7 +48,7 @@ def open_consumer(
     ``read`` returns the number of partitions that the group divides among its members; None for all.
     """
     with connecting(options):
-        return internals.made(
+        return internals.make_client(
             KafkaConsumer,
             **options.client(),
             group_id=group,
@@ -77,7 +77,7 @@ def milliseconds(seconds: float) -> int:
 class Rebalance:
     """The listener that kafka-python calls on its own thread when partitions are assigned, revoked or lost."""
 
-    def __init__(self, given: Told, revoked: Told, lost: Told) -> None:
+    def __init__(self, given: PartitionsCallback, revoked: PartitionsCallback, lost: PartitionsCallback) -> None:
         self.on_partitions_assigned = given
         self.on_partitions_revoked = revoked
         self.on_partitions_lost = lost

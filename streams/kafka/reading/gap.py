@@ -24,9 +24,9 @@ class Gaps:
 
     def __init__(self) -> None:
         self.stopped: set[TopicPartition] = set()
-        self._untold: dict[TopicPartition, Callable[[], GapError]] = {}
-        # The offset at which a batch could not be read.
-        self._unread: dict[TopicPartition, int | None] = {}
+        self._unreported: dict[TopicPartition, Callable[[], GapError]] = {}
+        # The offset of the last batch that could not be read.
+        self._failed_at: dict[TopicPartition, int | None] = {}
 
     def add(self, tp: TopicPartition, describe: Callable[[], GapError]) -> None:
         """Note that a partition stopped.
@@ -34,27 +34,27 @@ class Gaps:
         The reason is worked out when it is reported, which may fail while the cluster is away.
         """
         self.stopped.add(tp)
-        self._untold[tp] = describe
+        self._unreported[tp] = describe
 
     def is_damaged(self, tp: TopicPartition, position: int | None) -> bool:
         """Whether the batch at this position, which could not be read, counts as damaged: it failed twice.
 
         The network may have damaged it the first time.
         """
-        before, self._unread[tp] = self._unread.get(tp), position
+        before, self._failed_at[tp] = self._failed_at.get(tp), position
         return position is not None and position == before
 
-    def tell(self) -> None:
+    def raise_next(self) -> None:
         """Raise the next error that was not reported yet, if there is one."""
-        if self._untold:
-            tp = min(self._untold)
-            error = self._untold[tp]()
-            del self._untold[tp]
+        if self._unreported:
+            tp = min(self._unreported)
+            error = self._unreported[tp]()
+            del self._unreported[tp]
             raise error
 
     def accept(self, tp: TopicPartition) -> bool:
         """Accept the gap of a partition; False if there is none, or if it was not reported yet."""
-        reported = tp in self.stopped and tp not in self._untold
+        reported = tp in self.stopped and tp not in self._unreported
         if reported:
             self.stopped.discard(tp)
         return reported
@@ -63,7 +63,7 @@ class Gaps:
         """Forget partitions that other members own now."""
         for tp in gone:
             self.stopped.discard(tp)
-            self._untold.pop(tp, None)
+            self._unreported.pop(tp, None)
 
 
 def out_of_range(
@@ -99,8 +99,11 @@ def cut(
         Offset at which it was cut, as far as the cluster knows.
     """
     end = available[1]
-    resume = cut_at if cut_at is not None else end if position is None else min(position, end)
-    known = f"at offset {cut_at}" if cut_at is not None else f"somewhere below offset {resume}"
+    if cut_at is not None:
+        resume, known = cut_at, f"at offset {cut_at}"
+    else:
+        resume = end if position is None else min(position, end)
+        known = f"somewhere below offset {resume}"
     return GapError(
         f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
         f"and other events took offsets that were read already. `{command} --accept-gap` goes on at {resume}",
@@ -133,7 +136,7 @@ def unreadable(
     )
 
 
-def created_anew(
+def created_again(
     topic: str,
     partition: Partition,
     position: int | None,

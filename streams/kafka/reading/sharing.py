@@ -25,11 +25,11 @@ class SharedOut(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> Any:
         """Assign partitions to members; Kafka asks the leader of the group."""
-        return super().assign(_Read(cluster, self._read()), members)
+        return super().assign(_ReadPartitions(cluster, self._read()), members)
 
 
-class _Read:
-    """The part of a cluster that is read."""
+class _ReadPartitions:
+    """The cluster as an assignor sees it, with only those partitions of a topic that are read."""
 
     def __init__(self, cluster: Any, count: int | None) -> None:
         self._whole = cluster

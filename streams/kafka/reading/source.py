@@ -38,7 +38,7 @@ from omdml.streams.kafka.reading.consumer import (
 )
 from omdml.streams.kafka.reading.epochs import Epochs
 from omdml.streams.kafka.reading.topic_watch import LOOK_LIMIT_S, TopicWatch
-from omdml.streams.protocols.log import Listener, Partition, Record
+from omdml.streams.protocols.log import CommitResult, Listener, Partition, Record
 
 # Seconds of one poll of the client, which does not return by itself when partitions were assigned.
 SLICE_S = 0.1
@@ -156,18 +156,16 @@ class KafkaSource:
         self._epochs.seek(self._consumer, tp, offset)
         self._consumer.resume(tp)
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
-        """Commit offsets with the topic's id and the leader's epoch.
-
-        Returns False if this member does not own a partition, and None if the cluster cannot say now.
-        """
+    def commit(self, offsets: Mapping[Partition, int]) -> CommitResult:
+        """Commit offsets with the topic's id and the leader's epoch."""
         places = {partition: self._assignments.place(self.topic, partition) for partition in offsets}
         if None in places.values():
-            return self._commits.refused("partition not owned", False)
+            self._commits.log_refusal("partition not owned")
+            return CommitResult.NOT_OWNED
         if not offsets:
-            return True
+            return CommitResult.RECORDED
         if self._watch.away:
-            return None
+            return CommitResult.UNKNOWN
         wanted = {tp: offsets[partition] for partition, tp in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
             return self._commits.commit(self._consumer, wanted, self._epochs)
@@ -179,11 +177,12 @@ class KafkaSource:
         most half a second.
         """
         until = time.monotonic() + LOOK_LIMIT_S
-        return {
-            partition: (position, max(position, self._watch.ends[tp]))
-            for tp, partition in self._owned.items()
-            if (position := self._position(tp, max(0.0, until - time.monotonic()))) is not None
-        }
+        progress: dict[Partition, tuple[int, int]] = {}
+        for tp, partition in self._owned.items():
+            position = self._position(tp, max(0.0, until - time.monotonic()))
+            if position is not None:
+                progress[partition] = position, max(position, self._watch.ends[tp])
+        return progress
 
     @property
     def away(self) -> bool:
@@ -231,7 +230,7 @@ class KafkaSource:
         )
 
     def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
-        self._gaps.tell()
+        self._gaps.raise_next()
         try:
             if self._commits.replaced:
                 raise kafka.errors.FencedInstanceIdError
@@ -302,10 +301,18 @@ class KafkaSource:
             self._epochs.seek(self._consumer, tp, begins[tp] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere.keys()))
         for tp in elsewhere.keys() & given.keys():
-            available, ids = (begins[tp], ends[tp]), {"before": elsewhere[tp].metadata, "now": self.topic_id}
-            where = self.topic, given[tp], elsewhere[tp].offset, available
-            self._gaps.add(tp, partial(gap.created_anew, *where, **ids, command=self.command))
-        self._gaps.tell()
+            describe = partial(
+                gap.created_again,
+                self.topic,
+                given[tp],
+                position=elsewhere[tp].offset,
+                available=(begins[tp], ends[tp]),
+                before=elsewhere[tp].metadata,
+                now=self.topic_id,
+                command=self.command,
+            )
+            self._gaps.add(tp, describe)
+        self._gaps.raise_next()
 
     def _look(self) -> bool:
         """Once a second, ask for the ends of partitions and for the topic's id. True if the cluster answered."""
@@ -313,7 +320,7 @@ class KafkaSource:
         if description is None:
             return False
         if description.id != self.topic_id:
-            raise self._created_anew(description.id)
+            raise self._created_again(description.id)
         if self.partitions != description.partitions:
             self.partitions = description.partitions
             internals.refresh_metadata(self._consumer)
@@ -333,10 +340,11 @@ class KafkaSource:
         return False
 
     def _restart_if_stuck(self) -> None:
-        flowing = self._owned.keys() - self._gaps.stopped
-        progress = {
-            tp: (position, self._watch.ends[tp]) for tp in flowing if (position := self._position(tp)) is not None
-        }
+        progress: dict[TopicPartition, tuple[int, int]] = {}
+        for tp in self._owned.keys() - self._gaps.stopped:
+            position = self._position(tp)
+            if position is not None:
+                progress[tp] = position, self._watch.ends[tp]
         if stuck := self._flow.look(progress):
             numbers = sorted(tp.partition for tp in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
@@ -368,15 +376,21 @@ class KafkaSource:
     def _gap(self, tp: TopicPartition, position: int | None, describe: Callable[..., GapError]) -> GapError:
         return describe(self.topic, self._owned[tp], position, offset_range(self._consumer, tp), command=self.command)
 
-    def _created_anew(self, now: str) -> GapError:
+    def _created_again(self, now: str) -> GapError:
         """Stop everything: positions in the old topic mean nothing in the new one. Every poll raises this again."""
         self._watch.look_soon()
         if self._owned:
             self._consumer.pause(*self._owned)
         tp = min(self._owned, default=TopicPartition(self.topic, 0))
-        partition, available = Partition(self.topic_id, tp.partition), offset_range(self._consumer, tp)
-        ids = {"before": self.topic_id, "now": now}
-        return gap.created_anew(self.topic, partition, self._position(tp), available, **ids, command=self.command)
+        return gap.created_again(
+            self.topic,
+            Partition(self.topic_id, tp.partition),
+            self._position(tp),
+            offset_range(self._consumer, tp),
+            before=self.topic_id,
+            now=now,
+            command=self.command,
+        )
 
     # The client's thread
 

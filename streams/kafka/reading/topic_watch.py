@@ -38,7 +38,7 @@ class TopicWatch:
     @property
     def away(self) -> bool:
         """Whether the cluster is out of reach now, and the log says so."""
-        return self._outage.told
+        return self._outage.logged
 
     @property
     def is_due(self) -> bool:
@@ -65,7 +65,7 @@ class TopicWatch:
             topic, reason = None, type(error).__name__
         self._looked_at = time.monotonic()
         if topic is None:
-            self._outage.goes_on(reason)
+            self._outage.check_failed(reason)
         else:
-            self._outage.is_over()
+            self._outage.check_succeeded()
         return topic

@@ -235,7 +235,7 @@ class Router:
         )
         self.source.go_back()
         self._dropped.clear()
-        self._outage.is_over()
+        self._outage.check_succeeded()
 
     def _gather(self) -> None:
         """Poll until there is enough for a transaction, or the first record has waited long enough."""
@@ -290,7 +290,7 @@ class Router:
             self._transactions.drop()
             self._transactions = None
         if isinstance(error.__cause__, kafka.errors.RetriableError):
-            self._outage.goes_on(str(error))
+            self._outage.check_failed(str(error))
         else:
             log.warning("routing_again", reason=str(error), action="continuing at the group's committed offsets")
             if not isinstance(error.__cause__, kafka.errors.CommitFailedError) and not self._failures.wait():

@@ -63,7 +63,7 @@ class KafkaTransactions:
         self._sent: list[Any] = []
         self._places: dict[tuple[str, bytes | None], Any] = {}
         with connecting(options):
-            self._producer: Any = internals.made(
+            self._producer: Any = internals.make_client(
                 KafkaProducer,
                 **options.client(),
                 transactional_id=name,

@@ -37,7 +37,7 @@ ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
 ]
 REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 CLIENT_CERTIFICATE = "it asks for a client's certificate: ?ssl_certfile=client.pem&ssl_keyfile=client.key"
-# By what the message says, the first that fits, because the client has no class for these refusals.
+# What to do, by a part of the message, because the client has no class for these refusals. The first that fits counts.
 REFUSAL_ADVICE = {
     "ACL failure in script": RIGHTS,
     # Redis 7.0 says it so.
@@ -47,7 +47,7 @@ REFUSAL_ADVICE = {
     "CERTIFICATE_VERIFY_FAILED": "name the file of the authority that signed its certificate: ?ssl_ca_certs=ca.pem",
     "CERTIFICATE_REQUIRED": CLIENT_CERTIFICATE,
 }
-# So ends a handshake with a server that stops, or with a network that is cut, as well: it is tried again.
+# A handshake also ends like this if the server stops or the network is cut. So it is tried again.
 CUT = "EOF occurred in violation of protocol"
 CUT_ADVICE = f"the handshake was broken off: is it up? Or {CLIENT_CERTIFICATE}"
 # What the server says of a key, or of a value in it, that others wrote.
@@ -68,7 +68,7 @@ class WholeCommands:
     """
 
     def pack(self, *words: bytes | memoryview | str | int | float) -> list[bytes]:
-        """A command, and what it is about: the server's protocol. Its name may be two words."""
+        """The bytes of a command in the server's protocol. The first word is its name, which may have a blank in it."""
         name, *values = map(as_bytes, words)
         every = [*name.split(), *values]
         parts = [b"*%d\r\n" % len(every)]
@@ -107,7 +107,7 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
         pool = client.connection_pool
         # Options that the class does not know are found out only here.
         pool.connection_class(**pool.connection_kwargs)
-        _readable(pool.connection_kwargs)
+        _check_files(pool.connection_kwargs)
     except (ValueError, KeyError, TypeError):
         # The texts of these errors may quote a password.
         raise ConfigurationError(
@@ -117,7 +117,7 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
     return client
 
 
-def _readable(options: Mapping[str, Any]) -> None:
+def _check_files(options: Mapping[str, Any]) -> None:
     """Refuse a file of TLS that is not there, by its name: the client's error has none."""
     for name in FILES:
         if (path := options.get(name)) and not Path(path).is_file():
@@ -151,15 +151,20 @@ def check_eviction(url: str) -> None:
 
 
 def about_a_key(error: exceptions.RedisError) -> bool:
-    """Whether a refusal is about the key of its command. A server that is full refuses all commands: which one was the
-    first is different each time, and no help."""
+    """Whether a refusal is about the key of its command.
+
+    Otherwise the command is not worth naming: a full server, for example, refuses any command that happens to be first.
+    """
     return isinstance(error, exceptions.NoPermissionError) or any(sign in str(error) for sign in MISFITS)
 
 
 @contextmanager
 def reaching(where: str, model: str | None = None) -> Iterator[None]:
-    """Turn what the client raises into a StoreError that names the server, and the model if that is what is wrong,
-    and says what to do. The same failure always has the same words, so that callers can log it once."""
+    """Turn the client's errors into a StoreError that names the server and says what to do.
+
+    It names the model, too, if a key of that model is the cause. The same failure always has the same words, so that
+    callers can log it once.
+    """
     try:
         yield
     except redis.RedisError as error:

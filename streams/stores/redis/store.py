@@ -78,7 +78,7 @@ class RedisStore(RedisMarks):
     def __init__(self, url: str, retention: RetentionOf = RETENTION) -> None:
         super().__init__(url)
         self.retention = retention
-        self._publications: defaultdict[str, Iterator[int]] = defaultdict(somewhere_between)
+        self._publications: defaultdict[str, Iterator[int]] = defaultdict(publication_counter)
 
     def claim(self, model: str) -> Claim:
         """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
@@ -242,7 +242,7 @@ class RedisStore(RedisMarks):
         """
         rest = {snapshot.model: (snapshot, epoch, withheld) for snapshot, epoch, withheld in publications}
         outcomes: dict[str, bytes] = {}
-        # bytes that were there already may vanish before the script runs
+        # Bytes that were there already may vanish before the script runs.
         for _ in range(ATTEMPTS):
             outcomes |= self._publish_each(list(rest.values()))
             rest = {model: request for model, request in rest.items() if outcomes[model] == scripts.ABSENT}
@@ -325,9 +325,12 @@ class RedisStore(RedisMarks):
             for attempt in range(ATTEMPTS):
                 live, journal = self.current(model), self._entries(model)
                 entries = [entry for _, entry in journal]
-                if (target := destination(entries, version, live)) is None:
+                target = destination(entries, version, live)
+                if target is None:
                     break
-                what, seen = kind_of_move(live, target.version, pin), journal[-1][0] if attempt + 1 < ATTEMPTS else b""
+                what = kind_of_move(live, target.version, pin)
+                # The last attempt accepts whatever the history has become.
+                seen = journal[-1][0] if attempt + 1 < ATTEMPTS else b""
                 moved = self._move(
                     [keys.current, keys.history, keys.snapshot(*target.snapshot)],
                     [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen, *why],
@@ -377,7 +380,10 @@ class RedisStore(RedisMarks):
         return Written(outcome.decode())
 
 
-def somewhere_between() -> Iterator[int]:
-    """Counts from anywhere between two rounds of thinning out, so that a worker's first publication of a model need not
-    begin with a round, and workers that are often restarted still do their share."""
+def publication_counter() -> Iterator[int]:
+    """Count publications, from a random number below ``SPARE`` on, because a round of thinning out comes every SPARE.
+
+    From 0, each worker's first publication of a model would begin with a round. From 1, workers that are often
+    restarted would never do one.
+    """
     return itertools.count(secrets.randbelow(SPARE))

@@ -42,7 +42,7 @@ class RedisWatch:
         self._pause_s = FIRST_PAUSE_S
         self._again_at = 0.0
         self._asked_at: float | None = None
-        self._told = False
+        self._logged = False
         self._subscribe()
 
     def wait(self, timeout_s: float) -> set[str]:
@@ -65,7 +65,7 @@ class RedisWatch:
         self._client.close()
 
     def _subscribe(self) -> bool:
-        """Whether the server confirmed that from now on it will tell."""
+        """Subscribe; False if the server does not confirm it in time."""
         if not self._models:
             return False
         pubsub = self._client.pubsub()
@@ -75,11 +75,11 @@ class RedisWatch:
                 if not pubsub.get_message(timeout=PATIENCE_S):
                     raise redis.TimeoutError("no confirmation of a subscription")
         except redis.RedisError as error:
-            self._lost(pubsub, error)
+            self._note_lost(pubsub, error)
             return False
-        if self._told:
+        if self._logged:
             log.info("store_back_in_reach", store=self._where)
-        self._pubsub, self._pause_s, self._told, self._asked_at = pubsub, FIRST_PAUSE_S, False, None
+        self._pubsub, self._pause_s, self._logged, self._asked_at = pubsub, FIRST_PAUSE_S, False, None
         return True
 
     def _listen(self, deadline: float) -> set[str]:
@@ -88,15 +88,15 @@ class RedisWatch:
         try:
             timeout_s = max(0.0, deadline - time.monotonic())
             while message := self._pubsub.get_message(timeout=0.0 if moved else timeout_s):
-                # a confirmation among them tells that the client reconnected by itself: hints may be lost
+                # If a confirmation is among them, the client reconnected by itself, and hints may be lost.
                 moved.add(self._models[message["channel"]])
             self._check_answers()
         except redis.RedisError as error:
-            self._lost(self._pubsub, error)
+            self._note_lost(self._pubsub, error)
         return moved
 
     def _check_answers(self) -> None:
-        """The client pings when idle, and never misses the answer."""
+        """Raise TimeoutError if a ping has no answer. The client pings when idle, and does not look for the answer."""
         now = time.monotonic()
         if not self._pubsub.health_check_response_counter:
             self._asked_at = None
@@ -105,11 +105,11 @@ class RedisWatch:
         elif now - self._asked_at > ANSWER_S:
             raise redis.TimeoutError(f"no answer to a ping for {ANSWER_S:.0f} s")
 
-    def _lost(self, pubsub: Any, error: redis.RedisError) -> None:
-        if not self._told:
+    def _note_lost(self, pubsub: Any, error: redis.RedisError) -> None:
+        if not self._logged:
             action = "answers with the versions that it has; trying again"
             log.warning("store_out_of_reach", store=self._where, reason=str(error), action=action)
         pubsub.close()
-        self._pubsub, self._told = None, True
+        self._pubsub, self._logged = None, True
         self._again_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

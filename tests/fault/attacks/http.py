@@ -118,7 +118,7 @@ def within(found: Grown) -> Measured:
 def flood(attacked: Node, begin: bytes, piece: bytes, connections: int) -> None:
     """Open connections, and send the same piece on each for ever, beginning again if the node ends one."""
 
-    def one() -> None:
+    def hold_connection() -> None:
         deadline = time.monotonic() + FLOOD_S
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), attacked.connect() as connection:
@@ -126,7 +126,7 @@ def flood(attacked: Node, begin: bytes, piece: bytes, connections: int) -> None:
                 while time.monotonic() < deadline:
                     connection.sendall(piece)
 
-    threads = [threading.Thread(target=one) for _ in range(connections)]
+    threads = [threading.Thread(target=hold_connection) for _ in range(connections)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -15,7 +15,7 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading import topic_watch
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.topic import create_topic
-from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.log import CommitResult, Partition
 from tests.integration.waiting import until
 from tests.support.kafka_reader import NewTopic, Open, Reader, administer, cut, numbered, write
 
@@ -102,7 +102,7 @@ def test_a_cut_that_was_written_on_is_told_to_all_until_one_process_accepts_it(
     for begin in (0, 10, 20):
         write(kafka, topic, numbered(10, begin))
     first = open_reader(topic).read_to_the_end()
-    assert first.commit()
+    assert first.commit() is CommitResult.RECORDED
     first.source.close()
     cut(kafka, topic, 20)
     write(kafka, topic, numbered(30, 100))
@@ -117,7 +117,7 @@ def test_a_cut_that_was_written_on_is_told_to_all_until_one_process_accepts_it(
     later = open_reader(topic)
     later.source.seek(gap(later).partition, 20)
     assert later.read_to_the_end().values == numbered(30, 100)
-    assert later.commit()
+    assert later.commit() is CommitResult.RECORDED
     later.source.close()
     write(kafka, topic, numbered(5))
     assert open_reader(topic).read_to_the_end().values == numbered(5)
@@ -133,7 +133,7 @@ def test_an_aborted_transaction_under_a_later_leader_is_no_cut(
     kafka.start()
     transaction(kafka, topic).abort_transaction()
     first.read_until(lambda: [position for position, _ in first.source.progress().values()] == [12])
-    first.read_until(first.commit)
+    first.read_until(lambda: first.commit() is CommitResult.RECORDED)
     first.source.close()
     later = open_reader(topic)
     later.read_until(lambda: later.owned)

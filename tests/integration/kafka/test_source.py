@@ -15,7 +15,7 @@ from omdml.errors import ClientFailed, SourceError, SourceRefused
 from omdml.streams.kafka.reading import client_health, topic_watch
 from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.partitioners import by_murmur2
-from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.log import CommitResult, Partition
 from tests.integration.waiting import until
 from tests.support.kafka_reader import NewTopic, Open, administer, numbered, write
 
@@ -85,7 +85,7 @@ def test_the_listener_s_start_counts_and_not_the_commit(
     topic = new_topic()
     write(kafka, topic, numbered(20))
     first = open_reader(topic).read_to_the_end()
-    assert first.commit()
+    assert first.commit() is CommitResult.RECORDED
     first.source.close()
 
     # If another member starts where its own books say, I expect it to be told of the commit and to start elsewhere.
@@ -109,7 +109,7 @@ def test_a_restarted_reader_continues_at_its_commit(kafka: KafkaServer, new_topi
     for partition in range(2):
         write(kafka, topic, numbered(50), partition)
     first = open_reader(topic).read_to_the_end()
-    assert first.commit()
+    assert first.commit() is CommitResult.RECORDED
     first.source.close()
     for partition in range(2):
         write(kafka, topic, numbered(50, start=50), partition)
@@ -167,13 +167,13 @@ def test_a_static_member_replaced_by_its_twin_cannot_commit(
     write(kafka, topic, numbered(3))
     first = open_reader(topic, group_instance_id="one").read_to_the_end()
     second = open_reader(topic, group_instance_id="one").read_to_the_end()
-    assert first.commit() is False
+    assert first.commit() is CommitResult.NOT_OWNED
     with pytest.raises(SourceRefused, match="another process took the place of member 'one'"):
         first.source.poll(10, 1.0)
 
     # If the replaced one closes, I expect its successor to stay in the group.
     first.source.close()
-    assert second.commit()
+    assert second.commit() is CommitResult.RECORDED
 
 
 def test_a_member_thrown_out_of_the_group_lets_go_without_saving_and_comes_back(
@@ -185,7 +185,7 @@ def test_a_member_thrown_out_of_the_group_lets_go_without_saving_and_comes_back(
     (group,) = administer(kafka, lambda admin: admin.describe_groups([f"readers-of-{topic}"])).values()
     member = MemberToRemove(member_id=group["members"][0]["member_id"])
     administer(kafka, lambda admin: admin.remove_group_members(f"readers-of-{topic}", [member]))
-    assert reader.commit() is False
+    assert reader.commit() is CommitResult.NOT_OWNED
     reader.read_until(lambda: len(reader.told) == 3 and reader.owned == {0})
     assert reader.told == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
 
@@ -193,7 +193,7 @@ def test_a_member_thrown_out_of_the_group_lets_go_without_saving_and_comes_back(
 def test_a_partition_that_is_not_owned_is_neither_committed_nor_sought(new_topic: NewTopic, open_reader: Open) -> None:
     reader = open_reader(new_topic())
     foreign = Partition(reader.source.topic_id, 0)
-    assert reader.source.commit({foreign: 0}) is False
+    assert reader.source.commit({foreign: 0}) is CommitResult.NOT_OWNED
     with pytest.raises(SourceError, match="does not own"):
         reader.source.seek(foreign, 0)
 
@@ -245,7 +245,7 @@ def test_an_outage_makes_two_log_lines_and_nothing_is_lost_or_repeated(
     write(kafka, topic, numbered(10))
     reader = open_reader(topic).read_to_the_end()
     # A pause that is longer than a session expels the member. It goes on at its commit.
-    assert reader.commit()
+    assert reader.commit() is CommitResult.RECORDED
     with structlog.testing.capture_logs() as logs:
 
         def logged() -> list[str]:
@@ -253,30 +253,30 @@ def test_an_outage_makes_two_log_lines_and_nothing_is_lost_or_repeated(
 
         kafka.kill() if kind == "killed" else kafka.pause()
         reader.read_until(lambda: bool(logged()))
-        assert reader.commit() is None
+        assert reader.commit() is CommitResult.UNKNOWN
         kafka.resume()
         kafka.start()
         write(kafka, topic, numbered(10, start=10))
         reader.read_until(lambda: len(reader.records) >= 20 and len(logged()) == 2)
     assert logged() == ["kafka_out_of_reach", "kafka_back_in_reach"]
     assert reader.values == numbered(20)
-    reader.read_until(reader.commit)
+    reader.read_until(lambda: reader.commit() is CommitResult.RECORDED)
 
 
 @pytest.mark.parametrize(
-    ("error", "answer"),
+    ("error", "result"),
     [
-        (kafka.errors.RebalanceInProgressError(), None),
-        (kafka.errors.CommitFailedError(kafka.errors.RebalanceInProgressError()), None),
-        (kafka.errors.NotCoordinatorError(), None),
-        (kafka.errors.CommitFailedError(), False),
-        (kafka.errors.CommitFailedError(kafka.errors.UnknownMemberIdError()), False),
-        (kafka.errors.FencedInstanceIdError(), False),
+        (kafka.errors.RebalanceInProgressError(), CommitResult.UNKNOWN),
+        (kafka.errors.CommitFailedError(kafka.errors.RebalanceInProgressError()), CommitResult.UNKNOWN),
+        (kafka.errors.NotCoordinatorError(), CommitResult.UNKNOWN),
+        (kafka.errors.CommitFailedError(), CommitResult.NOT_OWNED),
+        (kafka.errors.CommitFailedError(kafka.errors.UnknownMemberIdError()), CommitResult.NOT_OWNED),
+        (kafka.errors.FencedInstanceIdError(), CommitResult.NOT_OWNED),
     ],
     ids=lambda value: repr(value)[:60],
 )
 def test_only_who_is_out_of_the_group_is_told_so(
-    new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch, error: Exception, answer: bool | None
+    new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch, error: Exception, result: CommitResult
 ) -> None:
     reader = open_reader(new_topic())
     reader.read_until(lambda: reader.owned == {0})
@@ -285,7 +285,7 @@ def test_only_who_is_out_of_the_group_is_told_so(
         raise error
 
     monkeypatch.setattr(reader.source._consumer, "commit", refused)
-    assert reader.commit() is answer
+    assert reader.commit() is result
 
 
 def test_a_client_that_stopped_fetching_is_replaced(
@@ -390,4 +390,4 @@ def test_a_leader_stays_in_the_group_if_its_poll_ends_amid_sharing_out(
     # Then it owns them all, and its commits count.
     reader.read_until(lambda: reader.owned == {0, 1, 2, 3}, 20.0)
     assert late
-    assert reader.commit()
+    assert reader.commit() is CommitResult.RECORDED

@@ -152,18 +152,18 @@ def test_a_log_that_was_cut_stops_every_worker_until_one_accepts_the_gap(place):
 def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(place):
     place.send(0, 10)
 
-    def told():
+    def status_and_finding():
         partitions = {entry.check: entry for entry in examine(load(str(place.path), {}, {}))}["partitions"]
         status = place.omdml("status")
         assert status.exit_code == (not partitions.well), status.output
         return flowing(status.output), partitions.text
 
-    status, text = told()
+    status, text = status_and_finding()
     assert "no worker is running" in status
     assert "so nobody learns these events: start one; 80 events wait there" in text
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
-    for output in told():
+    for output in status_and_finding():
         assert "omdml-" in output
     assert f"event=worker_started metrics= topic={place.topic} group={place.topic}" in worker.said
     assert worker.stop() == 0

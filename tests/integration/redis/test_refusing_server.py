@@ -13,7 +13,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.versions.moves import pin, rollback
-from tests.support.store_samples import checkpoint, live, published, snapshot, told
+from tests.support.store_samples import checkpoint, history_fields, live, published, snapshot
 
 EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
     "claim": lambda store: store.claim("shop"),
@@ -89,7 +89,7 @@ def test_a_full_server_refuses_claims_alike_and_lets_operators_go_back(
         store.claim("shop")
     assert rollback(store, "shop", kind=None).version == 4
     assert pin(store, "shop", kind=None).pinned
-    assert told(store, "what", "version")[2:] == [("rolled back", 4), ("pinned", 4)]
+    assert history_fields(store, "what", "version")[2:] == [("rolled back", 4), ("pinned", 4)]
 
 
 def test_a_full_server_refuses_every_write_in_the_same_words(

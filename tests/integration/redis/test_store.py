@@ -24,7 +24,7 @@ from tests.contracts.test_checkpoint_stores import Copy, Damage, TestCheckpoints
 from tests.contracts.test_mark_stores import TestMarksOfAnyStore
 from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
 from tests.integration.waiting import until
-from tests.support.store_samples import checkpoint, live, published, snapshot, told
+from tests.support.store_samples import checkpoint, history_fields, live, published, snapshot
 
 __all__ = [
     "TestCheckpointsOfAnyStore",
@@ -262,10 +262,10 @@ def test_a_paused_owner_drops_nothing_that_its_successor_published_again(
     store.retention = Retention(last=1, minutes=0, hours=0, days=0)
     monkeypatch.setattr(store, "current", published_meanwhile)
     store._thin_out("shop")
-    assert [version for (version,) in told(store, "version")] == [*range(8), *range(8)]
+    assert [version for (version,) in history_fields(store, "version")] == [*range(8), *range(8)]
     assert all(store.load("shop", version) for version in range(8))
     store._thin_out("shop")
-    assert [version for (version,) in told(store, "version")] == [7, 7]
+    assert [version for (version,) in history_fields(store, "version")] == [7, 7]
 
 
 def test_a_snapshot_that_something_else_removed_is_an_error_with_what_to_do(

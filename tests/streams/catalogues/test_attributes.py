@@ -39,23 +39,27 @@ def table(tmp_path):
     return path
 
 
-def kept(folder):
+def attributes_in(folder):
     return dict(open_catalogue(str(folder)).attributes)
 
 
 def test_other_columns_of_csv_become_attributes(tmp_path, table):
     ran = CliRunner().invoke(main, ["catalogue", "build", str(tmp_path / "items"), str(table)])
     assert ran.exit_code == 0, ran.output
-    assert kept(tmp_path / "items") == KEPT
+    assert attributes_in(tmp_path / "items") == KEPT
 
 
 def test_only_the_columns_that_are_named_are_kept(tmp_path, table):
     options = ["--attributes", "price,brand"]
     assert CliRunner().invoke(main, ["catalogue", "build", str(tmp_path / "a"), str(table), *options]).exit_code == 0
-    assert kept(tmp_path / "a") == {"17": {"price": 9.5, "brand": "acme"}, "4": {"price": 30}, "9": {"brand": "zeta"}}
+    assert attributes_in(tmp_path / "a") == {
+        "17": {"price": 9.5, "brand": "acme"},
+        "4": {"price": 30},
+        "9": {"brand": "zeta"},
+    }
     options = ["--attributes", "none"]
     assert CliRunner().invoke(main, ["catalogue", "build", str(tmp_path / "b"), str(table), *options]).exit_code == 0
-    assert kept(tmp_path / "b") == {}
+    assert attributes_in(tmp_path / "b") == {}
 
 
 def test_building_again_brings_new_attributes_and_leaves_deleted_items_deleted(tmp_path, table):
@@ -64,7 +68,7 @@ def test_building_again_brings_new_attributes_and_leaves_deleted_items_deleted(t
     assert CliRunner().invoke(main, ["catalogue", "delete", target, "4"]).exit_code == 0
     table.write_text(CSV.replace("9.5", "8"))
     assert build_at(target, [table]).generation == first
-    assert kept(target) == {"17": {**KEPT["17"], "price": 8}, "9": KEPT["9"]}
+    assert attributes_in(target) == {"17": {**KEPT["17"], "price": 8}, "9": KEPT["9"]}
 
 
 def test_added_items_bring_attributes_too(tmp_path, table):
@@ -73,7 +77,7 @@ def test_added_items_bring_attributes_too(tmp_path, table):
     more = tmp_path / "more.csv"
     more.write_text("id,color.0,color.1,price,brand\n5,0.1,0.5,3,nova\n")
     add_at(target, [more])
-    assert kept(target) == {**KEPT, "5": {"price": 3, "brand": "nova"}}
+    assert attributes_in(target) == {**KEPT, "5": {"price": 3, "brand": "nova"}}
 
 
 def test_tables_are_joined_by_id(tmp_path, table):
@@ -81,7 +85,7 @@ def test_tables_are_joined_by_id(tmp_path, table):
     other.write_text("id,shape.0,stock\n4,0.5,7\n17,0.1,0\n9,0.3,2\n")
     build_at(str(tmp_path / "items"), [table, other])
     stock = {"17": 0, "4": 7, "9": 2}
-    assert kept(tmp_path / "items") == {item: {**KEPT[item], "stock": count} for item, count in stock.items()}
+    assert attributes_in(tmp_path / "items") == {item: {**KEPT[item], "stock": count} for item, count in stock.items()}
 
 
 def test_parquet_brings_its_own_types(tmp_path):
@@ -104,7 +108,7 @@ def test_parquet_brings_its_own_types(tmp_path):
     build_at(str(tmp_path / "items"), [path])
     first = {"price": 9.5, "stock": 3, "sale": True, "tags": ["red", "blue"], "since": "2026-11-23"}
     first["seen"] = "2026-11-23T18:30:00+00:00"
-    assert kept(tmp_path / "items") == {"a": first, "b": {"stock": 0, "weight": 1.5}}
+    assert attributes_in(tmp_path / "items") == {"a": first, "b": {"stock": 0, "weight": 1.5}}
     assert dict(open_catalogue(str(tmp_path / "items")).dims) == {"color": 2}
 
 
@@ -129,7 +133,7 @@ def test_columns_named_like_words_of_filters_are_left_out_unless_asked_for(tmp_p
     # pandas writes its row numbers into a column without a name.
     (tmp_path / "items.csv").write_text(",id,color.0,any,price\n0,a,1,2,3\n1,b,0,2,4\n")
     build_at(str(tmp_path / "items"), [tmp_path / "items.csv"])
-    assert kept(tmp_path / "items") == {"a": {"price": 3}, "b": {"price": 4}}
+    assert attributes_in(tmp_path / "items") == {"a": {"price": 3}, "b": {"price": 4}}
 
 
 def test_arrays_have_no_attributes(tmp_path):
@@ -137,7 +141,7 @@ def test_arrays_have_no_attributes(tmp_path):
     with pytest.raises(CatalogueError, match="attributes are columns of CSV or Parquet"):
         build_at(str(tmp_path / "items"), [tmp_path / "items.npz"], attributes=["price"])
     build_at(str(tmp_path / "items"), [tmp_path / "items.npz"])
-    assert kept(tmp_path / "items") == {}
+    assert attributes_in(tmp_path / "items") == {}
 
 
 @settings(max_examples=examples(150), deadline=None)

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from omdml.errors import GapError, SourceError
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.source import FileSink
+from omdml.streams.protocols.log import CommitResult
 from tests.support.files import EVENT, SEGMENT, Follow, append, drain, values
 
 
@@ -16,7 +17,7 @@ def committed_after_two_of_three(folder: Path, follow: Follow) -> None:
     append(folder / SEGMENT, b"".join(b'{"n":%d}\n' % n for n in range(3)))
     source = follow()
     records = drain(source)
-    assert source.commit({records[2].partition: records[2].offset})
+    assert source.commit({records[2].partition: records[2].offset}) is CommitResult.RECORDED
     source.close()
 
 
@@ -41,7 +42,7 @@ def test_after_an_accepted_gap_the_group_goes_on_from_the_beginning(folder: Path
     (folder / SEGMENT).write_bytes(b'{"m":0}\n{"m":1}\n')
     source = follow(start=1 << OFFSET_BITS)
     first, second = drain(source)
-    assert source.commit({second.partition: second.offset})
+    assert source.commit({second.partition: second.offset}) is CommitResult.RECORDED
     source.close()
     assert drain(follow()) == [second]
     assert first.value == b'{"m":0}'
@@ -126,9 +127,9 @@ def test_a_commit_that_cannot_be_written_says_nothing_of_membership(folder: Path
     (folder / "workers.commit").mkdir()
     with capture_logs() as lines:
         for _ in range(3):
-            assert source.commit({source.partition: 1 << OFFSET_BITS}) is None
+            assert source.commit({source.partition: 1 << OFFSET_BITS}) is CommitResult.UNKNOWN
         (folder / "workers.commit").rmdir()
-        assert source.commit({source.partition: 1 << OFFSET_BITS})
+        assert source.commit({source.partition: 1 << OFFSET_BITS}) is CommitResult.RECORDED
         (folder / "workers.commit").unlink()
         (folder / "workers.commit").mkdir()
         source.commit({source.partition: 1 << OFFSET_BITS})

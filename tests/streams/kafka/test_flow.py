@@ -55,10 +55,10 @@ def test_a_gap_that_cannot_be_described_for_now_is_reported_later():
     gaps = Gaps()
     gaps.add(STUCK, describe)
     with pytest.raises(KafkaTimeoutError):
-        gaps.tell()
+        gaps.raise_next()
     with pytest.raises(GapError):
-        gaps.tell()
-    gaps.tell()
+        gaps.raise_next()
+    gaps.raise_next()
     assert gaps.stopped == {STUCK}
 
 
@@ -66,7 +66,7 @@ def test_a_gap_in_a_partition_that_is_gone_is_not_reported():
     gaps = Gaps()
     gaps.add(STUCK, lambda: GapError("a gap"))
     gaps.forget([STUCK])
-    gaps.tell()
+    gaps.raise_next()
     assert gaps.stopped == set()
 
 
@@ -76,14 +76,14 @@ def test_a_gap_is_gone_on_behind_only_once_it_was_reported():
     gaps.add(STUCK, lambda: GapError("a gap"))
     assert not gaps.accept(STUCK)
     with pytest.raises(GapError):
-        gaps.tell()
+        gaps.raise_next()
     assert gaps.accept(STUCK)
     assert gaps.stopped == set()
 
 
 def test_a_topic_made_again_is_reported_without_positions_that_nobody_knows():
     for position, told in ((None, False), (7, True)):
-        text = str(gap.created_anew("clicks", Partition("new", 0), position, (0, 5), before="old", now="new"))
+        text = str(gap.created_again("clicks", Partition("new", 0), position, (0, 5), before="old", now="new"))
         assert ("Offset 7 of partition 0 belongs to the old topic" in text) is told
         assert "None" not in text
         assert "omdml topics rewind" in text

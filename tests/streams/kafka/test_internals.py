@@ -22,7 +22,7 @@ from kafka.record.memory_records import MemoryRecords
 from deploy.local.ports import free_port
 from omdml.streams import kafka as ours
 from omdml.streams.kafka import internals
-from omdml.streams.kafka.reading.batches import HandedOut
+from omdml.streams.kafka.reading.batches import PolledRecord
 from tests.streams.kafka.test_batches import FIRST, RECORDS, Name, sealed, written
 
 PUBLIC = [name for name in dir(KafkaConsumer) if not name.startswith("_")]
@@ -53,7 +53,7 @@ def test_a_client_that_cannot_be_made_leaks_unless_we_close_what_it_opened(kind,
     away = {"bootstrap_servers": f"127.0.0.1:{free_port()}", "bootstrap_timeout_ms": 100}
     before = held()
     with pytest.raises(kafka.errors.KafkaTimeoutError):
-        internals.made(kind, **away)
+        internals.make_client(kind, **away)
     ours, threads = held()
     assert threads == before[1]
     with pytest.raises(kafka.errors.KafkaTimeoutError) as kept:
@@ -119,4 +119,4 @@ def test_its_own_records_are_named_tuples_with_the_members_of_ours():
         r"^ConsumerRecord = collections.namedtuple\(.*?\[(.*?)\]", inspect.getsource(fetcher), re.M | re.S
     )
     assert theirs
-    assert tuple(re.findall(r'"(\w+)"', theirs[1])) == HandedOut.__struct_fields__
+    assert tuple(re.findall(r'"(\w+)"', theirs[1])) == PolledRecord.__struct_fields__

@@ -9,7 +9,7 @@ from omdml.streams.stores.retention import OF_MANY, Retention
 HOUR, DAY = 3600, 86400
 
 
-def kept(retention: Retention, times: list[float], every: int = 1) -> list[float]:
+def times_kept(retention: Retention, times: list[float], every: int = 1) -> list[float]:
     """What stays of snapshots published at these times, thinned out after every few."""
     there: dict[float, float] = {}
     for count, time in enumerate(times, 1):
@@ -26,7 +26,7 @@ def test_a_fortnight_of_publications_leaves_a_hundred_dense_ones_last() -> None:
     times = [first + 60.0 * count for count in range(13 * DAY // 60)]
     times += [first + 13 * DAY + 10.0 * count for count in range(DAY // 10)]
     now = times[-1]
-    ages = [now - place for place in kept(Retention(), times, every=10)]
+    ages = [now - place for place in times_kept(Retention(), times, every=10)]
     assert len(ages) <= 10 + 60 + 24 + 7
     assert ages[-10:] == [10.0 * count for count in range(9, -1, -1)]
     # The last ten reach into the minute before.
@@ -39,7 +39,7 @@ def test_a_model_of_many_can_go_back_by_minutes_by_hours_and_by_days() -> None:
     first = 20_000 * DAY
     times = [first + 60.0 * count for count in range(7 * DAY // 60)]
     times += [first + 7 * DAY + 10.0 * count for count in range(DAY // 10)]
-    ages = [times[-1] - place for place in kept(OF_MANY, times, every=10)]
+    ages = [times[-1] - place for place in times_kept(OF_MANY, times, every=10)]
     assert len(ages) <= 3 + 10 + 24 + 7
     assert sum(60 <= age < HOUR for age in ages) == 9
     assert sum(HOUR <= age < DAY for age in ages) == 23
@@ -47,7 +47,7 @@ def test_a_model_of_many_can_go_back_by_minutes_by_hours_and_by_days() -> None:
 
 
 def test_few_snapshots_stay_however_old_they_are() -> None:
-    assert kept(Retention(last=3), [0.0, 1.0, 400.0 * DAY]) == [0.0, 1.0, 400.0 * DAY]
+    assert times_kept(Retention(last=3), [0.0, 1.0, 400.0 * DAY]) == [0.0, 1.0, 400.0 * DAY]
 
 
 def test_nothing_is_superfluous_where_there_is_nothing() -> None:
@@ -59,7 +59,7 @@ def test_a_clock_that_was_wrong_for_a_while_leaves_what_came_after_it(ahead_s: i
     first = 20_000 * DAY
     times = [first + 60.0 * count for count in range(100)]
     wrong = [time + ahead_s for time in times[30:40]]
-    stayed = kept(Retention(), [*times[:30], *wrong, *times[40:]], every=10)
+    stayed = times_kept(Retention(), [*times[:30], *wrong, *times[40:]], every=10)
     assert set(times[40:]) <= set(stayed)
 
 
@@ -72,4 +72,4 @@ def test_thinning_out_often_leaves_what_thinning_out_once_would(
     times: list[int], every: int, retention: Retention
 ) -> None:
     ordered = sorted(map(float, times))
-    assert kept(retention, ordered, every) == kept(retention, ordered, every=len(ordered))
+    assert times_kept(retention, ordered, every) == times_kept(retention, ordered, every=len(ordered))

@@ -20,7 +20,7 @@ from omdml.workers.demo.people.labels import Labels
 from omdml.workers.demo.people.orders import Order
 from omdml.workers.demo.people.person import Habits
 from omdml.workers.demo.scenarios import subject
-from omdml.workers.node.catalogues import Current
+from omdml.workers.node.catalogues import CurrentModels
 from tests.support.shops import Shop, listening
 from tests.support.worlds import ITEMS, TASKS, configuration, items
 
@@ -115,7 +115,7 @@ class Serving(Shop):
     def __init__(self, folder, learner, **options) -> None:
         super().__init__(folder)
         models = {"shop": {"learner": learner, **options}}
-        self.current = Current(Specs(configuration(folder / "items", models), {"items": self.catalogue}))
+        self.current = CurrentModels(Specs(configuration(folder / "items", models), {"items": self.catalogue}))
         self.learner = LEARNERS[learner](dims=dict(self.catalogue.dims), **options)
         self.learner.start(self.catalogue.features)
 

@@ -31,7 +31,7 @@ from tests.support.shops import Shop, listening
 from tests.support.worlds import events
 
 
-def told(shop, *options, width=80, environment=None):
+def status_screen(shop, *options, width=80, environment=None):
     """The exit code of a look, and its lines."""
     variables = {"COLUMNS": str(width), **(environment or {})}
     printed = CliRunner(env=variables).invoke(main, ["status", *options, "-c", str(shop.file)])
@@ -47,7 +47,7 @@ def value(lines, label):
 
 def test_a_service_before_its_first_event_is_shown_and_nothing_is_made(shop):
     shutil.rmtree(shop.folder / "feedback", ignore_errors=True)
-    code, lines = told(shop, width=200)
+    code, lines = status_screen(shop, width=200)
     assert code == 0
     assert value(lines, "log") == f"{shop.folder}/feedback: it begins with the first event"
     assert value(lines, "workers") == "none is running"
@@ -61,7 +61,7 @@ def test_a_worker_and_what_it_learned_are_shown(shop):
     shop.tell(*events(5, 1))
     worker = shop.living()
     try:
-        code, lines = told(shop)
+        code, lines = status_screen(shop)
     finally:
         worker.services.source.close()
     assert code == 0
@@ -76,7 +76,7 @@ def test_a_worker_and_what_it_learned_are_shown(shop):
 def test_without_a_worker_what_waits_is_counted_and_the_doctor_is_named(shop):
     shop.learn(60)
     shop.tell(*events(5, 1), UNKNOWN)
-    code, lines = told(shop)
+    code, lines = status_screen(shop)
     assert code == 0
     assert value(lines, "log").endswith("6 events to be learned")
     assert value(lines, "workers") == "none is running; nobody reads partition 0 (lag 6)"
@@ -86,13 +86,13 @@ def test_without_a_worker_what_waits_is_counted_and_the_doctor_is_named(shop):
 def test_dead_letters_of_the_last_hour_are_counted_by_reason(shop):
     shop.tell(UNKNOWN, b"{broken", UNKNOWN)
     shop.learn(20)
-    _, lines = told(shop)
+    _, lines = status_screen(shop)
     assert value(lines, "letters") == "3 in the last hour (2 unknown_item, 1 not_json), 3 open"
 
 
 def test_letters_that_could_not_be_read_in_time_are_not_called_none(shop, monkeypatch):
     monkeypatch.setattr("omdml.workers.doctor.facts.newest_letters", lambda log, within_s: ([], False))
-    _, lines = told(shop)
+    _, lines = status_screen(shop)
     assert value(lines, "letters") == (
         "not counted: the log was too slow for this screen, so there may be any number. To count them: "
         "omdml letters list"
@@ -104,7 +104,7 @@ def test_models_that_wait_or_are_pinned_are_named(shop):
     shop.omdml("pin", "shop")
     for checkpoint in (shop.folder / "state").rglob("*.checkpoint"):
         checkpoint.write_bytes(checkpoint.read_bytes()[:-9])
-    code, lines = told(shop)
+    code, lines = status_screen(shop)
     assert code == 0
     models = value(lines, "models")
     assert "waiting: 1 (shop)" in models
@@ -115,7 +115,7 @@ def test_models_that_wait_or_are_pinned_are_named(shop):
 def test_a_store_that_is_away_is_one_sentence_and_the_rest_is_shown(shop):
     shop.learn(60)
     shop.tell(*events(5, 1))
-    code, lines = told(shop, environment={"OMDML_STORE__URL": f"redis://127.0.0.1:{free_port()}"})
+    code, lines = status_screen(shop, environment={"OMDML_STORE__URL": f"redis://127.0.0.1:{free_port()}"})
     assert code == 1
     assert "is it up, and reachable from here?" in value(lines, "store")
     assert value(lines, "models") == "not known: the store did not answer (see store)"
@@ -128,7 +128,7 @@ def test_a_kafka_that_is_away_is_one_sentence_and_the_store_is_shown(shop):
     away = {"OMDML_LOG__KIND": "kafka", "OMDML_LOG__SERVERS": f"127.0.0.1:{free_port()}"}
     shop.file.write_text(shop.file.read_text().replace(f'[log]\npath = "{shop.folder}/feedback"\n', "[log]\n"))
     shop.file.write_text(shop.file.read_text().replace(f'letters = "{shop.folder}/letters"\n', ""))
-    code, lines = told(shop, environment=away)
+    code, lines = status_screen(shop, environment=away)
     assert code == 1
     assert "127.0.0.1" in value(lines, "log")
     assert value(lines, "workers") == "not known: the log did not answer (see log)"
@@ -138,7 +138,7 @@ def test_a_kafka_that_is_away_is_one_sentence_and_the_store_is_shown(shop):
 def test_a_catalogue_that_is_gone_ends_with_the_code_of_the_configuration(shop):
     shop.learn(60)
     shutil.rmtree(shop.folder / "items")
-    code, lines = told(shop)
+    code, lines = status_screen(shop)
     assert code == 2
     assert "catalogues.items" in value(lines, "catalogues")
     assert "1 in the store" in value(lines, "models")
@@ -148,8 +148,8 @@ def test_the_node_of_this_machine_says_how_it_is(shop, tmp_path):
     other = Shop(tmp_path / "other")
     with other.serving() as node, listening(node) as server:
         variables = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
-        assert value(told(shop, environment=variables)[1], "node").endswith("is ready")
-    _, lines = told(shop, environment=variables)
+        assert value(status_screen(shop, environment=variables)[1], "node").endswith("is ready")
+    _, lines = status_screen(shop, environment=variables)
     assert value(lines, "node").startswith("none runs at 127.0.0.1:")
 
 
@@ -163,7 +163,7 @@ def test_a_node_that_has_more_than_its_store_is_named_with_what_to_do(shop, tmp_
         until(lambda: node.readiness.fell_back())
         bind = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
         ready = httpx.get(f"{server.url}/readyz", verify=False).json()
-        _, lines = told(shop, environment=bind)
+        _, lines = status_screen(shop, environment=bind)
         doctor = CliRunner(env=bind).invoke(main, ["doctor", "--json", "-c", str(shop.file)]).output
     # I expect the node, the status and the doctor to say so.
     assert ready["store_fell_back"] == {"shop": {"store": None, "serving": 20}}
@@ -177,13 +177,13 @@ def test_a_node_that_does_not_answer_keeps_nobody_waiting(shop):
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        _, lines = told(shop, environment={"OMDML_NODE__BIND": f"127.0.0.1:{silent.getsockname()[1]}"})
+        _, lines = status_screen(shop, environment={"OMDML_NODE__BIND": f"127.0.0.1:{silent.getsockname()[1]}"})
     assert re.match(r"what listens at 127.0.0.1:\d+ accepts connections and answered nothing", value(lines, "node"))
 
 
 def test_programs_get_the_same_as_json(shop):
     shop.learn(60)
-    code, lines = told(shop, "--json")
+    code, lines = status_screen(shop, "--json")
     result = json.loads("\n".join(lines))
     assert (code, result["log"]["lag"], result["problems"]) == (0, 0, {})
     assert (result["models"]["count"], result["models"]["newest"], result["models"]["newest_version"]) == (

@@ -51,7 +51,7 @@ def located(items, *events, learner=LOMDML):
         batch.add(record, event, convert(event, learner.accepts))
     result, refused = Lookup("shop", learner, items).locate(batch)
     assert result.ends.tolist() == [sum(result.count(i) for i in range(n + 1)) for n in range(len(result.ends))]
-    assert len(result.events.ids) == result.compared.size == sum(result.events.named)
+    assert len(result.events.ids) == result.compared.size == sum(result.events.id_counts)
     return result.events.ids, refused
 
 

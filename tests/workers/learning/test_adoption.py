@@ -8,6 +8,7 @@ from omdml import LOMDML
 from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
+from omdml.streams.protocols.log import CommitResult
 from omdml.streams.stores.folder.store import DirectoryStore
 from tests.support.worlds import DIMS, ITEMS, World, events, items, run_until_idle, triplets
 
@@ -32,7 +33,7 @@ def changed(world, folder, **options):
     return again
 
 
-def told(world, what):
+def reasons_for(world, what):
     return [line["reason"] for line in world.store.history("shop") if line["what"] == what]
 
 
@@ -54,7 +55,7 @@ def test_other_hyperparameters_are_adopted_between_two_events(tmp_path, kind):
     assert after.state == model.to_bytes()
     assert after.configuration != before.configuration
     (partition,) = world.log.partitions
-    assert told(world, "adopted") == [f"eta 0.01 -> 0.5, beta 0.999 -> 0.9, from offset 45 of {partition} on"]
+    assert reasons_for(world, "adopted") == [f"eta 0.01 -> 0.5, beta 0.999 -> 0.9, from offset 45 of {partition} on"]
 
 
 def test_a_crash_after_the_adoption_adopts_nothing_again(tmp_path):
@@ -63,12 +64,12 @@ def test_a_crash_after_the_adoption_adopts_nothing_again(tmp_path):
     again.send(*SAID[45:50])
     worker = again.worker()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker.services.source, "commit", lambda offsets: True)
+        patch.setattr(worker.services.source, "commit", lambda offsets: CommitResult.RECORDED)
         run_until_idle(worker)
     world.log.expel(worker.services.source)
     again.send(*SAID[50:60])
     run_until_idle(again.worker())
-    assert len(told(world, "adopted")) == 1
+    assert len(reasons_for(world, "adopted")) == 1
     assert world.store.claim("shop").checkpoint.version == 60
 
 
@@ -77,7 +78,7 @@ def test_a_default_that_is_written_out_changes_nothing(tmp_path):
     again = changed(world, tmp_path, eta=0.01)
     again.send(*SAID[45:60])
     run_until_idle(again.worker())
-    assert told(world, "adopted") == []
+    assert reasons_for(world, "adopted") == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_another_shape_is_refused_with_what_differs_and_the_command_to_run(tmp_p
         run_until_idle(again.worker())
     assert what in str(refused.value)
     assert "omdml replay --model shop --publish --replace" in str(refused.value)
-    assert told(world, "adopted") == []
+    assert reasons_for(world, "adopted") == []
     assert world.store.claim("shop").checkpoint.version == 45
 
 
@@ -124,7 +125,7 @@ def test_a_new_generation_of_the_catalogue_is_adopted_and_goes_live(tmp_path):
     assert world.store.load("shop")[1].generation == again.catalogue.generation
     (partition,) = world.log.partitions
     before, after = world.catalogue.generation, again.catalogue.generation
-    assert told(world, "generation") == [f"{before} -> {after}, from offset 45 of {partition} on"]
+    assert reasons_for(world, "generation") == [f"{before} -> {after}, from offset 45 of {partition} on"]
 
 
 def test_items_that_were_added_since_change_no_start(tmp_path):

@@ -49,13 +49,13 @@ def tell_once(source, error):
     """Have the next poll of a source raise an error made from its position."""
     untold, poll = [error], source.poll
 
-    def told(*arguments):
+    def poll_with_errors(*arguments):
         if untold:
             source._rebalance()
             raise untold.pop()(*source._positions.values())
         return poll(*arguments)
 
-    source.poll = told
+    source.poll = poll_with_errors
 
 
 def test_what_comes_behind_a_cut_is_learned_in_pieces_of_any_size(tmp_path):

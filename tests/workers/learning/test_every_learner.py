@@ -46,7 +46,7 @@ def models():
     return {name: {"learner": name, "coordinates": "features", **options(name)} for name in LEARNERS}
 
 
-def told(name):
+def feedback_for(name):
     """Feedback of every kind that a learner takes, one of each kind at a time."""
     kinds = [kind for kind in KINDS if kind in LEARNERS[name].accepts]
     each = [feedback(kind, EVENTS, seed, name, tasks_of(name)) for seed, kind in enumerate(kinds)]
@@ -55,7 +55,7 @@ def told(name):
 
 def everything():
     """The feedback for all models, interleaved."""
-    each = [told(name) for name in LEARNERS]
+    each = [feedback_for(name) for name in LEARNERS]
     return [events[turn] for turn in range(max(map(len, each))) for events in each if turn < len(events)]
 
 
@@ -89,7 +89,7 @@ def learned_directly(name, catalogue, **more):
     """What a learner makes of its feedback, one at a time and without any worker."""
     learner = LEARNERS[name](dims=dict(catalogue.dims), **options(name), **more)
     learner.start(catalogue.features)
-    for event in told(name):
+    for event in feedback_for(name):
         row, columns = comparison(event, catalogue, learner.width)
         given = {column: columns[column] for column in learner.columns}
         learner.learn_many([row], catalogue.features, **given)
@@ -145,7 +145,7 @@ def test_models_of_every_learner_survive_their_worker_to_the_byte(shelf):
     for name in LEARNERS:
         twin = learned_directly(name, shelf.catalogue)
         assert shelf.store.claim(name).checkpoint.state == twin.to_bytes(), name
-        assert shelf.store.load(name)[1].version == twin.version == len(told(name))
+        assert shelf.store.load(name)[1].version == twin.version == len(feedback_for(name))
 
 
 def test_a_node_answers_each_with_its_own_metric_task_by_task(shelf):
@@ -162,7 +162,7 @@ def test_a_node_answers_each_with_its_own_metric_task_by_task(shelf):
                 answer = node.search(name, ids=["i7"], k=5, task=task)
                 best = np.argsort(-np.delete(scores, 7), kind="stable")[:5]
                 expected = np.delete(scores, 7)[best]
-                assert answer.version == len(told(name))
+                assert answer.version == len(feedback_for(name))
                 np.testing.assert_allclose([-item.distance for item in answer.items], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -261,7 +261,7 @@ def test_what_feed_takes_a_worker_learns_and_what_it_refuses_a_worker_refuses(tm
     assert [refused.error.reason for refused in fed.refused] == ["not_accepted", "unknown_task"]
     run_until_idle(world.worker())
     assert letters(world) == []
-    assert {name: world.store.load(name)[1].version for name in LEARNERS} == {n: len(told(n)) for n in LEARNERS}
+    assert {name: world.store.load(name)[1].version for name in LEARNERS} == {n: len(feedback_for(n)) for n in LEARNERS}
 
 
 class Judges:

@@ -9,6 +9,7 @@ import pytest
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import Triplet, encode
 from omdml.streams.memory_log import MemorySource
+from omdml.streams.protocols.log import CommitResult
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events import decoding
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
@@ -88,7 +89,7 @@ def test_a_commit_that_was_refused_is_made_again(tmp_path, monkeypatch):
     worker = world.worker(source=source)
     world.send(*events(10))
     with monkeypatch.context() as rebalance:
-        rebalance.setattr(source, "commit", lambda offsets: None)
+        rebalance.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
         run_until_idle(worker)
     assert mark(world) == 10
     run_until_idle(worker)

@@ -15,13 +15,13 @@ from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import KeptMap, add_items, build_catalogue
 from omdml.workers.cli import main
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.node.catalogues import Current
+from omdml.workers.node.catalogues import CurrentModels
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.versions.serving import catalogue_kinds
 from omdml.workers.versions.targets import misfit
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
-from tests.workers.learning.test_every_learner import everything, learned_directly, models, told
+from tests.workers.learning.test_every_learner import everything, feedback_for, learned_directly, models
 
 BOTH = {"shop": {"learner": "lomdml", "rank": 3, "coordinates": "mapped"}, "plain": {"learner": "lomdml", "rank": 3}}
 
@@ -55,7 +55,7 @@ def test_models_of_every_learner_learn_on_mapped_coordinates(tmp_path):
         twin = learned_directly(name, seen(shelf), **LEARNERS[name].on_mapped)
         assert shelf.store.claim(name).checkpoint.state == twin.to_bytes(), name
         snapshot = shelf.store.load(name)[1]
-        assert snapshot.version == twin.version == len(told(name))
+        assert snapshot.version == twin.version == len(feedback_for(name))
         assert snapshot.metric.dims == seen(shelf).dims
 
 
@@ -82,7 +82,7 @@ def test_items_that_are_added_or_brought_along_are_learned_by_their_coordinates(
 def test_a_node_searches_mapped_items_by_id_and_by_raw_vectors(shop):
     shop.send(*events(40), *events(40, model="plain"))
     run_until_idle(shop.worker())
-    current = Current(Specs(shop.configuration, {"items": shop.catalogue}))
+    current = CurrentModels(Specs(shop.configuration, {"items": shop.catalogue}))
     with RetrievalNode(shop.store, current.catalogue, ["shop", "plain"]) as node:
         wait_until_ready(node)
         for name, table in (("shop", seen(shop).features), ("plain", shop.catalogue.features)):
@@ -97,7 +97,7 @@ def test_a_node_searches_mapped_items_by_id_and_by_raw_vectors(shop):
 
 
 def test_a_node_checks_feedback_against_the_modalities_that_events_bring(shop):
-    current = Current(Specs(shop.configuration, {"items": shop.catalogue}))
+    current = CurrentModels(Specs(shop.configuration, {"items": shop.catalogue}))
     current.check(inline("brought", 3))
     with pytest.raises(FeedbackError, match="lacks modality 'noise': the catalogue has noise, shape"):
         current.check(msgspec.structs.replace(inline("brought", 3), features={"brought": {"mapped": [0.0] * 119}}))

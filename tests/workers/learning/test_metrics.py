@@ -90,22 +90,22 @@ def test_the_lag_of_a_partition_is_reported_by_its_owner_alone(tmp_path, expelle
     first = world.worker()
     run_until_idle(first)
 
-    def told(worker):
+    def lags(worker):
         sample = worker.services.metrics.registry.get_sample_value
         return [
             sample("omdml_worker_lag_offsets", {"partition": str(partition.number)})
             for partition in world.log.partitions
         ]
 
-    assert told(first) == [0, 0]
+    assert lags(first) == [0, 0]
     second = world.worker()
     if expelled:
         world.log.expel(first.services.source)
     for _ in range(5):
         second.step()
         first.step()
-    assert sorted(map(str, told(first))) == sorted(map(str, told(second))) == ["0.0", "None"]
-    assert told(first) != told(second)
+    assert sorted(map(str, lags(first))) == sorted(map(str, lags(second))) == ["0.0", "None"]
+    assert lags(first) != lags(second)
 
 
 def test_withheld_models_of_a_pattern_are_counted_until_they_go_live_or_away(tmp_path):
@@ -120,7 +120,7 @@ def test_withheld_models_of_a_pattern_are_counted_until_they_go_live_or_away(tmp
     def held(*reasons):
         for model, reason in zip(models, reasons, strict=False):
             model.judge.withheld = reason
-            metrics.published("user-*", model, "held" if reason else "stored")
+            metrics.count_published("user-*", model, "held" if reason else "stored")
         return read(worker, "models_held", model="user-*")
 
     assert held("mistakes rose", "a leap", "") == 2
@@ -152,14 +152,14 @@ def test_the_lag_is_the_age_of_the_oldest_record_that_was_not_taken(tmp_path):
     run_until_idle(worker)
     here, there = world.log.partitions
     # An hour of silence, then one click: nothing is an hour behind.
-    worker._measures.tell_behind({})
+    worker._measures.set_backlog({})
     worker.services.metrics.set_newest_taken(here, time.time() - 3600)
     world.send(*events(1, model=living_on(world, here)), key=living_on(world, here))
-    worker._measures.tell_behind({})
+    worker._measures.set_backlog({})
     assert lag(worker, here.number) <= time.time() - began
     # Beside a partition that moves, one waits for a record of ten minutes ago.
     stalled = world.log.send(b"{}", living_on(world, there), timestamp=time.time() - 600)
-    worker._measures.tell_behind({there: [stalled]})
+    worker._measures.set_backlog({there: [stalled]})
     assert 600 <= lag(worker, there.number) <= 600 + time.time() - began
     assert lag(worker, here.number) <= time.time() - began
 
@@ -168,7 +168,7 @@ def test_the_lag_grows_while_the_loop_hangs(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
     run_until_idle(worker)
-    worker.services.metrics.behind(world.log.partitions[0], 7, time.time() - 100)
+    worker.services.metrics.set_backlog(world.log.partitions[0], 7, time.time() - 100)
     first = lag(worker)
     time.sleep(0.01)
     assert lag(worker) > first >= 100

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from omdml.streams.protocols.log import CommitResult
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryModel, MemoryStore
 from tests.support.worlds import World, events, learned_directly, run_until_idle
@@ -193,7 +194,7 @@ def test_a_fenced_worker_waits_while_nobody_can_tell_whether_it_is_a_member(memo
     run_until_idle(worker)
     world.store.claim("shop")
     with monkeypatch.context() as patch:
-        patch.setattr(worker.services.source, "commit", lambda offsets: None)
+        patch.setattr(worker.services.source, "commit", lambda offsets: CommitResult.UNKNOWN)
         for seed in (1, 2):
             world.send(*events(10, seed=seed))
             run_until_idle(worker)

@@ -37,7 +37,7 @@ MODELS = {"main": OPTIONS, "shop": {**OPTIONS, "parent": "main"}, "user-*": {**O
 @pytest.fixture(autouse=True)
 def _nothing_told():
     """What begins without its parent is told once a process."""
-    beginning._tell.cache_clear()
+    beginning._log_once.cache_clear()
 
 
 def of_parents(folder, partitions=1):

@@ -11,6 +11,7 @@ from omdml.errors import FeedbackError, GapError, SourceError
 from omdml.feedback import Ranking, encode
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.memory_log import MemorySource
+from omdml.streams.protocols.log import CommitResult
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events.decoding import Batch, refusal
 from omdml.workers.learning.partition.watermark import Mark
@@ -212,7 +213,7 @@ def test_what_is_polled_while_nobody_can_tell_who_is_a_member_is_polled_again(tm
     world.store.claim(one)  # whoever else believes to own it
     world.send(*events(10, seed=1, model=one), key=one)
     with monkeypatch.context() as unsure:
-        unsure.setattr(source, "commit", lambda offsets: None)
+        unsure.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
         run_until_idle(worker)
         world.send(*events(5, model=two), key=two)
         world.log.expel(sitting)
@@ -288,7 +289,7 @@ def test_a_worker_stopped_in_doubt_saves_no_position_behind_what_it_passed(tmp_p
     world.store.claim(one)
     world.send(*events(10, seed=1, model=one), key=one)
     with monkeypatch.context() as unsure:
-        unsure.setattr(source, "commit", lambda offsets: None)
+        unsure.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
         run_until_idle(worker, 3)
         world.send(*events(5, model=two), key=two)
         run_until_idle(worker, 3)
@@ -327,7 +328,7 @@ def test_a_position_stays_before_the_earliest_refused_event_in_any_order(tmp_pat
     world.send(b"earlier", b"later")
     records = world.log.read(partition.partition, 10, 2)
     unsorted = [refusal(record, FeedbackError("no", reason="malformed"), "shop", "triplet") for record in records[::-1]]
-    partition._take_up(model, Batch(), unsorted)
+    partition._take_model(model, Batch(), unsorted)
     assert (model.unsaved_from, model.next) == (10, 12)
 
 

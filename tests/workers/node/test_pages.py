@@ -16,7 +16,7 @@ def client(tmp_path):
         yield client
 
 
-def found(client, **asked):
+def ids_found(client, **asked):
     """Search with these options; returns the ids in the answer."""
     response = client.post("/search", json={"id": "i5", **asked})
     assert response.status_code == 200, response.text
@@ -24,21 +24,21 @@ def found(client, **asked):
 
 
 def test_pages_are_parts_of_one_long_answer(client):
-    whole = found(client, k=ITEMS)
+    whole = ids_found(client, k=ITEMS)
     assert len(whole) == ITEMS - 1
-    assert [found(client, k=7, offset=offset) for offset in (0, 7, 14)] == [whole[:7], whole[7:14], whole[14:21]]
-    assert found(client, k=7, offset=ITEMS - 3) == whole[ITEMS - 3 :]
-    assert found(client, k=7, offset=ITEMS) == []
+    assert [ids_found(client, k=7, offset=offset) for offset in (0, 7, 14)] == [whole[:7], whole[7:14], whole[14:21]]
+    assert ids_found(client, k=7, offset=ITEMS - 3) == whole[ITEMS - 3 :]
+    assert ids_found(client, k=7, offset=ITEMS) == []
     assert [item["id"] for item in client.get("/search?id=i5&k=3&offset=4").json()["items"]] == whole[4:7]
 
 
 def test_what_is_excluded_is_passed_over_and_the_answer_stays_full(client):
-    whole = found(client, k=ITEMS)
+    whole = ids_found(client, k=ITEMS)
     out = [whole[0], whole[2], whole[9], "i5", "nobody", whole[0]]
     left = [one for one in whole if one not in out]
-    assert found(client, k=8, exclude=out) == left[:8]
-    assert found(client, k=8, exclude=out, offset=5) == left[5:13]
-    assert found(client, k=8, exclude=whole) == []
+    assert ids_found(client, k=8, exclude=out) == left[:8]
+    assert ids_found(client, k=8, exclude=out, offset=5) == left[5:13]
+    assert ids_found(client, k=8, exclude=whole) == []
 
 
 @pytest.mark.parametrize(

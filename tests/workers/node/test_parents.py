@@ -11,7 +11,7 @@ from omdml.client import Client
 from omdml.learners import DCA
 from omdml.snapshot import Snapshot
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.node.catalogues import Current
+from omdml.workers.node.catalogues import CurrentModels
 from tests.integration.waiting import until
 from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
@@ -26,7 +26,7 @@ class Family(Shop):
 
     def __init__(self, folder) -> None:
         super().__init__(folder, model="main")
-        self.current = Current(Specs(configuration(folder / "items", MODELS), {"items": self.catalogue}))
+        self.current = CurrentModels(Specs(configuration(folder / "items", MODELS), {"items": self.catalogue}))
         self.learner = DCA(dims=dict(self.catalogue.dims), rank=6)
         self.learner.start(self.catalogue.features)
 
@@ -42,7 +42,7 @@ def family(tmp_path):
     return Family(tmp_path)
 
 
-def told(answer):
+def ids_and_distances(answer):
     """The ids and distances in an answer."""
     return [(item.id, item.distance) for item in answer.items]
 
@@ -61,7 +61,7 @@ def test_names_and_patterns_answer_as_their_parent_does_by_now(family):
             answer, parent = (node.search(name, ids=["i5"], k=9) for name in (model, "main"))
             assert (answer.model, answer.version, answer.serial) == (model, 0, 0)
             assert (answer.parent, answer.parent_version) == ("main", 60)
-            assert told(answer) == told(parent)
+            assert ids_and_distances(answer) == ids_and_distances(parent)
             assert (parent.parent, parent.parent_version) == (None, None)
         assert {entry["model"]: entry.get("parent") for entry in node.readiness.describe()} == {
             "main": None,
@@ -73,7 +73,7 @@ def test_names_and_patterns_answer_as_their_parent_does_by_now(family):
         until(lambda: node.search("main", ids=["i5"]).version == version)
         answer = node.search("user-7", ids=["i5"], k=9)
         assert answer.parent_version == version
-        assert told(answer) == told(node.search("main", ids=["i5"], k=9))
+        assert ids_and_distances(answer) == ids_and_distances(node.search("main", ids=["i5"], k=9))
 
 
 def test_a_snapshot_of_its_own_takes_the_place_of_the_parent(family):

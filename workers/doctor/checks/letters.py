@@ -11,7 +11,8 @@ from omdml.workers.doctor.findings import Remark, warning
 
 # Older letters are told of, but are no warning any more.
 FRESH_S = 7 * 86_400.0
-SHOWN = 400  # characters of an error
+# Characters of an error.
+SHOWN = 400
 
 
 def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:

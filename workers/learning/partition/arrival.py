@@ -62,7 +62,7 @@ class Arrival:
         elif cut is not None and model.next > cut:
             self._go_back(model, cut, placement)
         elif not self.log_reaches(model.next):
-            self._hold_against_log(model, placement)
+            self._check_against_log(model, placement)
 
     def log_reaches(self, position: int) -> bool:
         """Whether the log holds everything below a position; it is asked only if that is not known already."""
@@ -81,12 +81,12 @@ class Arrival:
             raise PlacementChanged(self._partition.topic_id)
         left = placement.left(model.name, before.number)
         if fell_back or left is None:
-            raise not_from_there(model.name, before, self._partition, fell_back)
+            raise impossible_origin(model.name, before, self._partition, fell_back)
         if model.next > left:
             raise stayed_too_long(model.name, before, self._partition, model.next, left)
         model.home, model.next = self._partition, placement.since(self._partition.number)
 
-    def _hold_against_log(self, model: OwnedModel, placement: Placement) -> None:
+    def _check_against_log(self, model: OwnedModel, placement: Placement) -> None:
         """Raise GapError for a model that has learned more of this partition than the log holds.
 
         If the operator accepts that, the model goes on with what comes from now on. A crash before it is saved: the
@@ -137,7 +137,7 @@ def stayed_too_long(model: str, before: Partition, here: Partition, position: in
     )
 
 
-def not_from_there(model: str, before: Partition, here: Partition, fell_back: bool) -> Misplaced:
+def impossible_origin(model: str, before: Partition, here: Partition, fell_back: bool) -> Misplaced:
     """The error for a model whose checkpoint lies on a partition that it cannot have come from."""
     why = "the newer ones are damaged, so what it learned there last is lost" if fell_back else "it never lived there"
     return Misplaced(

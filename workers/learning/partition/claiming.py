@@ -21,9 +21,9 @@ from omdml.workers.model.parts.merged_model import begin
 from omdml.workers.model.written import check_written
 
 # At most this many models are claimed together.
-CLAIMED = 50
+CLAIMED_TOGETHER = 50
 # Models that are claimed together take one part in this many of the memory that models may take.
-CLAIMED_SHARE = 16
+MEMORY_SHARE = 16
 
 log = structlog.get_logger(__name__)
 
@@ -41,9 +41,9 @@ class Claiming:
 
     def must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
         """Whether a model that the store has at this position must be claimed for events up to the offset ``last``."""
-        return name not in self._models.loaded and not self._waiting.waits(name) and not self._took(last, position)
+        return name not in self._models.loaded and not self._waiting.waits(name) and not self._has_taken(last, position)
 
-    def _took(self, last: int, position: ModelPosition | None) -> bool:
+    def _has_taken(self, last: int, position: ModelPosition | None) -> bool:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
         if position is None or position.home != self._partition or last >= position.next:
             return False
@@ -55,16 +55,16 @@ class Claiming:
         What a new part of a model begins with is written down before it is claimed.
         """
         specs, store, first = self._services.specs, self._services.store, needed.index(name)
-        room = self._services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
-        names = needed[first : first + int(max(1, min(CLAIMED, room)))]
+        room = self._services.residents.budget / MEMORY_SHARE / specs.of(name).start_bytes
+        names = needed[first : first + int(max(1, min(CLAIMED_TOGETHER, room)))]
         for part in [name for name in names if part_of(name)]:
             begin_part(part, self._partition, self._models.placement, self._services)
         claimed = claim_all(names, {model: specs.of(model) for model in names}, store, self._services.platform)
         log.info("models_claimed", count=len(names), first=name)
-        self._look()
+        self._check_store()
         return claimed
 
-    def meet(
+    def claim_for_events(
         self,
         name: str,
         span: tuple[int, int],
@@ -72,16 +72,30 @@ class Claiming:
         offset: int,
         claimed: Claimed | CorruptError | StoreLost | None = None,
     ) -> None:
-        """Claim a model, unless it took all of its events at hand, or was ``claimed`` together with others.
+        """Claim a model for its events at hand, unless its checkpoint has all of them.
 
-        The first of these events and the last one have the offsets ``span``.
+        Parameters
+        ----------
+        span
+            The offsets of the first and the last of these events.
+        position
+            Where the store has the model; None if it has no checkpoint.
+        offset
+            The first offset of all records at hand.
+        claimed
+            The model, or the error, if it was claimed together with others.
 
-        Raises CorruptError if its checkpoints cannot be read: then it waits. Raises StoreLost if the store has lost its
-        owner. Raises Rewind if it waited until now, or if only an older checkpoint was sound: what it lacks is taken
-        again.
+        Raises
+        ------
+        CorruptError
+            Its checkpoints cannot be read: then it waits.
+        StoreLost
+            The store has lost its owner.
+        Rewind
+            It waited until now, or only an older checkpoint was sound. The events that it lacks are taken again.
         """
         first, last = span
-        if claimed is None and self._took(last, position):
+        if claimed is None and self._has_taken(last, position):
             return
         self._services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
@@ -89,42 +103,42 @@ class Claiming:
         if claimed is None:
             # It was in memory when this turn's models were claimed together, and was dropped since to make room.
             claimed = self.claim(name)
-            self._look()
+            self._check_store()
         else:
-            self._own(claimed)
+            self._admit(claimed)
         model, fell_back, changes, from_parent = claimed
         waits_from = self._waiting.offsets.get(name, offset)
-        back = None
+        rewind = None
         if fell_back or waits_from < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
-            back = self._mark.back(name, min(offset, waits_from, model.next) if position else waits_from, why)
+            rewind = self._mark.rewind(name, min(offset, waits_from, model.next) if position else waits_from, why)
         self._models.add(model)
         try:
             if changes:
                 self._adopt(model, changes, offset)
             if from_parent:
                 # It may have waited since earlier events. They are taken again after this.
-                self._begin(model, min(first, waits_from) if back else first)
+                self._begin(model, min(first, waits_from) if rewind else first)
         except (StoreError, SourceError) as error:
             self._models.drop(name)
-            if back:
+            if rewind:
                 # Its checkpoint may have been saved nevertheless, and no longer shows which events it lacks.
-                self._waiting.add(name, back.offset, error)
+                self._waiting.add(name, rewind.offset, error)
             raise
         self._waiting.remove(name)
-        if back:
-            raise back
+        if rewind:
+            raise rewind
 
     def claim(self, name: str) -> Claimed:
         """Become the owner of a model that lives here; see :meth:`Arrival.admit`."""
-        return self._own(claim(name, self._services.specs.of(name), self._services.store, self._services.platform))
+        return self._admit(claim(name, self._services.specs.of(name), self._services.store, self._services.platform))
 
-    def _own(self, claimed: Claimed) -> Claimed:
+    def _admit(self, claimed: Claimed) -> Claimed:
         cut = self._waiting.cuts.get(claimed.model.name)
         self.arrival.admit(claimed, self._models.placement, self._mark.taken or 0, cut)
         return claimed
 
-    def _look(self) -> None:
+    def _check_store(self) -> None:
         """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
         it lacks earlier events, which must be learned before the batch at hand."""
         self._mark.look()
@@ -170,9 +184,9 @@ class Claiming:
         except CorruptError as error:
             self._waiting.add(name, offset, error)
             return
-        back = self._mark.back(name, min(offset, model.next) if positions else offset, "model_goes_on")
+        rewind = self._mark.rewind(name, min(offset, model.next) if positions else offset, "model_goes_on")
         self._waiting.remove(name)
-        raise back
+        raise rewind
 
 
 def begin_part(name: str, partition: Partition, placement: Placement, services: Services) -> None:

@@ -92,27 +92,27 @@ class OwnedModels:
     def publish(self, until: float = math.inf) -> None:
         """Bring what was learned to the nodes, the oldest first, at least one portion, none after ``until``; Fenced."""
         for models in portions(list(self.unpublished.values())):
-            self._tell(models)
+            self._note_drift(models)
             self._publish(models)
             if self._services.clock() >= until:
                 break
 
     def keep(self, models: list[OwnedModel]) -> None:
         """Publish changed models, or record that they are withheld. Then save those with unsaved changes."""
-        self._tell(models)
+        self._note_drift(models)
         if unpublished := [model for model in models if model.name in self.unpublished]:
             self._publish(unpublished, record=True)
         if unsaved := [model for model in models if model.name in self.unsaved]:
             self.write(unsaved)
 
-    def _tell(self, models: list[OwnedModel]) -> None:
-        """Write an alarm about drift into the model's history."""
+    def _note_drift(self, models: list[OwnedModel]) -> None:
+        """Write alarms about drift into the history of their models."""
         for model in models:
             if model.drifted:
                 with self.unless_deleted(model):
                     noted = self._services.store.note(model.name, model.epoch, "drift", model.drifted)
                     self.require_written(noted, model.name)
-                    self._services.metrics.drifted(self._services.specs.of(model.name).label)
+                    self._services.metrics.count_drift(self._services.specs.of(model.name).label)
                     model.drifted = ""
 
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
@@ -149,7 +149,7 @@ class OwnedModels:
                 if not withheld:
                     model.trails.gone_live(snapshot, begun_at)
                 label = self._services.specs.of(model.name).label
-                metrics.published(label, model, WITHHELD if withheld else written.value)
+                metrics.count_published(label, model, WITHHELD if withheld else written.value)
                 published[label] = model
         for label, model in published.items():
             metrics.describe(label, model)
@@ -216,7 +216,7 @@ class OwnedModels:
             if begin is None:
                 log.warning("model_deleted", model=model.name, action="its next event begins it again")
                 return
-            raise self._mark.back(model.name, begin, "model_deleted") from None
+            raise self._mark.rewind(model.name, begin, "model_deleted") from None
 
     def require_written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
         """What a write did, by the store's answer. Raises Fenced, PlacementChanged, or the error that is the answer."""

@@ -39,7 +39,7 @@ import structlog
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.log import CommitResult, Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, span_of
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
@@ -110,26 +110,26 @@ class OwnedPartition:
         if not turn.records:
             return turn.left
         batches, refused, positions = turn.batches, turn.refused, turn.positions
-        self._note_refused_alone(turn.refused_alone, batches, refused)
+        self._note_only_refused(turn.only_refused, batches, refused)
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
-        reach = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
-        needed = [name for name in batches if self.claiming.must_claim(name, reach[name][1], positions.get(name))]
+        spans = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
+        needed = [name for name in batches if self.claiming.must_claim(name, spans[name][1], positions.get(name))]
         for name, batch in batches.items():
-            first, last = reach[name]
+            first, last = spans[name]
             if name not in self.models.loaded and not self._waiting.waits(name):
                 try:
                     if name not in claimed and name in needed:
                         # Together with those that need it after this one. Not all at once: memory may not hold them.
                         claimed |= self.claiming.claim_together(needed, name)
                     begin, position = turn.records[0].offset, positions.get(name)
-                    self.claiming.meet(name, (first, last), position, begin, claimed.get(name))
+                    self.claiming.claim_for_events(name, (first, last), position, begin, claimed.get(name))
                 except CorruptError as error:
                     self._waiting.add(name, first, error)
             if name in self.models.loaded:
-                self._take_up(self.models.loaded[name], batch, refused.pop(name, []))
+                self._take_model(self.models.loaded[name], batch, refused.pop(name, []))
         for model, refusals in refused.items():
             if model in self.models.loaded:
-                self._take_up(self.models.loaded[model], Batch(), refusals)
+                self._take_model(self.models.loaded[model], Batch(), refusals)
             else:
                 self._letters.add(refusals)
         if self.first is None:
@@ -137,11 +137,14 @@ class OwnedPartition:
         self.mark.taken = turn.records[-1].offset + 1
         return turn.left
 
-    def _note_refused_alone(
+    def _note_only_refused(
         self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
     ) -> None:
-        """Have models that the store holds know that events were refused: they are claimed for that. One that is not
-        configured any more cannot be: it is told that it knows nothing of what lies between here and its next event."""
+        """Have models that the store holds remember that events of theirs were refused.
+
+        They are claimed for that, by an empty batch. A model that is not configured any more cannot be claimed: its
+        stretch is closed instead, because nobody will remember what is refused before its next event.
+        """
         for name in names:
             if refused[name][0].error.reason != "unknown_model":
                 batches[name] = Batch()
@@ -182,7 +185,7 @@ class OwnedPartition:
             self.models.drop(name)
         self._waiting.forget()
 
-    def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
+    def _take_model(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
         """Learn the events of a model, and note the refused ones. Its next checkpoint will skip both."""
         refused = [refusal for refusal in refused if refusal.record.offset >= model.next]
         if batch.records and batch.records[0].offset < model.next:
@@ -214,7 +217,7 @@ class OwnedPartition:
         if refused:
             learned -= batch.kinds({refusal.record.offset for refusal in refused})
         self.services.metrics.count_events(label, learned, "learned")
-        self.services.metrics.learned(label, model, batch.ahead)
+        self.services.metrics.count_learned(label, model, batch.ahead)
         return refused
 
     def publish_first(self, name: str) -> None:
@@ -279,5 +282,5 @@ class OwnedPartition:
         if not commit or offset is None or offset == self._committed:
             return
         # If this fails, the commit stays behind the mark, and every model skips what is read again.
-        if self.services.source.commit({self.partition: offset}):
+        if self.services.source.commit({self.partition: offset}) is CommitResult.RECORDED:
             self._committed = offset

@@ -47,7 +47,7 @@ class PendingLetters:
             self._refusal_log.note(refusal)
         for (name, kind, reason), count in counts.items():
             spec = self._specs.find(name) if name else None
-            self._metrics.refused(spec.label if spec else "unknown", kind, reason, count)
+            self._metrics.count_refused(spec.label if spec else "unknown", kind, reason, count)
 
     def finish(self, limit_s: float = FLUSH_S) -> None:
         """Return when all of it is acknowledged; raises SourceError if that is not so in time."""

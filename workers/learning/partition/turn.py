@@ -26,7 +26,7 @@ class Turn(NamedTuple):
 
     ``left`` are those for a later turn, because too many new models would begin. ``refused`` has what cannot be
     learned, under None if its model is not known. ``positions`` has how far the store holds the models that are not in
-    memory; ``refused_alone`` names those of them whose events were all refused. ``crowded``: most records begin one.
+    memory; ``only_refused`` names those of them whose events were all refused. ``crowded``: most records begin one.
     """
 
     records: Sequence[Record]
@@ -34,7 +34,7 @@ class Turn(NamedTuple):
     batches: dict[str, Batch]
     refused: dict[str | None, list[Refusal]]
     positions: dict[str, ModelPosition]
-    refused_alone: list[str]
+    only_refused: list[str]
     crowded: bool
 
 
@@ -53,13 +53,17 @@ def turn_of(
     """
     with services.metrics.timed("decode"):
         batches, refused = _by_model(records, partition, placement, services)
-    alone = [
+    without_events = [
         name
         for name in refused
-        if name and name not in batches and name not in loaded and can_be_kept(name)
-        if placement.home(name) == partition.number
+        if name
+        and name not in batches
+        and name not in loaded
+        and can_be_kept(name)
+        and placement.home(name) == partition.number
     ]
-    positions = services.store.positions([*alone, *(name for name in batches if name not in loaded)])
+    not_loaded = [name for name in batches if name not in loaded]
+    positions = services.store.positions([*without_events, *not_loaded])
     new = [name for name in batches if not (name in loaded or name in positions or waits(name))]
     begin, beyond, end = _newcomers(new, batches, services)
     taken, left = records, []
@@ -67,12 +71,13 @@ def turn_of(
         taken = [record for record in records if record.offset < end]
         left = [record for record in records if record.offset >= end]
         batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
-        refused = {name: [refusal for refusal in some if refusal.record.offset < end] for name, some in refused.items()}
+        for name, refusals in refused.items():
+            refused[name] = [refusal for refusal in refusals if refusal.record.offset < end]
     for name in batches.keys() & beyond:
         error = too_many_models(name, services.specs.of(name))
         refused.setdefault(name, []).extend(Refusal(record, error, name) for record in batches.pop(name).records)
-    refused_alone = [name for name in alone if name in positions and refused[name]]
-    return Turn(taken, left, batches, refused, positions, refused_alone, crowded=2 * begin >= len(taken))
+    only_refused = [name for name in without_events if name in positions and refused[name]]
+    return Turn(taken, left, batches, refused, positions, only_refused, crowded=2 * begin >= len(taken))
 
 
 def _by_model(
@@ -84,7 +89,7 @@ def _by_model(
         # What names a part itself was sent by somebody else, and must not reach the part.
         refused.setdefault(None, []).extend(refused.pop(name))
     for name in services.specs.in_parts:
-        to_part(name, partition, batches, refused, services)
+        move_to_part(name, partition, batches, refused, services)
     if records[0].offset < placement.since(partition.number):
         # Everything below a rehome was learned, or became a letter, before the models moved.
         for refusals in refused.values():
@@ -117,7 +122,7 @@ def accepted(partition: Partition, placement: Placement, specs: Specs, name: str
     return kinds
 
 
-def to_part(
+def move_to_part(
     name: str,
     partition: Partition,
     batches: dict[str, Batch],
@@ -136,20 +141,20 @@ def to_part(
     batch = batches.pop(name)
     if batch.resent:
         secret = services.store.secret()
-        copied = [position_of_copy(record, secret) for record in batch.records]
-        strange = [place is not None and place[0] != partition for place in copied]
-        kinds = [kind_of(event) for event in batch.events]
-        refused.setdefault(part, []).extend(
-            Refusal(record, copy_of_elsewhere(name, *place), name, kind)
-            for record, place, kind, away in zip(batch.records, copied, kinds, strange, strict=True)
-            if away and place
-        )
-        batch = batch.only([not away for away in strange])
+        learned_here: list[bool] = []
+        for record, event in zip(batch.records, batch.events, strict=True):
+            original = position_of_copy(record, secret)
+            is_foreign = original is not None and original[0] != partition
+            if original is not None and is_foreign:
+                error = copy_on_other_partition(name, *original)
+                refused.setdefault(part, []).append(Refusal(record, error, name, kind_of(event)))
+            learned_here.append(not is_foreign)
+        batch = batch.only(learned_here)
     if batch.records:
         batches[part] = batch
 
 
-def copy_of_elsewhere(name: str, partition: Partition, offset: int) -> FeedbackError:
+def copy_on_other_partition(name: str, partition: Partition, offset: int) -> FeedbackError:
     """The error for a copy of an event that lies on another partition than the copy."""
     return FeedbackError(
         f"each event of model {name!r} is learned on its own partition, and this is a copy of the one at "

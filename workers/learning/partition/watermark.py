@@ -41,8 +41,8 @@ class Mark:
         self.offset, self._run = mark, marks.run
         return mark if mark is None or committed is None else min(mark, committed)
 
-    def back(self, model: str, begin: int, why: str) -> Rewind:
-        """Have the partition read again from an offset on, for a model and a reason; returns the Rewind to raise.
+    def rewind(self, model: str, begin: int, why: str) -> Rewind:
+        """Move the mark back, so that the partition is read again from an offset on; returns the Rewind to raise.
 
         The mark moves first, so that a crash at any later step reads the events again. This never moves forward,
         because another model may have gone further back.

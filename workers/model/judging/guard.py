@@ -259,7 +259,7 @@ class Guard:
             self._renew(candidate, version, held_out, 0.0)
             return ""
         # 2. Not worse, but no clear gain either: then the metric must not have jumped.
-        mean, doubt = self._surely(each)
+        mean, doubt = self._mean_and_doubt(each)
         if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
             return leap
         # 3. Good enough to become the new reference? Renewals come now and then, or at once after a certain gain. The
@@ -276,14 +276,14 @@ class Guard:
 
         ``withheld`` says whether the previous candidate was withheld. Then this one gets no benefit of the doubt.
         """
-        mean, doubt = self._surely(each)
+        mean, doubt = self._mean_and_doubt(each)
         self.compared = Comparison(version, self.yardstick.version, mean, doubt, len(each))
         # The comparison is written with >= because the mean may be NaN, which must count as worse.
         if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""
         return f"{WORDS['worse']} {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
 
-    def _surely(self, each: Array) -> tuple[float, float]:
+    def _mean_and_doubt(self, each: Array) -> tuple[float, float]:
         """The mean of the votes, and its margin of error at the configured confidence."""
         return float(each.mean()), self._deviations * float(each.std(ddof=1)) / math.sqrt(len(each))
 
@@ -296,7 +296,7 @@ class Guard:
         each = votes(gain[first:], asked[first:])
         if len(each) < NEWEST:
             return False
-        mean, doubt = self._surely(each)
+        mean, doubt = self._mean_and_doubt(each)
         quarters = np.array_split(gain[first:], 4)
         return mean - doubt > self.config.tolerance and all(quarter.mean() > 0 for quarter in quarters)
 

@@ -1,4 +1,4 @@
-"""How many of the events that are never learned a metric orders rightly: what people see the gain by."""
+"""How many held-out events a metric orders rightly. The console and commands show by this what learning gained."""
 
 from __future__ import annotations
 

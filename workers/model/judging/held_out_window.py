@@ -76,12 +76,12 @@ class Window:
             "item": share(self.size, OF_AN_ITEM, FEW_ITEMS, items),
             "side": max(1, self.size // (2 * tasks)),
         }
-        self._keys = [tuple(self._same(event)) for event in kept]
+        self._keys = [tuple(self._keys_of(event)) for event in kept]
         self._counts = Counter(key for keys in self._keys for key in keys)
 
     def add(self, event: JudgingEvent) -> None:
         """Admit an event, which is the newest."""
-        keys = tuple(self._same(event))
+        keys = tuple(self._keys_of(event))
         for key in keys:
             while self._counts[key] >= self.limits[key[0]]:
                 self._drop(next(index for index, others in enumerate(self._keys) if key in others))
@@ -119,8 +119,8 @@ class Window:
         del self.kept[index]
         self._counts.subtract(self._keys.pop(index))
 
-    def _same(self, event: JudgingEvent) -> Iterator[tuple[str, Hashable]]:
-        """What an event may share with others."""
+    def _keys_of(self, event: JudgingEvent) -> Iterator[tuple[str, Hashable]]:
+        """The limits that an event counts towards: those of its query or side, and of its items."""
         if event.similar is not None:
             yield "side", (event.task, event.similar)
         else:
@@ -174,7 +174,10 @@ def margins_on(metric: Metric, events: Sequence[JudgingEvent], features: Mapping
 
 
 def margins_by_pairs(metric: Metric, events: Sequence[JudgingEvent], features: Mapping[str, Array]) -> Array:
-    """The same for pairs: the oldest first, provided that the pairs of all tasks are equally old."""
+    """The margin (n,) of each similar pair with a dissimilar one.
+
+    The oldest is first, provided that the pairs of all tasks are equally old.
+    """
     parts = [margins(metric, rows, features, task) for task, rows in opposed(events).items()]
     age = np.concatenate([np.arange(len(each)) for each in parts])
     return np.concatenate(parts)[np.argsort(-age, kind="stable")]
@@ -188,8 +191,14 @@ def judgement(event: JudgingEvent) -> Judgement:
 
 def opposed(events: Sequence[JudgingEvent]) -> dict[str | None, Array]:
     """Similar pairs with dissimilar ones (n, 4), the newest with the newest, by task."""
-    pairs: dict[str | None, tuple[list[list[int]], list[list[int]]]] = {}
+    near: dict[str | None, list[list[int]]] = {}
+    far: dict[str | None, list[list[int]]] = {}
     for event in reversed(events):
-        pairs.setdefault(event.task, ([], []))[not event.similar].extend(event.rows)
-    return {task: np.array([near + far for near, far in zip(*both, strict=False)], np.int64).reshape(-1, 4)
-            for task, both in pairs.items()}  # fmt: skip
+        side = near if event.similar else far
+        side.setdefault(event.task, []).extend(event.rows)
+    quadruplets: dict[str | None, Array] = {}
+    for task in dict.fromkeys(event.task for event in reversed(events)):
+        # The longer side's older pairs are left out.
+        rows = [left + right for left, right in zip(near.get(task, []), far.get(task, []), strict=False)]
+        quadruplets[task] = np.array(rows, np.int64).reshape(-1, 4)
+    return quadruplets

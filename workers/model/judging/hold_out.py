@@ -22,7 +22,8 @@ from omdml.streams.protocols.log import Record
 from omdml.workers.events.lookup import Located, elements
 from omdml.workers.model.judging.held_out_window import JudgingEvent, chosen
 
-POSITION = struct.Struct(">IQ")  # number of the partition, offset
+# The number of the partition, then the offset.
+POSITION = struct.Struct(">IQ")
 
 
 class Draw:
@@ -112,12 +113,12 @@ def split(located: Located, draw: Draw, every: int, catalogue: Catalogue, tasks:
     due = [index for index in drawn if getattr(batch.events[index], "task", None) in (None, *tasks)]
     if not due:
         return Split(located, [], frozenset())
-    starts = list(accumulate(batch.named, initial=0))
+    starts = list(accumulate(batch.id_counts, initial=0))
     held = []
     for count, index in enumerate(due):
         ids = batch.ids[starts[index] : starts[index + 1]]
-        kept = judging_event(batch.events[index], ids, located.count(index), catalogue)
-        held.append(HeldOutOfBatch(index - count, kept))
+        judging = judging_event(batch.events[index], ids, located.count(index), catalogue)
+        held.append(HeldOutOfBatch(index - count, judging))
     return Split(located.without(due), held, frozenset(batch.records[index].offset for index in due))
 
 

@@ -1,5 +1,7 @@
-"""How many held-out events a model orders rightly now, and how many the metric it began with does: what people see the
-gain by."""
+"""Compares a model with its beginning: how many held-out events each orders rightly.
+
+The console and commands show by this what learning gained.
+"""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ class FirstViews:
         self._making = threading.Lock()
         self._made: dict[str, View] = {}
         self.ready: set[str] = set()
-        # The named models that cannot begin.
-        self._told: set[str] = set()
+        # The named models that cannot begin, which was logged.
+        self._prepared_in_vain: set[str] = set()
 
     def view(self, model: str) -> View:
         """The view of a model that has learned nothing. Raises OmdmlError if the model cannot begin on its catalogue.
@@ -104,8 +104,8 @@ class FirstViews:
         try:
             self.view(model)
         except OmdmlError as error:
-            if model not in self._told:
-                self._told.add(model)
+            if model not in self._prepared_in_vain:
+                self._prepared_in_vain.add(model)
                 hint = "correct the model's section or its catalogue, then restart the node"
                 _log.error("model_cannot_begin", model=model, reason=str(error), hint=hint)
             return

@@ -92,7 +92,7 @@ class Follower:
                 self._remarks.look(self._hinted)
             except Exception as error:
                 # Whether it is a StoreError or a failure that nobody foresaw: the thread must go on.
-                self._lost(models, error)
+                self._note_lost(models, error)
                 self._stopped.wait(self._poll_interval_s)
             self._progressed_at = time.monotonic()
         if self._watch is not None:
@@ -119,7 +119,7 @@ class Follower:
                 self._refresher.refresh(model)
             else:
                 self._refresher.refresh_if_loaded(model)
-            self._found()
+            self._note_reached()
         except StoreError:
             raise
         except Exception as error:
@@ -127,14 +127,14 @@ class Follower:
             _log.exception("refresh_failed", model=model, error=repr(error))
         self._progressed_at = time.monotonic()
 
-    def _lost(self, models: Iterable[str], error: Exception) -> None:
+    def _note_lost(self, models: Iterable[str], error: Exception) -> None:
         self._refresher.fall_behind(models)
         if self._lost_at is None:
             self._lost_at = time.monotonic()
             unforeseen = not isinstance(error, StoreError)
             _log.error("store_lost", error=str(error), serving="the last good snapshots", exc_info=unforeseen)
 
-    def _found(self) -> None:
+    def _note_reached(self) -> None:
         if self._lost_at is not None:
             _log.info("store_found", lost_for_s=round(time.monotonic() - self._lost_at, 3))
             self._lost_at = None

@@ -30,7 +30,7 @@ OLDER_TRIED = 10
 # If more rows than this came to a large gallery, they are embedded in the background.
 ROWS_AT_ONCE = 10_000
 # Seconds between two lines of the log about new versions, whichever models they are of.
-TELL_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -95,8 +95,8 @@ class Refresher:
         self.refused: dict[str, Refusal] = {}
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
         self._embedding: set[str] = set()
-        # When the log last told of new versions, and how many it has not told of.
-        self._told_at, self._swaps_untold = float("-inf"), 0
+        # When new versions were last logged, and how many came since then.
+        self._logged_at, self._swaps_not_logged = float("-inf"), 0
         self._closed = False
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class Refresher:
             _log.warning("model_deleted", model=model, was=view.snapshot.version)
             self.forget(model)
         elif pointer is None:
-            self._lag(model)
+            self._keep_last_view(model)
         elif view and pointer == view.pointer:
             self._take_in(model, view, self._catalogues(model), began)
             # This comes last: if the items cannot be taken in, the refusal stays known, and is logged only once.
@@ -171,10 +171,10 @@ class Refresher:
         elif view is None or follows(pointer, view.pointer, model in self._gone, self._fallen.get(model)):
             self._adopt(model, view, pointer, began)
         else:
-            self._lag(model, pointer)
+            self._keep_last_view(model, pointer)
 
-    def _lag(self, model: str, pointer: Pointer | None = None) -> None:
-        """Handle a store that lacks the version that answers: the last good view stays."""
+    def _keep_last_view(self, model: str, pointer: Pointer | None = None) -> None:
+        """Keep the last good view, because the store lacks the version that answers. It is logged once."""
         if model not in self.views:
             return
         # An outage before this, which leaves the model behind too, must not keep it from being logged.
@@ -239,7 +239,7 @@ class Refresher:
             return
         loaded = self._store.load(model)
         if loaded is None:
-            self._lag(model)
+            self._keep_last_view(model)
             return
         bridge = view and bridged_view(view.complete, *loaded, catalogue)
         self._swap(model, view, bridge or self._embedded(model, *loaded, catalogue, view), began)
@@ -262,9 +262,9 @@ class Refresher:
         if before is None or before.pointer != view.pointer:
             move = move_between(before.pointer, view.pointer) if before else "model_live"
             self.course.add(move, model, before, view, took_s)
-            self._tell(move, model, before, view)
+            self._log_move(move, model, before, view)
 
-    def _tell(self, move: str, model: str, before: View | None, view: View) -> None:
+    def _log_move(self, move: str, model: str, before: View | None, view: View) -> None:
         """Log a move of what is served: an operator's at once, new versions of all models once a minute together."""
         fields = {
             "model": model,
@@ -274,10 +274,10 @@ class Refresher:
         if before is None or move != "new_version":
             _log.info(move, **fields)
             return
-        self._swaps_untold += 1
-        if time.monotonic() - self._told_at >= TELL_EVERY_S:
-            _log.info(move, **fields, swaps=self._swaps_untold)
-            self._told_at, self._swaps_untold = time.monotonic(), 0
+        self._swaps_not_logged += 1
+        if time.monotonic() - self._logged_at >= LOG_EVERY_S:
+            _log.info(move, **fields, swaps=self._swaps_not_logged)
+            self._logged_at, self._swaps_not_logged = time.monotonic(), 0
 
     def take_in(self) -> None:
         """Let every view answer with its catalogue as it is now. All answers after the return know the changes.

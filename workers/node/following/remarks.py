@@ -1,4 +1,4 @@
-"""What a model's history says beside the versions that go live: what was withheld, and drift. Told to who listens."""
+"""What a model's history says beside the versions that go live: withheld versions, and drift. Listeners hear of it."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ class Hits(NamedTuple):
     distances: NDArray[np.float64]
 
 
-class Searched(Protocol):
-    """What answers queries."""
+class Searchable(Protocol):
+    """The items of a view under one metric, as queries are answered from them: embedded, scored, or over a bridge."""
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows, fewer if there are no more; None if the index cannot prove its answer.
@@ -121,7 +121,7 @@ class Searched(Protocol):
         """
 
 
-class Index(Searched, Protocol):
+class Index(Searchable, Protocol):
     """A gallery in this process that can be searched."""
 
     @property

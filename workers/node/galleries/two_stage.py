@@ -90,7 +90,8 @@ class TwoStageGallery:
         grown = copy.copy(self)
         grown._count, grown._fitting = count, threading.Lock()
         grown._features = self._rows_of(self._catalogue, count)
-        if (fitted := self._fitted) is not None:
+        fitted = self._fitted
+        if fitted is not None:
             grown._fitted = fitted._replace(later=grown._later(fitted.held, fitted.later))
         return grown
 
@@ -102,8 +103,8 @@ class TwoStageGallery:
                 self._fitted = Fitted(held, *self._turn(held), self._later(held, None))
             return self._fitted
 
-    def searched(self, search: Callable[[TwoStageSearch], Result]) -> Result:
-        """What ``search`` makes of one version of the index. It begins again if the index was switched meanwhile.
+    def run_search(self, search: Callable[[TwoStageSearch], Result]) -> Result:
+        """Run a search on one version of the index. It begins again if the index was switched meanwhile.
 
         Raises IndexAway, IndexRefused, and what the search raises.
         """

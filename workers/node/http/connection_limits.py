@@ -43,15 +43,15 @@ class Counted:
 
     def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._event, self._clock = event, clock
-        self._count, self._told_at = 0, -math.inf
+        self._count, self._logged_at = 0, -math.inf
 
     def tell(self, **fields: object) -> None:
         """Count that it happened once more, and say so if the last line is a minute old."""
         self._count += 1
         now = self._clock()
-        if now - self._told_at >= EVERY_S:
+        if now - self._logged_at >= EVERY_S:
             _log.warning(self._event, count=self._count, **fields)
-            self._count, self._told_at = 0, now
+            self._count, self._logged_at = 0, now
 
 
 _refusals, _unread = Counted("connection_refused"), Counted("connection_ended")

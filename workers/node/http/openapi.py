@@ -334,7 +334,7 @@ def operators(structs: Structs) -> dict[str, Any]:
 
 
 def monitoring() -> dict[str, Any]:
-    """What supervisors and Prometheus ask."""
+    """Paths that supervisors and Prometheus ask: whether the node is alive and ready, and its metrics."""
     return {
         "/healthz": {"get": operation("Answers 200 if the node makes progress, 503 if it hangs")},
         "/readyz": {

@@ -10,7 +10,7 @@ from omdml.workers.node.live_model import View
 from omdml.workers.node.searching.answers import Found, Page
 from omdml.workers.node.searching.options import Options, SearchError
 
-# Places that ranks are told of: an item beyond has none.
+# Ranks are counted up to this place. An item further down has none.
 DEPTH = 1_000
 
 
@@ -40,23 +40,29 @@ class Comparison(msgspec.Struct, frozen=True):
     moved: list[Moved]
 
 
-def compared(before: View, after: View, item: str, k: int, task: str | None, expand: int) -> Comparison:
-    """What moved; raises SearchError as searches do."""
+def compare_versions(before: View, after: View, item: str, k: int, task: str | None, expand: int) -> Comparison:
+    """Compare two versions; raises SearchError as searches do."""
     if not 1 <= k <= DEPTH:
         raise SearchError(f"k is {k}, expected 1 to {DEPTH}", "bad_k")
-    first, second = (ranked(view, item, task, expand) for view in (before, after))
-    was, now = ({name.id: rank for rank, name in enumerate(side.items, start=1)} for side in (first, second))
-    ids = dict.fromkeys(name.id for side in (second, first) for name in side.items[:k])
-    moved = [moved_of(name, was, now) for name in ids if was.get(name) != now.get(name)]
-    first, second = Side(first.version, first.items[:k]), Side(second.version, second.items[:k])
+    old, new = ranked(before, item, task, expand), ranked(after, item, task, expand)
+    old_ranks, new_ranks = ranks(old), ranks(new)
+    # In the order of the later answer, then what only the earlier one has.
+    ids = dict.fromkeys(answered.id for answered in (*new.items[:k], *old.items[:k]))
+    moved = [moved_of(name, old_ranks, new_ranks) for name in ids if old_ranks.get(name) != new_ranks.get(name)]
+    first, second = Side(old.version, old.items[:k]), Side(new.version, new.items[:k])
     return Comparison(after.snapshot.model, item, first, second, moved)
 
 
 def ranked(view: View, item: str, task: str | None, expand: int) -> Side:
-    """The answer of one version as deep as ranks are told."""
+    """The answer of one version, as deep as ranks are counted."""
     query = view.query([item])
     answers = view.search_each([query], DEPTH, task, Page(), Options(expand))
     return Side(answers.version, answers.answers[0])
+
+
+def ranks(side: Side) -> dict[str, int]:
+    """The rank of each item of an answer, from 1 on."""
+    return {answered.id: rank for rank, answered in enumerate(side.items, start=1)}
 
 
 def moved_of(item: str, before: Mapping[str, int], after: Mapping[str, int]) -> Moved:

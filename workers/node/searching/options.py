@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import MeasureError, OmdmlError
-from omdml.workers.node.galleries.gallery import Gallery, Hits, NoEmbedding, Query, Searched
+from omdml.workers.node.galleries.gallery import Gallery, Hits, NoEmbedding, Query, Searchable
 
 MAX_EXPAND = 100
 
@@ -23,8 +23,14 @@ class SearchError(OmdmlError):
 
 
 class Options(NamedTuple):
-    """``expand``: nearest items that a second search starts from too, 0 for one search; ``explain``: tell parts of
-    distances.
+    """Options of a search.
+
+    Parameters
+    ----------
+    expand
+        Number of nearest items that a second search starts from, too; 0 for a single search.
+    explain
+        Whether the answer says what each part of the metric adds to a distance.
     """
 
     expand: int = 0
@@ -34,7 +40,7 @@ class Options(NamedTuple):
 PLAIN = Options()
 
 
-def nearest_each(index: Searched, queries: Sequence[Query], k: int) -> list[Hits] | None:
+def nearest_each(index: Searchable, queries: Sequence[Query], k: int) -> list[Hits] | None:
     """The k closest rows to each query; None if the index cannot prove one of the answers."""
     if isinstance(index, Gallery) and len(queries) > 1:
         return index.nearest_each(queries, k)
@@ -48,7 +54,7 @@ def nearest_each(index: Searched, queries: Sequence[Query], k: int) -> list[Hits
 
 
 def expanded_each(
-    index: Searched, queries: Sequence[Query], count: int, alive: NDArray[np.bool_] | None = None
+    index: Searchable, queries: Sequence[Query], count: int, alive: NDArray[np.bool_] | None = None
 ) -> list[Query] | None:
     """Each query moved towards its ``count`` nearest rows that are ``alive``, whatever it may be answered with.
 
@@ -70,7 +76,7 @@ def expanded_each(
     return moved
 
 
-def explained(index: Searched, query: Query, rows: NDArray[np.int64]) -> list[dict[str, float]]:
+def explained(index: Searchable, query: Query, rows: NDArray[np.int64]) -> list[dict[str, float]]:
     """What adds up to the distance of each row; raises SearchError ``no_parts`` if the distance is no sum."""
     try:
         parts = index.parts(query, rows)
@@ -81,7 +87,7 @@ def explained(index: Searched, query: Query, rows: NDArray[np.int64]) -> list[di
 
 
 def too_large(queries: Sequence[Query]) -> str:
-    """What of the queries lies too far out to be compared."""
+    """A message about the modality of the queries that lies too far out to be compared."""
     sizes: dict[str, float] = {}
     for query in queries:
         for name, table in (query.features or {}).items():

@@ -52,7 +52,7 @@ class _Group(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether it takes no longer than a hop to a thread would, or little."""
+        """Whether to answer it on the event loop, because a hop to a thread would take about as long."""
         scanned = self.view.work * max(map(len, self.queries))
         return scanned <= INLINE_WORK and self.size * self.asked.k <= INLINE_ITEMS
 

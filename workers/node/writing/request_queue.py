@@ -55,7 +55,8 @@ class RequestQueue(Generic[R]):
         self._waiting: queue.Queue[R | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._closed = False
-        self._busy_since: float | None = None  # monotonic
+        # Monotonic time.
+        self._busy_since: float | None = None
 
     def start(self) -> None:
         self._thread.start()

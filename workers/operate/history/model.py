@@ -52,7 +52,7 @@ def without_payloads(batch: Batch) -> Batch:
     """Only what the protocol needs of a batch: positions, ids of events, and the headers that mark a copy."""
     slim = Batch()
     slim.events = cast(list[AnyFeedback], [Said(event.id) for event in batch.events])
-    slim.named = [0] * len(batch.records)
+    slim.id_counts = [0] * len(batch.records)
     slim.times = [None] * len(batch.records)
     slim.records = [
         msgspec.structs.replace(

@@ -15,7 +15,7 @@ PARTITIONS = [Partition("topic", number) for number in range(8)]
 NOW = 1_800_000_000.0
 
 
-def found(placement, ends, owners, partitioner="murmur2", learning=True, since=None):
+def findings(placement, ends, owners, partitioner="murmur2", learning=True, since=None):
     """Levels and texts about partitions that end at ``ends``, read up to offset 10, owned by ``owners``."""
     store = MemoryStore()
     if placement:
@@ -30,7 +30,7 @@ def found(placement, ends, owners, partitioner="murmur2", learning=True, since=N
 
 def test_partitions_that_are_read_are_well():
     placement = Placement.first("murmur2", 2)
-    ((level, text),) = found(placement, [10, 12], {"a": [0], "b": [1]})
+    ((level, text),) = findings(placement, [10, 12], {"a": [0], "b": [1]})
     assert level is Level.OK
     assert text == "2 partitions, 2 events to be learned, by a at host, b at host"
 
@@ -45,10 +45,10 @@ def test_of_added_partitions_that_nobody_reads_no_worker_is_named():
 
 def test_a_partition_that_no_worker_owns_is_an_error_if_events_wait_there():
     placement = Placement.first("murmur2", 3)
-    ((level, text),) = found(placement, [10, 15, 10], {"a": [0, 2]})
+    ((level, text),) = findings(placement, [10, 15, 10], {"a": [0, 2]})
     assert level is Level.ERROR
     assert "none owns partition 1; 5 events wait there" in text
-    ((level, text),) = found(placement, [10, 10, 10], {"a": [0, 2]})
+    ((level, text),) = findings(placement, [10, 10, 10], {"a": [0, 2]})
     assert level is Level.WARNING
     assert "run this again" in text
 
@@ -79,7 +79,7 @@ def test_events_that_will_be_deleted_before_they_are_learned_are_an_error():
 
 
 def test_without_any_worker_what_waits_is_an_error():
-    ((level, text),) = found(Placement.first("murmur2", 2), [15, 15], {}, learning=False)
+    ((level, text),) = findings(Placement.first("murmur2", 2), [15, 15], {}, learning=False)
     assert level is Level.ERROR
     assert text.startswith("partitions 0, 1: no worker is running")
     assert "start one; 10 events wait there" in text
@@ -87,23 +87,23 @@ def test_without_any_worker_what_waits_is_an_error():
 
 def test_added_partitions_are_reported_with_what_waits_there():
     placement = Placement.first("murmur2", 2)
-    ((level, text),) = found(placement, [10, 10, 0, 0], {"a": [0, 1]})
+    ((level, text),) = findings(placement, [10, 10, 0, 0], {"a": [0, 1]})
     assert level is Level.WARNING
     assert "partitions 2, 3 were added after models had been placed on 2" in text
-    ((level, text),) = found(placement, [10, 10, 7, 0], {"a": [0, 1]})
+    ((level, text),) = findings(placement, [10, 10, 7, 0], {"a": [0, 1]})
     assert level is Level.ERROR
     assert "7 events wait: stop the senders and the workers, then omdml topics rehome" in text
 
 
 def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be():
-    ((_, text),) = found(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
+    ((_, text),) = findings(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
     assert "partition 2 was added after models had been placed on 2" in text
     assert "3 is not a multiple of 2" in text
     assert "omdml topics grow --partitions 4" in text
 
 
 def test_another_partitioner_than_the_stores_is_an_error():
-    ((level, text),) = found(Placement.first("crc32", 2), [10, 10], {"a": [0, 1]})
+    ((level, text),) = findings(Placement.first("crc32", 2), [10, 10], {"a": [0, 1]})
     assert level is Level.ERROR
     assert "log.partitioner is 'murmur2', but models of this topic live where 'crc32' puts them" in text
     assert "omdml topics rewind" in text
@@ -111,10 +111,10 @@ def test_another_partitioner_than_the_stores_is_an_error():
 
 def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
     placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
-    ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 600})
+    ((level, text),) = findings(placement, [10, 15], owners, since={1: NOW - 600})
     assert level is Level.WARNING
     assert text.startswith("partition 1 of b at host: 5 events not learned or not saved yet, the oldest of")
     assert "(10 min ago)" in text
     assert "read its log" in text
-    ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 5})
+    ((level, text),) = findings(placement, [10, 15], owners, since={1: NOW - 5})
     assert level is Level.OK

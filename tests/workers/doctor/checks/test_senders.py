@@ -28,7 +28,7 @@ def keyed(partitioner, count=4, models=MODELS, **options):
     return [event(model, PARTITIONERS[partitioner](model.encode(), count), model, **options) for model in models]
 
 
-def told(records, partitioner="murmur2", homes=4, partitions=4, learned=False):
+def findings(records, partitioner="murmur2", homes=4, partitions=4, learned=False):
     """The levels and texts of the findings."""
     advice = advise(look_at_senders(records, Placement.first(partitioner, homes), partitions), learned, NOW)
     return [(Level.OK, advice)] if isinstance(advice, str) else [tuple(remark) for remark in advice]
@@ -36,7 +36,7 @@ def told(records, partitioner="murmur2", homes=4, partitions=4, learned=False):
 
 @pytest.mark.parametrize("partitioner", ["murmur2", "crc32"])
 def test_events_that_lie_at_their_homes_are_well(partitioner):
-    ((level, text),) = told(keyed(partitioner), partitioner)
+    ((level, text),) = findings(keyed(partitioner), partitioner)
     assert level is Level.OK
     assert f"40 events, of 40 models, all lie where {partitioner} puts their models" in text
 
@@ -44,17 +44,17 @@ def test_events_that_lie_at_their_homes_are_well(partitioner):
 @pytest.mark.parametrize(("ours", "theirs"), [("murmur2", "crc32"), ("crc32", "murmur2")])
 def test_the_advice_about_another_partitioner_says_what_to_set(ours, theirs):
     strays = sum(PARTITIONERS[ours](model.encode(), 4) != PARTITIONERS[theirs](model.encode(), 4) for model in MODELS)
-    ((level, text),) = told(keyed(theirs), ours)
+    ((level, text),) = findings(keyed(theirs), ours)
     assert level is Level.ERROR
     assert f"{strays} of the newest 40 events" in text
     assert f'Set log.partitioner = "{theirs}" (nothing was learned yet)' in text
-    ((_, text),) = told(keyed(theirs), ours, learned=True)
+    ((_, text),) = findings(keyed(theirs), ours, learned=True)
     assert f'stop the workers, set log.partitioner = "{theirs}" and run omdml topics rewind' in text
     assert {"crc32": "partitioner=consistent_random", "murmur2": "partitioner=murmur2_random"}[ours] in text
 
 
 def test_senders_that_differ_are_not_advised_to_change_the_setting():
-    ((level, text),) = told(keyed("crc32") + keyed("murmur2"))
+    ((level, text),) = findings(keyed("crc32") + keyed("murmur2"))
     assert level is Level.ERROR
     assert "the senders differ: have these senders choose by murmur2" in text
     assert "log.partitioner =" not in text
@@ -77,7 +77,7 @@ def test_fields_with_nearly_our_names_are_warned_of_and_others_are_not():
 
 def test_events_without_a_key_bring_advice_about_keys_and_the_router():
     records = [event(model, number) for model in MODELS for number in range(4)]
-    ((level, text),) = told(records)
+    ((level, text),) = findings(records)
     assert level is Level.ERROR
     assert "160 of the newest 160 events, of 40 models, have no key" in text
     assert "120 lie elsewhere than at their model's home" in text
@@ -86,7 +86,7 @@ def test_events_without_a_key_bring_advice_about_keys_and_the_router():
 
 def test_events_by_another_key_are_shown_with_an_example():
     records = [event(model, number, f"user-{number}") for model in MODELS for number in range(4)]
-    ((_, text),) = told(records)
+    ((_, text),) = findings(records)
     assert "160 of the newest 160 events, of 40 models, have a key that is not their model's name" in text
     assert "'user-" in text
     assert "for model 'shop-" in text
@@ -94,26 +94,26 @@ def test_events_by_another_key_are_shown_with_an_example():
 
 def test_a_keyless_event_that_a_client_put_at_its_home_is_well():
     records = [event(model, PARTITIONERS["murmur2"](model.encode(), 4)) for model in MODELS]
-    assert told(records)[0][0] is Level.OK
+    assert findings(records)[0][0] is Level.OK
 
 
 def test_a_sender_with_a_partitioner_of_its_own_is_told_so():
     taken = {name: {by(name.encode(), 4) for by in PARTITIONERS.values()} for name in MODELS}
     records = [event(name, min(set(range(4)) - numbers), name) for name, numbers in taken.items()]
-    ((level, text),) = told(records)
+    ((level, text),) = findings(records)
     assert level is Level.ERROR
     assert "neither murmur2 nor crc32" in text
 
 
 def test_senders_that_know_of_added_partitions_bring_advice_to_rehome():
-    ((level, text),) = told(keyed("murmur2", count=8), homes=4, partitions=8)
+    ((level, text),) = findings(keyed("murmur2", count=8), homes=4, partitions=8)
     assert level is Level.ERROR
     assert "among 8 partitions, but models have their homes among 4" in text
     assert "omdml topics rehome" in text
 
 
 def test_old_strays_are_a_warning_only():
-    ((level, text),) = told(keyed("crc32", at=NOW - 7200))
+    ((level, text),) = findings(keyed("crc32", at=NOW - 7200))
     assert level is Level.WARNING
     assert "2 h ago" in text
     assert "only this is left to do: omdml letters resend" in text
@@ -121,10 +121,10 @@ def test_old_strays_are_a_warning_only():
 
 def test_strays_are_a_warning_once_enough_events_are_right_after_them():
     strays, right = keyed("crc32", at=NOW - 120), keyed("murmur2", at=NOW - 60)
-    ((level, text),) = told(strays + right)  # 40 right ones
+    ((level, text),) = findings(strays + right)  # 40 right ones
     assert level is Level.ERROR
     assert "stays until 200 newer events lie in partition" in text
-    ((level, text),) = told(strays + right + keyed("murmur2", at=NOW - 30))
+    ((level, text),) = findings(strays + right + keyed("murmur2", at=NOW - 30))
     assert level is Level.WARNING
     assert "80 events with the right key lie at home since" in text
 
@@ -132,12 +132,12 @@ def test_strays_are_a_warning_once_enough_events_are_right_after_them():
 def test_keyless_events_that_came_home_by_chance_make_no_stray_harmless():
     strays = [event(model, number, at=NOW - 120) for model in MODELS for number in range(4)]
     chance = [event(model, PARTITIONERS["murmur2"](model.encode(), 4), at=NOW - 60) for model in MODELS * 2]
-    assert told(strays + chance)[0][0] is Level.ERROR
+    assert findings(strays + chance)[0][0] is Level.ERROR
 
 
 def test_several_causes_are_reported_one_by_one_the_most_frequent_first():
     keyless = [event(model, number) for model in MODELS for number in range(4)]
-    causes = [text for _, text in told(keyless + keyed("crc32"))]
+    causes = [text for _, text in findings(keyless + keyed("crc32"))]
     assert ["have no key" in text for text in causes] == [True, False]
     assert "lie where crc32 puts their model" in causes[1]
 
@@ -145,11 +145,12 @@ def test_several_causes_are_reported_one_by_one_the_most_frequent_first():
 def test_what_was_sent_again_and_what_is_no_event_say_nothing_of_senders():
     again = [event(model, 0, headers=[resent_header((Partition("topic", 1), 5), b"secret")]) for model in MODELS]
     broken = [Record(Partition("topic", 1), 9, b"{broken", None, NOW)]
-    assert told(again + broken) == [(Level.OK, "the topic holds no events yet that show how senders choose partitions")]
+    says_nothing = "the topic holds no events yet that show how senders choose partitions"
+    assert findings(again + broken) == [(Level.OK, says_nothing)]
 
 
 def test_one_partition_suits_every_sender():
-    ((level, text),) = told([event(model, 0) for model in MODELS], homes=1, partitions=1)
+    ((level, text),) = findings([event(model, 0) for model in MODELS], homes=1, partitions=1)
     assert level is Level.OK
     assert "whatever the senders do" in text
 

@@ -41,7 +41,7 @@ def test_it_tells_of_the_rises_that_rivers_adwin_finds_and_of_nothing_else():
     assert all(abs(mine - rivers) <= 2 for mine, rivers in zip(alarms, river_alarms(rows), strict=True))
 
 
-def told(rise, seed):
+def alarms_after(rise, seed):
     """What is told of 20,000 comparisons with 5 % mistakes, and 20,000 with more."""
     draw, drift = np.random.default_rng(seed), Drift()
     rows = np.where(draw.random(40_000) < np.repeat([0.05, 0.05 + rise], 20_000), 1.0, -1.0)
@@ -50,8 +50,8 @@ def told(rise, seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_rise_of_two_points_is_not_reported_and_one_of_ten_is_once(seed):
-    assert told(0.02, seed) == []
-    (line,) = told(0.1, seed)
+    assert alarms_after(0.02, seed) == []
+    (line,) = alarms_after(0.1, seed)
     before, after = map(float, re.findall(r"([\d.]+)%", line))
     assert (before < 7, after - before >= 100 * LEAST_RISE) == (True, True)
 

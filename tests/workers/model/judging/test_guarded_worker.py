@@ -49,7 +49,7 @@ def inverted(said):
         yield event
 
 
-def told_of(world):
+def publications(world):
     """What became of snapshots, oldest first."""
     lines = [line for line in world.store.history("shop") if line["what"] in ("published", "held")]
     return [(line["what"], line["version"], line["reason"]) for line in lines]
@@ -89,7 +89,7 @@ def test_inverted_clicks_are_withheld_while_learning_goes_on(burst):
     before = len(not_held_out(whole_log(world)[:1080], world.store.secret(), every=5))
     assert world.store.current("shop").version <= before < learned(world)
     assert world.store.claim("shop").checkpoint.version == learned(world)
-    what, version, reason = told_of(world)[-1]
+    what, version, reason = publications(world)[-1]
     assert (what, version) == ("held", learned(world))
     assert "queries held out" in reason
     decision = judgement(world.store, "shop", lambda: None)
@@ -150,7 +150,7 @@ def test_it_goes_live_by_itself_once_it_is_better(burst):
         world.send(*events(60, seed=seed))
         run_until_idle(worker, turns=6)
     assert world.store.current("shop").version == world.store.claim("shop").checkpoint.version == learned(world)
-    assert (told_of(world)[-1][0], held_gauge(worker)) == ("published", 0.0)
+    assert (publications(world)[-1][0], held_gauge(worker)) == ("published", 0.0)
 
 
 def test_freshness_counts_from_the_oldest_event_that_was_kept_from_going_live(burst):
@@ -190,15 +190,15 @@ def test_with_the_guard_off_the_same_burst_goes_live(tmp_path):
 
 def test_what_is_withheld_is_recorded_at_every_save_that_has_news(burst):
     world, worker = burst
-    before = told_of(world)
+    before = publications(world)
     worker.rounds.config = WorkerConfig(checkpoint_interval_s=NEVER)
     for seed in range(5):
         world.send(*inverted(events(10, seed=seed)))
         run_until_idle(worker, turns=3)
-    assert told_of(world) == before
+    assert publications(world) == before
     worker.rounds.config = WorkerConfig()
     run_until_idle(worker, turns=5)
-    assert [line[:2] for line in told_of(world)[len(before) :]] == [("held", learned(world))]
+    assert [line[:2] for line in publications(world)[len(before) :]] == [("held", learned(world))]
 
 
 def test_after_a_crash_what_was_withheld_still_is(burst):

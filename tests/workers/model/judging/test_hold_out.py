@@ -51,7 +51,7 @@ def guarded(folder, models=None, **options):
     return world
 
 
-def kept(world, model="shop"):
+def saved_hold_out(world, model="shop"):
     """The hold-out that a successor would go on with, and the state of its learner."""
     checkpoint = world.store.claim(model).checkpoint
     return msgspec.convert(checkpoint.progress["hold_out"], HoldOutState), checkpoint.state
@@ -117,7 +117,7 @@ def test_what_is_held_out_depends_on_no_batch_and_no_restart(tmp_path, batch):
     learned = not_held_out(whole_log(world), SECRET)
     twin = LOMDML(dims=dict(world.catalogue.dims), rank=3)
     twin.learn_many(learned, world.catalogue.features)
-    hold_out, state = kept(world)
+    hold_out, state = saved_hold_out(world)
     assert state == twin.to_bytes()
     assert hold_out.count == 260 - len(learned) == len(hold_out.kept) > 0
     assert hold_out.secret == fingerprint(SECRET)
@@ -129,7 +129,7 @@ def test_with_the_guard_off_every_event_is_learned(tmp_path):
     run_until_idle(world.worker())
     twin = LOMDML(dims=dict(world.catalogue.dims), rank=3)
     twin.learn_many(triplets(120), world.catalogue.features)
-    hold_out, state = kept(world)
+    hold_out, state = saved_hold_out(world)
     assert (hold_out.count, hold_out.kept, state) == (0, [], twin.to_bytes())
 
 
@@ -159,7 +159,7 @@ def test_an_event_with_its_own_vectors_is_held_out_and_not_kept(tmp_path):
     world = guarded(tmp_path, hold_out=2)
     world.send(*(encode(msgspec.structs.replace(event, features=BROUGHT)) for event in feedback("triplet", 40)))
     run_until_idle(world.worker())
-    hold_out, state = kept(world)
+    hold_out, state = saved_hold_out(world)
     learned = len(not_held_out(whole_log(world), SECRET, every=2))
     assert (LEARNERS["lomdml"].from_bytes(state).version, hold_out.count, hold_out.kept) == (learned, 40 - learned, [])
 
@@ -210,11 +210,11 @@ def test_a_new_generation_of_the_catalogue_forgets_rows_of_the_one_before(tmp_pa
     run_until_idle(worker)
     world.log.expel(worker.services.source)
     world.catalogue = catalogue(tmp_path / "other", seed=1)
-    count = kept(world)[0].count
+    count = saved_hold_out(world)[0].count
     assert count > 0
     world.send(*events(1, seed=1))
     run_until_idle(world.worker())
-    hold_out, _ = kept(world)
+    hold_out, _ = saved_hold_out(world)
     assert (hold_out.count, hold_out.kept) == (count, [])
 
 
@@ -226,7 +226,7 @@ def test_whatever_a_learner_learns_from_says_something_of_its_metrics(tmp_path, 
     for kind in sorted(LEARNERS[name].accepts):
         world.send(*map(encode, feedback(kind, 27, 0, name, tasks_of(name))))
     run_until_idle(world.worker())
-    hold_out, state = kept(world, name)
+    hold_out, state = saved_hold_out(world, name)
     assert letters(world) == []
     assert hold_out.count == len(hold_out.kept) > 5
     results = margins_on(LEARNERS[name].from_bytes(state).metric, hold_out.kept, world.catalogue.features)

@@ -64,7 +64,7 @@ def test_each_operators_move_is_logged_and_new_versions_are_reported_together(sh
         for move in moves:
             move()
             node.refresh("shop")
-        monkeypatch.setattr("omdml.workers.node.following.hot_swap.TELL_EVERY_S", 0.0)
+        monkeypatch.setattr("omdml.workers.node.following.hot_swap.LOG_EVERY_S", 0.0)
         learned()
         node.refresh("shop")
     message = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]

@@ -13,7 +13,7 @@ from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.gallery import Gallery, Query
 from omdml.workers.node.galleries.indexing import is_approximate
 from tests.integration.waiting import until
-from tests.support.galleries import features, metric, one
+from tests.support.galleries import features, metric, query_of_row
 from tests.support.nodes import assert_exact, serves
 from tests.support.shops import Shop
 
@@ -37,7 +37,7 @@ def near(exact):
     return exact.with_cells()
 
 
-def found(index, exact, queries, k=10):
+def share_found(index, exact, queries, k=10):
     """The share of the exact answers that an index finds; each distance that it says is exact."""
     shares = []
     for query in queries:
@@ -51,7 +51,7 @@ def found(index, exact, queries, k=10):
 
 
 def test_most_of_the_nearest_items_are_found(near, exact):
-    assert found(near, exact, [one(row) for row in range(0, ROWS, 400)]) > 0.9
+    assert share_found(near, exact, [query_of_row(row) for row in range(0, ROWS, 400)]) > 0.9
 
 
 def test_items_that_a_filter_leaves_out_are_no_answers(near, exact):
@@ -59,7 +59,7 @@ def test_items_that_a_filter_leaves_out_are_no_answers(near, exact):
     hits = near.nearest(Query(np.array([3]), among=among), 20)
     assert among[hits.rows].all()
     assert 3 not in hits.rows
-    assert found(near, exact, [Query(np.array([row]), among=among) for row in range(0, ROWS, 900)]) > 0.9
+    assert share_found(near, exact, [Query(np.array([row]), among=among) for row in range(0, ROWS, 900)]) > 0.9
 
 
 def test_if_a_filter_leaves_few_items_the_answer_is_exact(near, exact):
@@ -80,7 +80,7 @@ def test_items_that_came_later_are_answers_at_once(table):
 def test_a_new_metric_orders_what_the_old_cells_hold(table, near):
     old, new = metric(), metric(1, metric(), 0.02)
     bridge, whole = Bridge(near, old, new, table, Spread(table)), Gallery(new, table)
-    assert found(bridge, whole, [one(row) for row in range(0, ROWS, 900)]) > 0.9
+    assert share_found(bridge, whole, [query_of_row(row) for row in range(0, ROWS, 900)]) > 0.9
 
 
 def test_the_index_is_made_behind_each_version(tmp_path, monkeypatch):

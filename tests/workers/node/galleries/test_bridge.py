@@ -12,7 +12,7 @@ from omdml.workers.node.galleries.bridge import Bridge, Spread, change_norms
 from omdml.workers.node.galleries.gallery import Gallery, Query
 from tests.integration.waiting import until
 from tests.support.deep import examples
-from tests.support.galleries import DIMS, by_brute_force, features, metric, one
+from tests.support.galleries import DIMS, by_brute_force, features, metric, query_of_row
 from tests.support.nodes import assert_exact, serves
 from tests.support.shops import Shop
 
@@ -23,7 +23,7 @@ def test_over_a_bridge_the_nearest_are_those_of_the_new_metric(seed, change, k):
     table, old = features(200, seed), metric(seed)
     new = metric(seed + 1, old, change)
     bridge = Bridge(Gallery(old, table), old, new, table, Spread(table))
-    hits = bridge.nearest(one(seed % 200), k)
+    hits = bridge.nearest(query_of_row(seed % 200), k)
     distances = by_brute_force(new, table, seed % 200)
     assert hits is not None
     assert np.allclose(hits.distances, np.sort(distances)[:k], rtol=1e-4, atol=1e-5)
@@ -35,13 +35,13 @@ def test_a_bridge_reads_few_items_after_a_small_change(monkeypatch):
     bridge = Bridge(Gallery(old, table), old, metric(1, old, 1e-4), table, Spread(table))
     monkeypatch.setattr("omdml.workers.node.galleries.bridge.REFINED", 0)
     monkeypatch.setattr("omdml.workers.node.galleries.bridge.SHARE", 0.01)
-    assert bridge.nearest(one(7), 10) is not None
+    assert bridge.nearest(query_of_row(7), 10) is not None
 
 
 def test_a_bridge_gives_up_where_too_many_items_could_be_among_the_nearest(monkeypatch):
     table, old = features(5000), metric()
     bridge = Bridge(Gallery(old, table), old, metric(1, old, 3.0), table, Spread(table))
-    assert bridge.nearest(one(7), 10) is None
+    assert bridge.nearest(query_of_row(7), 10) is None
 
 
 @pytest.mark.parametrize(("asked", "k", "found"), [([0, 1, 2], 5, []), ([0, 2], 5, [1])])
@@ -82,7 +82,7 @@ def test_features_too_small_for_their_squares_have_a_bound_that_holds(unit, chan
     centred = (table[name].astype(np.float64) - spread.middle[name] for name in table)
     moved = np.concatenate([x @ X.T for x, X in zip(centred, changes, strict=True)], axis=1)
     assert (bridge._width(spread.distances) >= np.linalg.norm(moved, axis=1)).all()
-    hits = bridge.nearest(one(7), 10)
+    hits = bridge.nearest(query_of_row(7), 10)
     assert hits is not None
     assert sorted(hits.rows) == sorted(np.argsort(by_brute_force(new, table, 7))[:10])
 

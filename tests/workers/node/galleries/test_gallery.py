@@ -11,14 +11,14 @@ from omdml.errors import CorruptError
 from omdml.metrics import ProjectionMetric
 from omdml.workers.node.galleries.gallery import Gallery, Query, ScoredGallery
 from tests.support.deep import examples
-from tests.support.galleries import DIMS, Bilinear, by_brute_force, features, metric, one
+from tests.support.galleries import DIMS, Bilinear, by_brute_force, features, metric, query_of_row
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(count=st.integers(2, 80), seed=st.integers(0, 10_000), k=st.integers(1, 100), away=st.sampled_from([0.0, 50.0]))
 def test_the_nearest_are_those_of_brute_force(count, seed, k, away):
     table, learned = features(count, seed, away), metric(seed)
-    hits = Gallery(learned, table).nearest(one(seed % count), k)
+    hits = Gallery(learned, table).nearest(query_of_row(seed % count), k)
     distances = by_brute_force(learned, table, seed % count)
     assert len(hits.rows) == min(k, count - 1)
     assert np.allclose(hits.distances, np.sort(distances)[: len(hits.rows)], rtol=1e-3, atol=1e-5 * (1 + away) ** 2)
@@ -28,14 +28,14 @@ def test_the_nearest_are_those_of_brute_force(count, seed, k, away):
 
 def test_equally_distant_items_come_in_the_order_of_their_rows():
     table = {name: np.repeat(matrix, 7, axis=0) for name, matrix in features(5).items()}
-    hits = Gallery(metric(), table).nearest(one(15), 6)
+    hits = Gallery(metric(), table).nearest(query_of_row(15), 6)
     assert hits.rows.tolist() == [14, 16, 17, 18, 19, 20]
     assert hits.distances.tolist() == [0.0] * 6
 
 
 def test_a_metric_that_is_zero_answers_in_the_order_of_the_rows():
     dead = ProjectionMetric({"color": 0.5, "text": 0.5}, {n: np.zeros((2, d)) for n, d in DIMS.items()})
-    assert Gallery(dead, features(50)).nearest(one(1), 3).rows.tolist() == [0, 2, 3]
+    assert Gallery(dead, features(50)).nearest(query_of_row(1), 3).rows.tolist() == [0, 2, 3]
 
 
 def test_several_items_ask_for_what_is_close_to_their_mean_and_are_no_answers():
@@ -49,7 +49,7 @@ def test_several_items_ask_for_what_is_close_to_their_mean_and_are_no_answers():
 
 
 def test_a_gallery_of_nothing_but_the_query_answers_nothing():
-    assert len(Gallery(metric(), features(1)).nearest(one(0), 5).rows) == 0
+    assert len(Gallery(metric(), features(1)).nearest(query_of_row(0), 5).rows) == 0
 
 
 def test_a_metric_that_overflows_is_refused_naming_the_item():
@@ -62,7 +62,7 @@ def test_a_metric_that_overflows_is_refused_naming_the_item():
 
 def test_a_metric_without_embedding_ranks_by_its_score():
     table = features(30)
-    hits = ScoredGallery(Bilinear(), table).nearest(one(4), 5)
+    hits = ScoredGallery(Bilinear(), table).nearest(query_of_row(4), 5)
     scores = table["color"] @ table["color"][4]
     scores[4] = -np.inf
     assert hits.rows.tolist() == np.argsort(-scores, kind="stable")[:5].tolist()

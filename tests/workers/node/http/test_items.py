@@ -30,9 +30,9 @@ def client(shop):
         yield client
 
 
-def found(client, one="i0", k=200):
+def ids_found_by(client, query="i0", k=200):
     """Ids of all that a search finds."""
-    return [hit["id"] for hit in client.post("/search", json={"id": one, "k": k}).json()["items"]]
+    return [hit["id"] for hit in client.post("/search", json={"id": query, "k": k}).json()["items"]]
 
 
 def test_an_item_is_put_found_changed_and_deleted(client):
@@ -40,15 +40,15 @@ def test_an_item_is_put_found_changed_and_deleted(client):
     assert answer == {
         "model": "shop", "position": 1, "put": 1, "attributes": 0, "deleted": 0, "unknown": [],
     }  # fmt: skip
-    assert found(client, k=ITEMS + 5).count("red shirt/1") == 1
+    assert ids_found_by(client, k=ITEMS + 5).count("red shirt/1") == 1
     before = client.get("/search", params={"id": "red shirt/1", "k": 1}).json()["items"]
     client.put("/items/red%20shirt%2F1", json={"features": raw_item(np.random.default_rng(4))})
-    assert found(client, k=ITEMS + 5).count("red shirt/1") == 1
+    assert ids_found_by(client, k=ITEMS + 5).count("red shirt/1") == 1
     assert client.get("/search", params={"id": "red shirt/1", "k": 1}).json()["items"] != before
 
     gone = client.delete("/items/red%20shirt%2F1").json()
     assert (gone["deleted"], gone["unknown"], gone["position"]) == (1, [], 3)
-    assert "red shirt/1" not in found(client)
+    assert "red shirt/1" not in ids_found_by(client)
     refused(client.get("/search", params={"id": "red shirt/1"}), 404, "unknown_item")
     again = client.delete("/items/red%20shirt%2F1").json()
     assert (again["deleted"], again["unknown"], again["position"]) == (0, ["red shirt/1"], 3)
@@ -72,7 +72,7 @@ def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
     assert "change 2: " in refused(
         client.post("/items", content=b'{"id":"i3","delete":true}\n{"id":4}'), 400, "invalid"
     )
-    assert "i3" in found(client)
+    assert "i3" in ids_found_by(client)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_another_node_follows_and_says_its_position(shop, tmp_path):
         until(lambda: far.get("/items").status_code == 200)
         answer = client.delete("/items/i3").json()
         until(lambda: far.get("/items").json()["position"] == answer["position"])
-        assert "i3" not in found(far)
+        assert "i3" not in ids_found_by(far)
 
 
 def test_changes_are_refused_while_another_process_adds_items(client, shop, monkeypatch):
@@ -151,7 +151,7 @@ def test_confirmed_changes_are_seen_by_every_search_after_them(shop):
                 answer = client.post("/items", content=msgspec.json.encode(replaced))
                 assert answer.status_code == 200, answer.text
                 twin.make(replaced)
-                there = [replaced for replaced in found(client, k=ITEMS + 100) if replaced in own]
+                there = [replaced for replaced in ids_found_by(client, k=ITEMS + 100) if replaced in own]
                 if sorted(there) != sorted(twin.vectors):
                     failures.append((number, there, sorted(twin.vectors)))
         return twin

@@ -21,7 +21,7 @@ from omdml.workers.node.galleries.gallery import Gallery, Query, ScoredGallery
 from omdml.workers.node.searching.options import explained, nearest_each
 from tests.integration.waiting import until
 from tests.support.deep import examples
-from tests.support.galleries import DIMS, features, metric, one
+from tests.support.galleries import DIMS, features, metric, query_of_row
 from tests.support.shops import Shop, asking, refused
 from tests.support.worlds import catalogue, items
 
@@ -68,7 +68,7 @@ def test_parts_of_a_distance_add_up_to_it_under_every_metric(count, seed, kind):
     index = (Gallery if learned.euclidean else ScoredGallery)(learned, table)
     # an item, the mean of some, vectors that are no item's
     vectors = {name: x[:1] + 0.1 for name, x in table.items()}
-    for query in (one(0), Query(np.array([0, 1])), Query(np.empty(0, np.int64), vectors)):
+    for query in (query_of_row(0), Query(np.array([0, 1])), Query(np.empty(0, np.int64), vectors)):
         hits = index.nearest(query, 5)
         parts = explained(index, query, hits.rows)
         assert all(set(part) == PARTS[kind] for part in parts)
@@ -77,12 +77,12 @@ def test_parts_of_a_distance_add_up_to_it_under_every_metric(count, seed, kind):
 
 def test_an_expert_part_is_its_share_of_the_cosine_distance():
     table, learned = features(20), random_metric("cosine", 3)
-    hits = Gallery(learned, table).nearest(one(4), 3)
+    hits = Gallery(learned, table).nearest(query_of_row(4), 3)
     both = np.concatenate(list(table.values()), axis=1) - learned.mean
     turned = both @ learned.experts["joint"].T
     turned /= np.linalg.norm(turned, axis=1, keepdims=True)
     expected = 0.8 * (2 - 2 * turned[hits.rows] @ turned[4])
-    parts = explained(Gallery(learned, table), one(4), hits.rows)
+    parts = explained(Gallery(learned, table), query_of_row(4), hits.rows)
     assert np.allclose([part["joint"] for part in parts], expected, atol=1e-5)
 
 
@@ -123,7 +123,7 @@ def expanded_by_brute_force(learned, table, row, count):
 def test_an_expanded_search_is_that_of_the_weighed_mean(seed, kind, expand):
     table, learned = features(50, seed), random_metric(kind, seed)
     gallery = Gallery(learned, table)
-    hits = gallery.nearest(gallery.expanded(one(7), expand), 10)
+    hits = gallery.nearest(gallery.expanded(query_of_row(7), expand), 10)
     distances = expanded_by_brute_force(learned, table, 7, expand)
     assert np.allclose(hits.distances, np.sort(distances)[:10], rtol=1e-3, atol=1e-4)
     assert np.allclose(hits.distances, distances[hits.rows], rtol=1e-3, atol=1e-4)
@@ -133,8 +133,8 @@ def test_over_a_bridge_expansion_and_parts_are_those_of_the_new_metric():
     table, old = features(200), metric(1)
     new = metric(2, old, 0.001)
     bridge, whole = Bridge(Gallery(old, table), old, new, table, Spread(table)), Gallery(new, table)
-    query = bridge.expanded(one(3), 5)
-    hits, expected = bridge.nearest(query, 8), whole.nearest(whole.expanded(one(3), 5), 8)
+    query = bridge.expanded(query_of_row(3), 5)
+    hits, expected = bridge.nearest(query, 8), whole.nearest(whole.expanded(query_of_row(3), 5), 8)
     assert hits.rows.tolist() == expected.rows.tolist()
     assert np.allclose(hits.distances, expected.distances, rtol=1e-3)
     sums = [sum(part.values()) for part in explained(bridge, query, hits.rows)]
@@ -154,7 +154,7 @@ def client(shop):
         yield client
 
 
-def found(client, **asked):
+def answer_to(client, **asked):
     return client.post("/search", json=asked).raise_for_status().json()
 
 
@@ -164,8 +164,8 @@ def vectors(row, name=None):
 
 def test_queries_of_every_kind_share_one_request_and_one_version(client):
     queries = [{"id": "i5"}, {"ids": ["i6", "i7"]}, {"features": vectors(8)}, {"ids": ["i9"], "features": vectors(1)}]
-    body = found(client, queries=queries, k=4, exclude=["i0"])
-    alone = [found(client, **query, k=4, exclude=["i0"]) for query in queries]
+    body = answer_to(client, queries=queries, k=4, exclude=["i0"])
+    alone = [answer_to(client, **query, k=4, exclude=["i0"]) for query in queries]
     assert [[item["id"] for item in items] for items in body["answers"]] == [
         [item["id"] for item in entry["items"]] for entry in alone
     ]
@@ -174,8 +174,8 @@ def test_queries_of_every_kind_share_one_request_and_one_version(client):
 
 
 def test_a_mix_of_items_and_vectors_asks_for_their_mean(shop, client):
-    mixed = found(client, ids=["i5", "i6"], features=vectors(7), k=150)["items"]
-    listed = found(client, ids=["i5", "i6", "i7"], k=150)["items"]
+    mixed = answer_to(client, ids=["i5", "i6"], features=vectors(7), k=150)["items"]
+    listed = answer_to(client, ids=["i5", "i6", "i7"], k=150)["items"]
     assert [item["id"] for item in mixed if item["id"] != "i7"] == [item["id"] for item in listed]
     assert "i5" not in [item["id"] for item in mixed]
 
@@ -196,9 +196,9 @@ def test_vectors_of_some_modalities_ask_with_the_conditional_mean_of_others(tmp_
 
 
 def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
-    alone = found(client, features=vectors(5, "shape"), k=20)["items"]
+    alone = answer_to(client, features=vectors(5, "shape"), k=20)["items"]
     assert "i5" in [item["id"] for item in alone]
-    mixed = found(client, ids=["i6"], features=vectors(5, "shape"), k=119)["items"]
+    mixed = answer_to(client, ids=["i6"], features=vectors(5, "shape"), k=119)["items"]
     assert "i6" not in [item["id"] for item in mixed]
     assert len(mixed) == 119
     refusal = refused(client.post("/search", json={"features": {"shape": [1.0]}}), 400, "dimension")
@@ -207,9 +207,9 @@ def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
 
 
 def test_explain_tells_parts_over_http_and_only_if_asked(client):
-    plain = found(client, id="i5", k=3)["items"]
+    plain = answer_to(client, id="i5", k=3)["items"]
     assert all("parts" not in one for one in plain)
-    told = found(client, id="i5", k=3, explain=True, expand=4)["items"]
+    told = answer_to(client, id="i5", k=3, explain=True, expand=4)["items"]
     by_url = client.get("/search?id=i5&k=3&explain=true&expand=4").json()["items"]
     assert by_url == told
     for item in told:
@@ -220,7 +220,7 @@ def test_explain_tells_parts_over_http_and_only_if_asked(client):
 def test_a_model_expands_as_configured_unless_the_search_says_otherwise(shop):
     with shop.serving(expand=lambda model: 5) as node, asking(node) as client:
         configured, asked, off = (
-            found(client, id="i5", k=50, **more)["items"] for more in ({}, {"expand": 5}, {"expand": 0})
+            answer_to(client, id="i5", k=50, **more)["items"] for more in ({}, {"expand": 5}, {"expand": 0})
         )
     assert configured == asked
     assert [item["id"] for item in off] == shop.expected(shop.learner.version, "i5", 50)[0]

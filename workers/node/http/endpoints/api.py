@@ -177,7 +177,7 @@ class Api:
             parent = traces.context_of(request.headers.get(traces.HEADER, ""))
             with traces.span("feedback.accept", parent, events=len(checked.events)) as context:
                 accepted = await asyncio.wrap_future(inbox.put(traced(checked.events, context)))
-        unread = {"unread_fields": checked.unread.told(checked.unread.counts)} if checked.unread.counts else {}
+        unread = {"unread_fields": checked.unread.in_words(checked.unread.counts)} if checked.unread.counts else {}
         return reply({"accepted": accepted, **unread}, HTTPStatus.ACCEPTED)
 
     async def session(self, request: Request) -> Response:

@@ -35,7 +35,7 @@ from omdml.workers.node.http.requests import (
 )
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
-from omdml.workers.node.searching.compare import Comparison, compared
+from omdml.workers.node.searching.compare import Comparison, compare_versions
 from omdml.workers.node.searching.options import SearchError
 from omdml.workers.versions.inspection import parts, weighed, weights
 from omdml.workers.versions.judgement import judgement
@@ -191,7 +191,7 @@ class Watch:
         before = node.view_of(model, asked.before)
         after = node.view(model) if asked.after is None else node.view_of(model, asked.after)
         expand = node.expand(model) if asked.expand is None else asked.expand
-        return compared(before, after, asked.id, asked.k, asked.task, expand)
+        return compare_versions(before, after, asked.id, asked.k, asked.task, expand)
 
     async def events(self, request: Request) -> Response:
         """Server-sent events: the newest step of one model, or of each; then every step, and remarks of the history."""
