@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -18,6 +19,15 @@ from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening
 
 pytestmark = pytest.mark.xdist_group("console")
+
+# What each page shows once all that it asks the node for was answered.
+SHOWS = {
+    "Watch": "Nothing was compared since the worker started",
+    "Versions": "Before the first click (version 0)",
+    "A/B": "No experiment runs on this node",
+    "Dead letters": re.compile(r"No open dead letters|\d+ letters?,"),
+    "Health": "checks found nothing wrong",
+}
 
 
 def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):
@@ -143,8 +153,14 @@ def test_the_console_works_in_a_browser_that_keeps_nothing(tmp_path, browser):
 def test_it_works_behind_a_proxy_that_puts_a_path_before_it(demo, browser):
     with proxy(urlsplit(demo.url).netloc, "/inner/omdml") as url:
         context = browser.new_context()
-        one = Visit(context, f"{url}/inner/omdml/console/#token={demo.address.partition('token=')[2]}")
-        mark(one.page, [0], [1])
+        # The root leads to the console, wherever it is.
+        one = Visit(context, f"{url}/inner/omdml/#token={demo.address.partition('token=')[2]}")
+        page = one.page
+        mark(page, [0], [1])
+        assert page.evaluate("[...document.querySelectorAll('.results img')].some((image) => image.naturalWidth > 0)")
+        for name, shows in SHOWS.items():
+            go_to(page, name)
+            expect(page.get_by_role("main")).to_contain_text(shows)
         assert (one.wrong, one.hosts) == ([], {urlsplit(url).netloc})
         context.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import ExitStack
+from functools import partial
 
 import httpx
 import pytest
@@ -71,6 +72,25 @@ def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser)
             held[0].continue_()
         search(page, "i77")
         assert searched == ["i5", "i77"]
+
+
+def test_a_click_on_an_item_counts_if_the_grid_changes_under_it(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        held = []
+        page.route(re.compile("find=i2"), lambda route: held.append(route))
+        with page.expect_request(re.compile("find=i2")):
+            page.get_by_label("Find an item by its id").fill("i2")
+        items = page.get_by_role("listbox", name="Items")
+        items.locator("button[data-id='i2']").hover()
+        page.mouse.down()
+        with page.expect_response(re.compile("find=i2")):
+            held[0].continue_()
+        # The page has drawn what was answered, or waits.
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
+        page.mouse.up()
+        expect(page.locator(".results[data-of='i2'] > li")).to_have_count(20)
+        expect(items.locator("button[data-id='i1']")).to_have_count(0)
 
 
 def test_marks_that_could_not_be_sent_are_still_there(shop, browser):
@@ -286,6 +306,16 @@ def test_a_long_id_takes_no_more_room_than_another(tmp_path, browser):
         for place in (".query .shown", ".results > li"):
             assert page.locator(place).first.bounding_box()["height"] < 250
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        go_to(page, "Versions")
+        expect(page.locator(".two .results > li")).to_have_count(20)
+        assert page.locator(".two .results > li").first.bounding_box()["height"] < 250
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_catalogue_of_one_item_says_that_there_is_no_other(tmp_path, browser):
+    shop = Shop(tmp_path, items=partial(plain_catalogue, count=1))
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        expect(page.locator(".legend")).to_have_text("There is no other item.")
 
 
 def test_colours_of_bars_stay_if_a_system_forces_its_own(shop, browser):

@@ -68,6 +68,11 @@ export class Picker {
   }
 
   draw(anew = false) {
+    // A click is lost if what it began on is gone before it ends.
+    if (anew && this.element.matches(":active")) {
+      requestAnimationFrame(() => this.draw(true));
+      return;
+    }
     const { columns, step } = this;
     if (anew) {
       this.sheet.replaceChildren();
