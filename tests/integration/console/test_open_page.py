@@ -19,7 +19,18 @@ from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints.console import FOLDER
 from tests.support import worlds
 from tests.support.changing import plain_catalogue
-from tests.support.consoles import PAGES, cards, check_looks, everywhere, go_to, mark_two, opened, search, send_two_marks, two_marked
+from tests.support.consoles import (
+    PAGES,
+    cards,
+    check_looks,
+    everywhere,
+    go_to,
+    mark_two,
+    opened,
+    search,
+    send_two_marks,
+    two_marked,
+)
 from tests.support.processes import ROOT
 from tests.support.shops import Shop, sent
 from tests.support.worlds import ITEMS
@@ -170,7 +181,7 @@ def test_nothing_moves_for_who_asked_for_less_motion(shop, site, browser, motion
     count = (
         "window.motions = 0; const animate = Element.prototype.animate;"
         "Element.prototype.animate = function (...how) { motions += 1; return animate.apply(this, how); };"
-        "for (const kind of ['animationstart', 'transitionstart']) addEventListener(kind, () => { motions += 1; }, true);"
+        "for (const kind of ['animationstart', 'transitionstart']) addEventListener(kind, () => { motions += 1; });"
     )
     site.serve(shop)
     with opened(browser, "about:blank", reduced_motion=motion) as page:

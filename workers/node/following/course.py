@@ -24,8 +24,8 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """One change of the version that a node answers with.
 
     ``at`` is in seconds since the epoch. ``freshness_s`` is the age of the oldest event that answers count from this
-    step on, and ``stages`` its parts in seconds. Both are None if no such event is known. ``newest_event_at`` is the time
-    of the newest event that the version has learned.
+    step on, and ``stages`` its parts in seconds. Both are None if no such event is known. ``newest_event_at`` is the
+    time of the newest event that the version has learned.
     """
 
     number: int

@@ -148,7 +148,8 @@ def searches(structs: Structs) -> dict[str, Any]:
                         "accepted": {"type": "integer"},
                         "at": {
                             "type": "number",
-                            "description": "when the node took them. A version whose newest event is older has learned none of them",
+                            "description": "when the node took them, in seconds since the epoch; "
+                            "a version whose newest event is older has learned none of them",
                         },
                         "unread_fields": {
                             "type": "string",
