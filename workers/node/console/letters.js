@@ -16,6 +16,7 @@ export async function lettersPage(place, { model }) {
   const again = el("button", { type: "button", on: { click: () => trying(refresh) } }, "Look again");
   const every = el("div", { className: "row" });
   const copy = copyInstead();
+  copy.element.hidden = true;
   place.append(el("div", { className: "stack" },
     el("section", { className: "card stack" },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Dead letters"), el("label", {}, "Reason ", reasons), check("only open", "open"), check(`only model ${model}`, "ours"), again),

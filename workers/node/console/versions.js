@@ -23,7 +23,7 @@ export async function versionsPage(place, { model, onStep }) {
   const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
   const query = el("input", { type: "search", aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
   const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
-  const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional; the history shows it" });
+  const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional, for the history" });
   const copy = copyInstead();
   const page = el("div", { className: "stack" }, el("section", { className: "card stack" }, now,
       el("div", { className: "row" }, el("label", { className: "reason grow" }, "Reason for a move ", reason), copy.element),
