@@ -165,9 +165,29 @@ def test_it_works_behind_a_proxy_that_puts_a_path_before_it(demo, browser):
         context.close()
 
 
+def test_a_node_whose_streams_a_proxy_ends_is_not_called_away(tmp_path, browser):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server, proxy(urlsplit(server.url).netloc, "", ends=True) as url:
+        context = browser.new_context()
+        page = Visit(context, f"{url}/console/").page
+        expect(page.locator("#live")).to_have_text("version 0 is live")
+        page.evaluate(
+            "window.told = []; const live = document.getElementById('live');"
+            "new MutationObserver(() => told.push(live.textContent)).observe(live, {childList: true})"
+        )
+        for _ in range(4):
+            with page.expect_request(re.compile("/events$")):
+                pass
+        assert set(page.evaluate("told")) == {"version 0 is live"}
+        context.close()
+
+
 @contextmanager
-def proxy(netloc, prefix):
-    """A proxy that serves another server below a path, and passes bytes on as they come."""
+def proxy(netloc, prefix, ends=False):
+    """A proxy that serves another server below a path, and passes bytes on as they come.
+
+    If ``ends``, it ends each stream of events after its first part.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.0"
@@ -187,6 +207,8 @@ def proxy(netloc, prefix):
                 while part := response.read1():
                     self.wfile.write(part)
                     self.wfile.flush()
+                    if ends and self.path.endswith("/events"):
+                        break
             except OSError:
                 pass  # the browser went away
             finally:

@@ -313,10 +313,20 @@ def test_a_long_id_takes_no_more_room_than_another(tmp_path, browser):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_catalogue_of_one_item_says_that_there_is_no_other(tmp_path, browser):
-    shop = Shop(tmp_path, items=partial(plain_catalogue, count=1))
-    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+def test_a_catalogue_of_one_item_or_none_says_so(tmp_path, browser):
+    shop = Shop(tmp_path, items=partial(plain_catalogue, count=4))
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
+
+        def delete(item):
+            httpx.delete(f"{server.url}/items/{item}", params={"model": "shop"}).raise_for_status()
+
+        for item in ("i1", "i2", "i3"):
+            delete(item)
+        page.goto(f"{server.url}/console/")
         expect(page.locator(".legend")).to_have_text("There is no other item.")
+        delete("i0")
+        page.reload()
+        expect(page.get_by_role("main")).to_contain_text("the catalogue is empty")
 
 
 def test_colours_of_bars_stay_if_a_system_forces_its_own(shop, browser):
