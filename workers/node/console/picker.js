@@ -75,6 +75,7 @@ export class Picker {
     }
     const { columns, step } = this;
     if (anew) {
+      this.at = Math.max(0, Math.min(this.at, this.total - 1));
       this.sheet.replaceChildren();
       this.cells.clear();
       this.sheet.style.height = `${Math.ceil(this.total / columns) * step + GAP}px`;
