@@ -97,6 +97,8 @@ def test_a_private_node_that_refuses_the_token_is_not_called_away(shop, site, br
     with opened(browser, f"{site.url}/console/#token={OLD}") as page:
         live = page.locator("#live")
         expect(live).to_have_text("version 0 is live")
+        # A page that is still loading would ask for the token itself.
+        expect(page.locator(".results > li")).to_have_count(20)
         site.stop()
         expect(live).to_have_text("this node is out of reach")
         site.serve(shop, NEW, private=True)
