@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -18,6 +19,15 @@ from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening
 
 pytestmark = pytest.mark.xdist_group("console")
+
+# What each page shows once all that it asks the node for was answered.
+SHOWS = {
+    "Watch": "Nothing was compared since the worker started",
+    "Versions": "Before the first click (version 0)",
+    "A/B": "No experiment runs on this node",
+    "Dead letters": re.compile(r"No open dead letters|\d+ letters?,"),
+    "Health": "checks found nothing wrong",
+}
 
 
 def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):
@@ -143,15 +153,41 @@ def test_the_console_works_in_a_browser_that_keeps_nothing(tmp_path, browser):
 def test_it_works_behind_a_proxy_that_puts_a_path_before_it(demo, browser):
     with proxy(urlsplit(demo.url).netloc, "/inner/omdml") as url:
         context = browser.new_context()
-        one = Visit(context, f"{url}/inner/omdml/console/#token={demo.address.partition('token=')[2]}")
-        mark(one.page, [0], [1])
+        # The root leads to the console, wherever it is.
+        one = Visit(context, f"{url}/inner/omdml/#token={demo.address.partition('token=')[2]}")
+        page = one.page
+        mark(page, [0], [1])
+        assert page.evaluate("[...document.querySelectorAll('.results img')].some((image) => image.naturalWidth > 0)")
+        for name, shows in SHOWS.items():
+            go_to(page, name)
+            expect(page.get_by_role("main")).to_contain_text(shows)
         assert (one.wrong, one.hosts) == ([], {urlsplit(url).netloc})
         context.close()
 
 
+def test_a_node_whose_streams_a_proxy_ends_is_not_called_away(tmp_path, browser):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server, proxy(urlsplit(server.url).netloc, "", ends=True) as url:
+        context = browser.new_context()
+        page = Visit(context, f"{url}/console/").page
+        expect(page.locator("#live")).to_have_text("version 0 is live")
+        page.evaluate(
+            "window.told = []; const live = document.getElementById('live');"
+            "new MutationObserver(() => told.push(live.textContent)).observe(live, {childList: true})"
+        )
+        for _ in range(4):
+            with page.expect_request(re.compile("/events$")):
+                pass
+        assert set(page.evaluate("told")) == {"version 0 is live"}
+        context.close()
+
+
 @contextmanager
-def proxy(netloc, prefix):
-    """A proxy that serves another server below a path, and passes bytes on as they come."""
+def proxy(netloc, prefix, ends=False):
+    """A proxy that serves another server below a path, and passes bytes on as they come.
+
+    If ``ends``, it ends each stream of events after its first part.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.0"
@@ -171,6 +207,8 @@ def proxy(netloc, prefix):
                 while part := response.read1():
                     self.wfile.write(part)
                     self.wfile.flush()
+                    if ends and self.path.endswith("/events"):
+                        break
             except OSError:
                 pass  # the browser went away
             finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import ExitStack
+from functools import partial
 
 import httpx
 import pytest
@@ -71,6 +72,27 @@ def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser)
             held[0].continue_()
         search(page, "i77")
         assert searched == ["i5", "i77"]
+
+
+def test_a_click_on_an_item_counts_if_the_grid_changes_under_it(shop, browser):
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        held = []
+        page.route(re.compile("find=i29"), lambda route: held.append(route))
+        with page.expect_request(re.compile("find=i29")):
+            page.get_by_label("Find an item by its id").fill("i29")
+        items = page.get_by_role("listbox", name="Items")
+        items.locator("button[data-id='i29']").hover()
+        page.mouse.down()
+        with page.expect_response(re.compile("find=i29")):
+            held[0].continue_()
+        # The page has drawn what was answered, or waits.
+        page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
+        page.mouse.up()
+        expect(page.locator(".results[data-of='i29'] > li")).to_have_count(20)
+        # The keyboard reaches what the grid shows now.
+        expect(items.locator("button")).to_have_count(1)
+        expect(items.locator("button")).to_have_attribute("tabindex", "0")
 
 
 def test_marks_that_could_not_be_sent_are_still_there(shop, browser):
@@ -199,9 +221,10 @@ def test_everybody_can_read_why_a_page_cannot_be_shown(shop, browser):
     with (
         shop.serving() as node,
         listening(node) as server,
-        opened(browser, f"{server.url}/console/#watch/nobody", bypass_csp=True) as page,
+        opened(browser, f"{server.url}/console/#watch/{'nobody' * 100}", bypass_csp=True) as page,
     ):
-        expect(page.get_by_role("main")).to_contain_text("no model 'nobody' is configured")
+        expect(page.get_by_role("main")).to_contain_text("is configured; expected shop")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         result = Axe().run(page)
         assert result.violations_count == 0, result.generate_report()
 
@@ -286,6 +309,26 @@ def test_a_long_id_takes_no_more_room_than_another(tmp_path, browser):
         for place in (".query .shown", ".results > li"):
             assert page.locator(place).first.bounding_box()["height"] < 250
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        go_to(page, "Versions")
+        expect(page.locator(".two .results > li")).to_have_count(20)
+        assert page.locator(".two .results > li").first.bounding_box()["height"] < 250
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_catalogue_of_one_item_or_none_says_so(tmp_path, browser):
+    shop = Shop(tmp_path, items=partial(plain_catalogue, count=4))
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
+
+        def delete(item):
+            httpx.delete(f"{server.url}/items/{item}", params={"model": "shop"}).raise_for_status()
+
+        for item in ("i1", "i2", "i3"):
+            delete(item)
+        page.goto(f"{server.url}/console/")
+        expect(page.locator(".legend")).to_have_text("There is no other item.")
+        delete("i0")
+        page.reload()
+        expect(page.get_by_role("main")).to_contain_text("the catalogue is empty")
 
 
 def test_colours_of_bars_stay_if_a_system_forces_its_own(shop, browser):

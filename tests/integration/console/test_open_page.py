@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from functools import partial
 
 import httpx
@@ -18,7 +19,18 @@ from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints.console import FOLDER
 from tests.support import worlds
 from tests.support.changing import plain_catalogue
-from tests.support.consoles import check_looks, everywhere, go_to, mark_two, opened, search, two_marked
+from tests.support.consoles import (
+    PAGES,
+    cards,
+    check_looks,
+    everywhere,
+    go_to,
+    mark_two,
+    opened,
+    search,
+    send_two_marks,
+    two_marked,
+)
 from tests.support.processes import ROOT
 from tests.support.shops import Shop, sent
 from tests.support.worlds import ITEMS
@@ -34,10 +46,10 @@ def give(page, token):
     page.get_by_role("button", name="Go on").click()
 
 
-def go_live(shop, site):
+def go_live(shop, site, **changes):
     """Have 20 more comparisons go live; returns the version."""
     shop.learn()
-    version = shop.publish()
+    version = shop.publish(**changes)
     site.node._refresher.refresh("shop")
     return version
 
@@ -85,6 +97,8 @@ def test_a_private_node_that_refuses_the_token_is_not_called_away(shop, site, br
     with opened(browser, f"{site.url}/console/#token={OLD}") as page:
         live = page.locator("#live")
         expect(live).to_have_text("version 0 is live")
+        # A page that is still loading would ask for the token itself.
+        expect(page.locator(".results > li")).to_have_count(20)
         site.stop()
         expect(live).to_have_text("this node is out of reach")
         site.serve(shop, NEW, private=True)
@@ -148,8 +162,43 @@ def test_a_version_that_comes_late_is_told_all_the_same(shop, site, browser):
         page.mouse.move(0, 0)
         said = page.get_by_role("status")
         expect(said).to_contain_text("No new version yet")
-        version = go_live(shop, site)
+        version = go_live(shop, site, event_time=time.time())
         expect(said).to_contain_text(f"Version {version} went live.")
+
+
+def test_a_version_of_other_peoples_marks_is_not_told_as_that_of_mine(shop, site, browser):
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/") as page:
+        search(page, "i5")
+        before = time.time()
+        send_two_marks(page)
+        theirs = go_live(shop, site, event_time=before)
+        expect(page.locator("#live")).to_have_text(f"version {theirs} is live")
+        mine = go_live(shop, site, event_time=time.time())
+        expect(page.locator(".news")).to_contain_text(f"Version {mine} went live.")
+
+
+@pytest.mark.parametrize(("motion", "moves"), [("reduce", False), ("no-preference", True)])
+def test_nothing_moves_for_who_asked_for_less_motion(shop, site, browser, motion, moves):
+    count = (
+        "window.motions = 0; const animate = Element.prototype.animate;"
+        "Element.prototype.animate = function (...how) { motions += 1; return animate.apply(this, how); };"
+        "for (const kind of ['animationstart', 'transitionstart']) addEventListener(kind, () => { motions += 1; });"
+    )
+    site.serve(shop)
+    with opened(browser, "about:blank", reduced_motion=motion) as page:
+        page.add_init_script(count)
+        page.goto(f"{site.url}/console/")
+        search(page, "i5")
+        page.mouse.move(0, 0)
+        before = cards(page)
+        shop.learn(500)
+        version = go_live(shop, site)
+        expect(page.locator(".answers .soft").first).to_contain_text(f"version {version}, answered")
+        assert cards(page) != before
+        for name in PAGES:
+            go_to(page, name)
+        assert (page.evaluate("motions") > 0) is moves
 
 
 def test_nobody_undoes_a_move_that_the_page_does_not_show_yet(shop, site, browser):

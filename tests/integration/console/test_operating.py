@@ -111,7 +111,7 @@ def test_dead_letters_are_explained_dismissed_and_sent_again(demo, visit):
             "relevant": "digit-0001",
             "irrelevant": "digit-0002",
         }
-        for query in ("nobody", "not-yet-there")
+        for query in ("nobody" + "y" * 400, "not-yet-there")
     )
     with closing(FileSink(demo.folder / "feedback")) as sink:
         for event in (first, second):
@@ -132,6 +132,7 @@ def test_dead_letters_are_explained_dismissed_and_sent_again(demo, visit):
     expect(letters).to_have_count(2)
     letter = letters.filter(has_text="nobody")
     expect(letter).to_contain_text("unknown_item")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     expect(letter.locator("pre")).to_have_text(json.dumps(first))
     letter.get_by_role("button", name="Explain").click(modifiers=["Shift"])
     expect(said).to_have_text("Copied.")

@@ -116,7 +116,7 @@ def test_a_model_on_mapped_coordinates_lives_as_one_on_features_does(place):
     own = {name: x[7].tolist() for name, x in items()[0].items()}
     assert place.nearest(features=own)[1].keys() == {"i7", *list(place.expected(7, mapped.features))[:4]}
     said = {"type": "triplet", "query": "i1", "relevant": "i2", "irrelevant": "brought", "features": {"brought": raw}}
-    assert place.asked("POST", "/feedback", **said) == {"accepted": 1}
+    assert place.asked("POST", "/feedback", **said)["accepted"] == 1
     place.learned(61)
     table = np.concatenate([matrix[1:3], mapped.scale({n: x[3:4] for n, x in new.items()})[name]])
     twin.learn_many([(0, 1, 2)], {name: table})

@@ -16,9 +16,10 @@ export async function lettersPage(place, { model }) {
   const again = el("button", { type: "button", on: { click: () => trying(refresh) } }, "Look again");
   const every = el("div", { className: "row" });
   const copy = copyInstead();
+  copy.element.hidden = true;
   place.append(el("div", { className: "stack" },
     el("section", { className: "card stack" },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Dead letters"), el("label", {}, "Reason ", reasons), check("only open", "open"), check(`only ${model}`, "ours"), again),
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Dead letters"), el("label", {}, "Reason ", reasons), check("only open", "open"), check(`only model ${model}`, "ours"), again),
       el("p", { className: "soft" }, WHY), el("div", { className: "row" }, el("div", { className: "grow" }, summary), copy.element, every)),
     list));
 
@@ -43,6 +44,7 @@ export async function lettersPage(place, { model }) {
     const open = found.letters.filter((letter) => !letter.since_then).map((letter) => letter.position);
     every.replaceChildren(...(open.length > 1 ? [settle("Send all of these again", "resend", open), settle("Dismiss all of these", "dismiss", open)] : []),
       el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/letters", { parameters: wanted() }) } }, "Copy as curl"));
+    copy.element.hidden = !found.letters.length;
     list.replaceChildren(...found.letters.map(card));
   }
 
@@ -52,7 +54,7 @@ export async function lettersPage(place, { model }) {
       el("div", { className: "row" },
         el("span", { className: `tag ${letter.since_then ? "" : "bad"}` }, letter.reason),
         letter.since_then ? el("span", { className: "tag good" }, letter.since_then) : null,
-        el("span", { className: "grow soft" }, [letter.model, letter.at && day(letter.at), `at ${place_of(letter.position)}`].filter(Boolean).join(" · ")),
+        el("span", { className: "grow soft" }, [letter.model, letter.at && day(letter.at), `at ${placeOf(letter.position)}`].filter(Boolean).join(" · ")),
         el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl("/letters/explain", { parameters: { position: letter.position } }) : trying(() => explain(letter, more))) } }, "Explain"),
         ...(letter.since_then ? [] : [settle("Send again", "resend", [letter.position]), settle("Dismiss", "dismiss", [letter.position])])),
       el("p", {}, letter.error), el("pre", { className: "event" }, letter.event), more);
@@ -84,6 +86,6 @@ export async function lettersPage(place, { model }) {
 }
 
 /** A position without the long id of its log. */
-function place_of(position) {
+function placeOf(position) {
   return position.split("/").slice(-2).join("/");
 }

@@ -2,6 +2,7 @@
 import { address, signIn } from "./api.js";
 
 const AGAIN_MS = 2000;
+const SOON_MS = 500;
 
 /**
  * The newest step of each model, and each from now on; again the newest after a break. Answers what ends it.
@@ -12,15 +13,24 @@ export function follow(heard, remarked, lost) {
   let source = null;
   let waiting = 0;
   let how = "away";
+  let wasOpen = false;
   const open = () => {
     source = new EventSource(address("/events"));
     source.addEventListener("step", (event) => heard(JSON.parse(event.data)));
     source.addEventListener("remark", (event) => remarked(JSON.parse(event.data)));
     source.addEventListener("open", () => {
       how = "away";
+      wasOpen = true;
       lost("");
     });
     source.addEventListener("error", () => {
+      if (wasOpen) {
+        // Some proxies end a stream after a while. Only a node that does not open another one is out of reach.
+        wasOpen = false;
+        close();
+        waiting = setTimeout(seen, SOON_MS);
+        return;
+      }
       lost(how);
       if (source?.readyState !== EventSource.CLOSED) return;
       // Browsers try again by themselves if nobody answers, but not after an error, as a proxy sends it without a node.

@@ -68,8 +68,14 @@ export class Picker {
   }
 
   draw(anew = false) {
+    // A click is lost if what it began on is gone before it ends.
+    if (anew && this.element.matches(":active")) {
+      requestAnimationFrame(() => this.draw(true));
+      return;
+    }
     const { columns, step } = this;
     if (anew) {
+      this.at = Math.max(0, Math.min(this.at, this.total - 1));
       this.sheet.replaceChildren();
       this.cells.clear();
       this.sheet.style.height = `${Math.ceil(this.total / columns) * step + GAP}px`;

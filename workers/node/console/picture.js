@@ -35,3 +35,12 @@ export function picture(model, id, pictures) {
     on: { error: (event) => event.target.replaceWith(words()) },
   });
 }
+
+/** How far an item moved to this rank from the rank that it had; -1 if it had none. */
+export function arrow(was, rank) {
+  if (was === -1) return el("span", { className: "moved-new" }, "new");
+  if (was === rank) return null;
+  const [className, way, sign] = was > rank ? ["moved-up", "up", "↑"] : ["moved-down", "down", "↓"];
+  const places = Math.abs(was - rank);
+  return el("span", { className, aria: { label: `${way} ${places}`, role: "img" } }, `${sign}${places}`);
+}

@@ -5,7 +5,7 @@ import { el, say, seconds, trying } from "./dom.js";
 import { Seldom } from "./live.js";
 import { legend, shares } from "./parts.js";
 import { anyId, Picker } from "./picker.js";
-import { fieldsOf, named, picture } from "./picture.js";
+import { arrow, fieldsOf, named, picture } from "./picture.js";
 
 const SHOWN = 20;
 // Of people who type, before the grid is asked anew.
@@ -13,7 +13,7 @@ const PAUSE_MS = 150;
 const SLIDE_MS = 260;
 // After which it is said why there may be no version.
 const LATE_MS = 4000;
-// A version that comes later than this is hardly one of the marks that were sent.
+// Marks that are kept for judging are never learned. A version that comes later than this may be that of another person.
 const TOLD_MS = 60000;
 // Between two searches that nobody on this page asked for, while others teach the model.
 const FOLLOW_MS = 1000;
@@ -34,7 +34,7 @@ let sendings = 0;
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: null, shown: [], marks: new Map(), serial: null, version: null, asked: 0, sent: false, sentAt: null, lateSince: null, explain: true, interleaved: null };
+  const state = { query: null, shown: [], marks: new Map(), serial: null, version: null, asked: 0, moved: 0, sent: false, waiting: null, explain: true, interleaved: null };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
@@ -123,7 +123,7 @@ export async function tryPage(place, { model, onStep }) {
   function begin(query) {
     state.shown = [];
     news.hidden = true;
-    state.lateSince = null;
+    if (state.waiting?.late) state.waiting = null;
     state.query = query;
     state.marks = unsentOf(query.id);
     if (query.id !== undefined) begunFrom.set(model, query.id);
@@ -146,7 +146,7 @@ export async function tryPage(place, { model, onStep }) {
   const wanted = () => ({ model, k: SHOWN, ...(fields.length ? { fields } : {}), ...(state.explain ? { explain: true } : {}), ...state.query });
   const ask = () => (inAddress() ? get : post)("/search", { ...wanted(), session: SESSION });
 
-  /** Search anew under what is live; cards slide to their new places. Answers how many moved. */
+  /** Search anew under what is live; cards slide to their new places. Answers whether a later search did not take its place. */
   async function again() {
     const asked = (state.asked += 1);
     const answer = await ask().catch((error) => {
@@ -158,19 +158,19 @@ export async function tryPage(place, { model, onStep }) {
       state.explain = false;
       return ask();
     });
-    if (asked !== state.asked) return 0;
+    if (asked !== state.asked) return false;
     const before = state.shown.map((one) => one.id);
     state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
-    key.replaceChildren(el("span", {}, "The number is the distance: the smaller, the more similar."), ...legend(answer.items[0]?.parts));
+    key.replaceChildren(el("span", {}, answer.items.length ? "The number is the distance: the smaller, the more similar." : "There is no other item."), ...legend(answer.items[0]?.parts));
     trouble.hidden = true;
     state.serial = answer.serial;
     state.version = answer.version;
     state.interleaved = answer.interleaved ?? null;
-    const moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
+    state.moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
     drawResults(before.length > 0);
     const beside = answer.interleaved ? `, mixed with ${answer.interleaved.against} version ${answer.interleaved.against_version.toLocaleString("en")} for an experiment` : "";
     about.textContent = `version ${answer.version.toLocaleString("en")}${beside}, answered in ${seconds(answer.took_s)}`;
-    return moved;
+    return true;
   }
 
   function drawResults(compare) {
@@ -264,13 +264,14 @@ export async function tryPage(place, { model, onStep }) {
     // Whoever clicks twice sends once, and marks that are set meanwhile are for the next time.
     state.marks = unsentOf(sent.query, new Map());
     drawMarks();
-    state.sentAt = performance.now();
-    state.lateSince = null;
+    // Until the node says when it took the marks, nobody can say whether a version has learned them.
+    const waiting = { since: performance.now(), takenAt: Infinity, late: false };
+    state.waiting = waiting;
     try {
-      await post("/feedback", { ...sent, id: idOf(sent) });
+      waiting.takenAt = (await post("/feedback", { ...sent, id: idOf(sent) })).at;
       unanswered.delete(JSON.stringify(sent));
     } catch (error) {
-      state.sentAt = null;
+      if (state.waiting === waiting) state.waiting = null;
       const all = unsentOf(sent.query, new Map([...marks, ...unsentOf(sent.query)]));
       if (state.query.id === sent.query) state.marks = all;
       drawMarks();
@@ -283,33 +284,37 @@ export async function tryPage(place, { model, onStep }) {
     }
     state.sent = hasSent = steps.hidden = true;
     drawMarks();
-    if (state.sentAt === null) return;
+    if (state.waiting !== waiting) return;
     say(`Sent: ${pairs} ${pairs === 1 ? "comparison" : "comparisons"}. Waiting for the next version.`);
+    // It may be live already.
+    if (newest && hasLearned(newest)) follow.ask(true);
     clearTimeout(late);
     late = setTimeout(async () => {
-      if (state.sentAt === null) return;
-      state.lateSince = state.sentAt;
-      state.sentAt = null;
+      if (state.waiting !== waiting) return;
+      waiting.late = true;
+      follow.ask();
       const { models } = await get("/models").catch(() => ({ models: [] }));
-      say(models.find((one) => one.model === model)?.pinned ? PINNED : "No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
+      if (state.waiting === waiting) say(models.find((one) => one.model === model)?.pinned ? PINNED : "No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
     }, LATE_MS);
   }
 
   let newest = null;
   // Another store behind the same address may have another version of the same serial.
   const answers = (step) => step.serial === state.serial && step.version === state.version;
+  /** Whether a version has learned the marks that were sent last, and not only those of other people. */
+  const hasLearned = (step) => state.waiting !== null && step.newest_event_at >= state.waiting.takenAt;
+  // Nothing moves under a hand that marks, or is about to, nor while somebody waits for what their marks move.
+  const keepsStill = () => (state.waiting && !state.waiting.late) || (results.childElementCount && (state.marks.size || results.matches(":hover")));
   const follow = new Seldom(async () => {
-    const { sentAt } = state;
-    // Nothing moves under a hand that marks, or is about to.
-    if (newest === null || answers(newest) || (sentAt === null && results.childElementCount && (state.marks.size || results.matches(":hover")))) return;
-    const { version } = newest;
-    const since = sentAt ?? state.lateSince;
-    state.sentAt = state.lateSince = null;
-    const moved = await trying(again);
-    const passed = performance.now() - since;
-    if (since !== null && moved !== undefined && passed < TOLD_MS) {
-      const waited = seconds(passed / 1000);
-      const told = `Version ${version.toLocaleString("en")} went live. This page shows it ${waited} after you sent the marks; ${moved} of ${state.shown.length} items moved.`;
+    if (newest === null) return;
+    const { waiting } = state;
+    const learned = hasLearned(newest);
+    if (!learned && (answers(newest) || keepsStill())) return;
+    if (learned) state.waiting = null;
+    if (!answers(newest) && !(await trying(again))) return;
+    const passed = learned ? performance.now() - waiting.since : Infinity;
+    if (passed < TOLD_MS) {
+      const told = `Version ${state.version.toLocaleString("en")} went live. This page shows it ${seconds(passed / 1000)} after you sent the marks; ${state.moved} of ${state.shown.length} items moved.`;
       say(told);
       news.textContent = told;
       news.hidden = false;
@@ -317,9 +322,9 @@ export async function tryPage(place, { model, onStep }) {
   }, FOLLOW_MS);
   results.addEventListener("pointerleave", () => follow.ask());
   const forget = onStep((step) => {
-    if (step.model !== model || !state.query || answers(step)) return;
+    if (step.model !== model || !state.query) return;
     newest = step;
-    follow.ask(state.sentAt !== null);
+    follow.ask(hasLearned(step));
   });
 
   const keys = (press) => {
@@ -354,11 +359,4 @@ export async function tryPage(place, { model, onStep }) {
   // Unless somebody was quicker.
   if (!state.query) await trying(() => search(id));
   return end;
-}
-
-function arrow(was, rank) {
-  if (was === -1) return el("span", { className: "moved-new" }, "new");
-  if (was === rank) return el("span", {}, "");
-  const up = was > rank;
-  return el("span", { className: up ? "moved-up" : "moved-down", aria: { label: `${up ? "up" : "down"} ${Math.abs(was - rank)}`, role: "img" } }, `${up ? "↑" : "↓"}${Math.abs(was - rank)}`);
 }

@@ -3,7 +3,7 @@ import { copyAsCurl, copyInstead, get, post } from "./api.js";
 import { day, el, isSecond, percent, say, table, trying, whole } from "./dom.js";
 import { Seldom } from "./live.js";
 import { anyId } from "./picker.js";
-import { fieldsOf, named as called, picture } from "./picture.js";
+import { arrow, fieldsOf, named as called, picture } from "./picture.js";
 
 const SHOWN = 10;
 const LINES = 200;
@@ -23,7 +23,7 @@ export async function versionsPage(place, { model, onStep }) {
   const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
   const query = el("input", { type: "search", aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
   const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
-  const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional; the history shows it" });
+  const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional, for the history" });
   const copy = copyInstead();
   const page = el("div", { className: "stack" }, el("section", { className: "card stack" }, now,
       el("div", { className: "row" }, el("label", { className: "reason grow" }, "Reason for a move ", reason), copy.element),
@@ -124,7 +124,7 @@ export async function versionsPage(place, { model, onStep }) {
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
       el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
-        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? moved(compareTo.get(one.id), rank) : null), called(one)))));
+        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? arrow(compareTo.get(one.id) ?? -1, rank) : null), called(one)))));
     compared.replaceChildren(column(named(before.version), before, null), column(named(after.version), after, ranks));
   }
 
@@ -157,10 +157,4 @@ function options(select, versions, otherwise) {
 function choice(version) {
   if (version === LIVE) return "the live one";
   return version ? whole(version) : "0, the start";
-}
-
-function moved(was, rank) {
-  if (was === undefined) return el("span", { className: "moved-new" }, "new");
-  if (was === rank) return null;
-  return el("span", { className: was > rank ? "moved-up" : "moved-down" }, `${was > rank ? "↑" : "↓"}${Math.abs(was - rank)}`);
 }

@@ -135,7 +135,7 @@ function judgement({ decision, at, reason, sentence, margin, doubt, version, ref
 
 /** Lines over time, and the same as a table for who does not see lines. */
 class Chart {
-  constructor(title, about, told, series, nothing = "Nothing was learned yet. Send feedback, or mark something under Try.") {
+  constructor(title, about, told, series, nothing = "Nothing was learned since this node started. Send feedback, or mark something under Try.") {
     Object.assign(this, { told, series, names: "", plot: null });
     this.canvas = el("div", { aria: { role: "img", label: `${title}, as lines; the table below has the numbers` } });
     this.rows = el("div");

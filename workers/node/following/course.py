@@ -24,7 +24,8 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """One change of the version that a node answers with.
 
     ``at`` is in seconds since the epoch. ``freshness_s`` is the age of the oldest event that answers count from this
-    step on, and ``stages`` its parts in seconds. Both are None if no such event is known.
+    step on, and ``stages`` its parts in seconds. Both are None if no such event is known. ``newest_event_at`` is the
+    time of the newest event that the version has learned.
     """
 
     number: int
@@ -36,6 +37,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     at: float
     freshness_s: float | None
     stages: Mapping[str, float] | None
+    newest_event_at: float | None
     figures: Mapping[str, float]
     weights: Mapping[str, float]
 
@@ -92,6 +94,7 @@ class Course:
                 at=now,
                 freshness_s=sum(stages.values()) if stages else None,
                 stages=stages,
+                newest_event_at=view.snapshot.event_time,
                 figures=view.snapshot.progress,
                 weights=weights(view.snapshot.metric),
             )

@@ -148,6 +148,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "at": "When this node began to answer with it, " + SECONDS,
         "freshness_s": "Age of the oldest event that answers count from this step on, in seconds; null if unknown",
         "stages": "The parts of `freshness_s`, in seconds, by stage; null if it is unknown",
+        "newest_event_at": "Time of the newest event that the version has learned, " + SECONDS + "; null if unknown",
         "figures": "What the learner reports about itself, by name",
         "weights": "The weight of each modality, or of each expert",
     },

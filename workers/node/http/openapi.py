@@ -146,6 +146,11 @@ def searches(structs: Structs) -> dict[str, Any]:
                     "type": "object",
                     "properties": {
                         "accepted": {"type": "integer"},
+                        "at": {
+                            "type": "number",
+                            "description": "when the node took them, in seconds since the epoch; "
+                            "a version whose newest event is older has learned none of them",
+                        },
                         "unread_fields": {
                             "type": "string",
                             "description": "fields of these events that nothing reads, such as a mistyped `user`",

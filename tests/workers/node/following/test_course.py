@@ -30,11 +30,12 @@ def test_each_version_that_goes_live_is_a_step_with_what_the_learner_said(shop):
     node = shop.node()
     node.view("shop")
     began = time.time()
-    refresh(shop, node, progress={"mistake_rate": 0.25})
+    refresh(shop, node, progress={"mistake_rate": 0.25}, event_time=began)
     first, second = node.course.steps("shop")
     assert (first.number, first.what, first.version, first.freshness_s) == (1, "model_live", 0, None)
     assert (second.number, second.what, second.version, second.serial) == (2, "new_version", 20, 2)
     assert second.figures == {"mistake_rate": 0.25}
+    assert (first.newest_event_at, second.newest_event_at) == (None, began)
     assert set(second.weights) == set(shop.catalogue.dims)
     assert began <= second.at <= time.time()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import threading
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -173,12 +175,14 @@ class Api:
             details = {"number": first.number, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
             return error_reply(HTTPStatus.BAD_REQUEST, first.error, f"event {first.number}: {first.message}", **details)
         accepted = 0
+        # Some logs count times in milliseconds.
+        taken_at = math.floor(time.time() * 1000) / 1000
         if checked.events:
             parent = traces.context_of(request.headers.get(traces.HEADER, ""))
             with traces.span("feedback.accept", parent, events=len(checked.events)) as context:
                 accepted = await asyncio.wrap_future(inbox.put(traced(checked.events, context)))
         unread = {"unread_fields": checked.unread.in_words(checked.unread.counts)} if checked.unread.counts else {}
-        return reply({"accepted": accepted, **unread}, HTTPStatus.ACCEPTED)
+        return reply({"accepted": accepted, "at": taken_at, **unread}, HTTPStatus.ACCEPTED)
 
     async def session(self, request: Request) -> Response:
         """Give a browser that brings a token a cookie that may read: pictures and event streams can send no token."""
