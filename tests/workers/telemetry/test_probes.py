@@ -94,6 +94,8 @@ def test_a_worker_is_ready_only_while_it_learns_not_if_it_waits_drains_or_hangs(
 def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeypatch, capfd):
     monkeypatch.setattr(probes, "MAX_CONNECTIONS", 20)
     monkeypatch.setattr(probes.Silent, "timeout", 0.3)
+    # What finds no place in the queue of the kernel tries again after a second, then after three.
+    monkeypatch.setattr(probes.ThreadingWSGIServer, "request_queue_size", 60)
     port, before = serve_probes("127.0.0.1", 0, new_registry(), Facts()), threading.active_count()
     with ExitStack() as held:
         for _ in range(60):
