@@ -23,6 +23,7 @@ LONG = (
     "tests/workers/operate/history/test_embedding.py::test_a_catalogue_embedded_with_spark",
 )
 PORTS_A_PROCESS = 750  # of 12,000: for up to 16 processes
+LONGEST_VALUE = 100  # characters of a value in a test's name
 
 settings.register_profile("omdml", max_examples=examples(settings.default.max_examples), deadline=None)
 settings.load_profile("omdml")
@@ -51,6 +52,13 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collecto
     """Do not look for doctests in tests: there are none, and looking imports every module."""
     collectors = yield
     return [collector for collector in collectors if type(collector) is pytest.Module]
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a long value by how it begins: each process sends the names of all tests, and some values have megabytes."""
+    if isinstance(val, str | bytes) and len(val) > LONGEST_VALUE:
+        return f"{ascii(val[:LONGEST_VALUE])} of {len(val)}"
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
