@@ -57,7 +57,7 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collecto
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name a long value by how it begins: each process sends the names of all tests, and some values have megabytes."""
     if isinstance(val, str | bytes) and len(val) > LONGEST_VALUE:
-        return f"{ascii(val[:LONGEST_VALUE])} of {len(val)}"
+        return f"{val[:LONGEST_VALUE]!a} of {len(val)}"
     return None
 
 

@@ -40,7 +40,7 @@ def router_has_a_rival(service):
 def worker_starved(service):
     starves = Starves(service.worker)
     try:
-        # The rule waits until the lag is half a minute, and then for five minutes, in its time. A third more is to spare.
+        # The rule waits until the lag is half a minute, and then for five minutes, in its time. The rest is to spare.
         flood(service.kafka.servers, service.topic, seconds=440 / FASTER)
         service.fires("LagHigh")
     finally:
