@@ -9,16 +9,18 @@ from pathlib import Path
 from numba.core.caching import UserProvidedCacheLocator
 
 from omdml.learners import LEARNERS
-from omdml.workers.configuration.warm_up import announce_compiling, warm_up
+from omdml.workers.configuration.warm_up import announce_compiling, warm_up, warm_up_searches
 from tests.support.processes import ROOT
 
 DTYPES = ("float32", "float64")
 
 
 def compiled(dtype: str) -> None:
-    """Compile the kernels of all learners for one type of number."""
+    """Compile the kernels of all learners for one type of number, and once those of searches, which are for both."""
     announce_compiling()
     warm_up((name, dtype) for name in LEARNERS)
+    if dtype == DTYPES[0]:
+        warm_up_searches()
 
 
 def copy_kernels(cache: Path, source: Path, left_out: str) -> None:

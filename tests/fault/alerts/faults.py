@@ -6,6 +6,7 @@ from tests.fault.alerts.fault import Fault, fault
 from tests.fault.alerts.rival import Rival, Unkeyed
 from tests.fault.alerts.starved import Starves, flood
 from tests.fault.watched import Searches
+from tests.support.prometheus import FASTER
 
 SEARCHERS = 4
 
@@ -39,7 +40,8 @@ def router_has_a_rival(service):
 def worker_starved(service):
     starves = Starves(service.worker)
     try:
-        flood(service.kafka.servers, service.topic)
+        # The rule waits until the lag is half a minute, and then for five minutes, in its time. The rest is to spare.
+        flood(service.kafka.servers, service.topic, seconds=440 / FASTER)
         service.fires("LagHigh")
     finally:
         starves.end()

@@ -66,10 +66,12 @@ def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path
     assert not (tmp_path / "c").exists()
     for worker in workers:
         assert comes_true(lambda pid=worker: not os.path.exists(f"/proc/{pid}/exe"), 120)
-    again = built(tmp_path / "c", "--pictures", folder, "--no-map")
+    # So few are described without processes.
+    _, sources = write_shop(tmp_path / "few")
+    again = built(tmp_path / "c", "--pictures", sources.pictures, "--no-map")
     assert again.exit_code == 0, again.output
     assert not unfinished.exists()
-    assert len(MappedCatalogue(tmp_path / "c").ids) == MANY
+    assert len(MappedCatalogue(tmp_path / "c").ids) == COUNT
 
 
 @pytest.mark.parametrize("how", deep_after(1, [signal.SIGINT, signal.SIGTERM]))
