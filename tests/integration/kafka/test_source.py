@@ -37,7 +37,8 @@ def test_every_record_comes_once_and_in_order_within_its_partition(
 def test_a_record_carries_its_key_its_time_in_seconds_and_its_headers(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
-    topic = new_topic()
+    # The record is older than what a topic keeps by default: retention could delete it before it is read.
+    topic = new_topic(configs={"retention.ms": "-1"})
     headers = [("content-type", b"application/json")]
     write(kafka, topic, [b"event"], key=b"shop", headers=headers, timestamp_ms=1_790_000_000_250)
     (record,) = open_reader(topic, None).read_to_the_end().records
