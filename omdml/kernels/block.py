@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.dots import project
+from omdml.kernels.dots import TILE, project
 from omdml.kernels.memory import at_address
 
 CONTRACT = {"contract"}
@@ -62,8 +62,8 @@ def correct(D: Array, PQ: Array, X: Array, P: Array, c: Array, used: int, grams:
     """
     if used == 0:
         return
-    # ``project`` is fastest for multiples of eight rows. What it computes beyond ``used`` is not read.
-    project(D, X[: (used + 7) // 8 * 8], grams)
+    # ``project`` is fastest for multiples of TILE rows. What it computes beyond ``used`` is not read.
+    project(D, X[: -(-used // TILE) * TILE], grams)
     p, q = PQ[0], PQ[1]
     for s in range(0, used, 2):
         g0, g1 = c[s] * grams[0, s], c[s + 1] * grams[0, s + 1]

@@ -15,7 +15,7 @@ from numba import njit
 from omdml.kernels import Array
 from omdml.kernels.block import flush, gather
 from omdml.kernels.counts import UPDATES, count
-from omdml.kernels.dots import inner, project
+from omdml.kernels.dots import TILE, inner, project
 from omdml.kernels.hedge import discount, softmax
 from omdml.kernels.memory import matrix
 
@@ -144,7 +144,7 @@ def difference(i: int, e: int, shape: Shape, state: State, work: Work) -> float:
     used = state.used[i]
     if used:
         X = matrix(state.X, shape.x_starts[i], state.c.shape[1], n)
-        project(D, X[: (used + 7) // 8 * 8], work.grams)
+        project(D, X[: -(-used // TILE) * TILE], work.grams)
         for s in range(used):
             near -= state.c[i, s] * work.grams[0, s] ** 2
             far -= state.c[i, s] * work.grams[1, s] ** 2
