@@ -47,8 +47,9 @@ class Format(NamedTuple):
 # States with number 1 were written while what dca keeps still changed. Number 3 knows the parents of dca, number 4
 # the weights of its triplets.
 STATE = Format("learner state", 4)
-# The progress in a checkpoint is part of the format (workers/model/owned_model.py).
-CHECKPOINT = Format("checkpoint", 2)
+# The progress in a checkpoint is part of the format (workers/model/owned_model.py). Number 3 hashes only the headers of
+# the files in it.
+CHECKPOINT = Format("checkpoint", 3)
 SNAPSHOT = Format("snapshot", 1)
 # A catalogue in a folder. Number 2 knows maps of coordinates, number 3 a journal of changes, number 4 describers.
 CATALOGUE = Format("catalogue", 4)

@@ -3,12 +3,15 @@
 Both are safetensors files with one metadata key that holds JSON. The JSON has a sha256 of the tensors and one of
 itself, because safetensors has no checksum and would let a damaged value pass. Nothing is pickled, so clients in any
 language can read them.
+
+A checkpoint holds two such files, the learner's state and a metric. Of these it hashes the headers only, because each
+header seals the rest of its file. So every byte is hashed once, and checked when the checkpoint is read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -24,21 +27,29 @@ from omdml.tensor_bytes import to_safetensors
 
 Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
-# The fields of a checkpoint that hold bytes.
-BYTES = ("state", "reference")
+# The fields of a checkpoint that hold files.
+FILES = ("state", "reference")
+# Checkpoints before this number hash all bytes of these files.
+HEADERS_ONLY = 3
 # Errors that can occur if JSON does not have the expected fields.
 UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
-def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], kind: Format = STATE) -> bytes:
+def pack(
+    tensors: Mapping[str, NDArray[Any]],
+    metadata: Mapping[str, Any],
+    kind: Format = STATE,
+    sha256: str = "",
+) -> bytes:
     """Turn arrays and JSON-able metadata into bytes: the same input gives the same bytes, and keys keep their order.
 
     Every format keeps ``format`` and ``check`` in its metadata, whatever its number, so that the number can be trusted.
+    ``sha256`` is the digest of the tensors, if the caller has it already.
     """
-    whole = {name: np.ascontiguousarray(tensor) for name, tensor in sorted(tensors.items())}
-    body = {"format": kind.number, "sha256": digest(whole), **metadata}
-    check = hashlib.sha256(_encode(body).encode()).hexdigest()
-    return to_safetensors(whole, {KEY: _encode({**body, "check": check})})
+    whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    body = _encode({"format": kind.number, "sha256": sha256 or digest(whole), **metadata})
+    check = hashlib.sha256(body.encode()).hexdigest()
+    return to_safetensors(whole, {KEY: f'{body[:-1]},"check":"{check}"}}'})
 
 
 def _encode(body: Mapping[str, Any]) -> str:
@@ -46,7 +57,7 @@ def _encode(body: Mapping[str, Any]) -> str:
     return msgspec.json.encode(body, enc_hook=lambda array: array.tolist()).decode()
 
 
-def unpack(data: bytes, kind: Format = STATE) -> tuple[Tensors, dict[str, Any]]:
+def unpack(data: bytes, kind: Format = STATE, files: Collection[str] = ()) -> tuple[Tensors, dict[str, Any]]:
     """The inverse of :func:`pack`.
 
     Raises
@@ -55,12 +66,21 @@ def unpack(data: bytes, kind: Format = STATE) -> tuple[Tensors, dict[str, Any]]:
         The bytes are not safetensors, have no omdml metadata, a different checksum, or a floating value that is not
         finite. FormatError, a subclass: another release wrote them, and this one cannot read them.
     """
+    tensors, metadata = _checked(data, kind, files)
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
+            raise CorruptError(f"{kind.what}: tensor {name!r} holds values that are not finite")
+    return tensors, metadata
+
+
+def _checked(data: bytes, kind: Format, files: Collection[str] = ()) -> tuple[Tensors, dict[str, Any]]:
+    """Tensors and metadata that are what was written."""
     what = kind.what
     if not isinstance(data, bytes | bytearray | memoryview):
         raise CorruptError(f"{what}: got {type(data).__name__}, expected bytes")
     try:
         tensors = load(bytes(data))
-        header = msgspec.json.decode(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        header = msgspec.json.decode(header_of(data)[8:])
         metadata = msgspec.json.decode(header["__metadata__"][KEY])
         check = metadata.pop("check")
     except (SafetensorError, msgspec.DecodeError, *UNLIKE) as error:
@@ -68,20 +88,30 @@ def unpack(data: bytes, kind: Format = STATE) -> tuple[Tensors, dict[str, Any]]:
     if hashlib.sha256(_encode(metadata).encode()).hexdigest() != check:
         raise CorruptError(f"{what}: its metadata is not what was written: damaged")
     kind.check(metadata.get("format"), what)
-    if digest(tensors) != (expected := metadata.get("sha256")):
-        raise CorruptError(f"{what}: sha256 of the tensors is {digest(tensors)}, its metadata says {expected}: damaged")
-    for name, tensor in tensors.items():
-        if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
-            raise CorruptError(f"{what}: tensor {name!r} holds values that are not finite")
+    if metadata["format"] < HEADERS_ONLY:
+        files = ()
+    if digest(tensors, files) != (expected := metadata.get("sha256")):
+        raise CorruptError(
+            f"{what}: sha256 of the tensors is {digest(tensors, files)}, its metadata says {expected}: damaged"
+        )
+    for name in files:
+        if name in tensors and len(header_of(tensors[name].data)) < tensors[name].nbytes:
+            _checked(tensors[name].data, STATE)
     return tensors, metadata
 
 
-def digest(tensors: Mapping[str, NDArray[Any]]) -> str:
-    """Sha256 over names, types, shapes and bytes, in the order of the names."""
+def header_of(data: bytes | memoryview) -> memoryview:
+    """The first bytes of a packed file, which seal the rest; of bytes that are no such file, all."""
+    return memoryview(data)[: 8 + int.from_bytes(data[:8], "little")]
+
+
+def digest(tensors: Mapping[str, NDArray[Any]], files: Collection[str] = ()) -> str:
+    """Sha256 over names, types, shapes and bytes, in the order of the names; of ``files`` over their headers only."""
     total = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         total.update(f"{name}:{tensor.dtype.str}:{tensor.shape}".encode())
-        total.update(np.ascontiguousarray(tensor).data)
+        content = np.ascontiguousarray(tensor).data
+        total.update(header_of(content) if name in files else content)
     return total.hexdigest()
 
 
@@ -122,16 +152,16 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_bytes(self) -> bytes:
         """Write safetensors: state and reference as tensors of bytes, everything else as metadata."""
-        metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name not in BYTES}
-        tensors = {name: np.frombuffer(getattr(self, name), np.uint8) for name in BYTES}
-        return pack(tensors, {"checkpoint": metadata}, CHECKPOINT)
+        metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name not in FILES}
+        tensors = {name: np.frombuffer(getattr(self, name), np.uint8) for name in FILES}
+        return pack(tensors, {"checkpoint": metadata}, CHECKPOINT, digest(tensors, FILES))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
         """The checkpoint in these bytes; raises CorruptError."""
-        tensors, metadata = unpack(data, CHECKPOINT)
+        tensors, metadata = unpack(data, CHECKPOINT, FILES)
         try:
-            parts = {name: tensors[name].tobytes() for name in BYTES if name in tensors}
+            parts = {name: tensors[name].tobytes() for name in FILES if name in tensors}
             return msgspec.convert({**metadata["checkpoint"], **parts}, cls)
         except (msgspec.ValidationError, *UNLIKE) as error:
             raise CorruptError(f"checkpoint: not of this kind ({error})") from error
@@ -187,18 +217,23 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_bytes(self) -> bytes:
         """Write safetensors: the metric's tensors, everything else as metadata."""
+        return self.packed()[0]
+
+    def packed(self) -> tuple[bytes, str]:
+        """The bytes of :meth:`to_bytes`, and the digest."""
         metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "metric"}
         if not self.vector:
             # Most models have none, and their bytes stay as they were.
             del metadata["vector"]
         tensors, description = self.metric.to_tensors()
         described = {"snapshot": metadata, "metric": {"kind": self.metric.kind, **description}}
-        return pack(tensors, described, SNAPSHOT)
+        sha256 = digest(tensors)
+        return pack(tensors, described, SNAPSHOT, sha256), _with_generation(sha256, self.generation)
 
     @property
     def digest(self) -> str:
         """Sha256 of the metric's tensors and the catalogue's generation. It does not depend on when it is published."""
-        return hashlib.sha256(f"{digest(self.metric.to_tensors()[0])} {self.generation}".encode()).hexdigest()
+        return _with_generation(digest(self.metric.to_tensors()[0]), self.generation)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Snapshot:
@@ -209,3 +244,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.convert({**metadata["snapshot"], "metric": metric}, cls)
         except (msgspec.ValidationError, *UNLIKE) as error:
             raise CorruptError(f"snapshot: not of this kind ({error})") from error
+
+
+def _with_generation(sha256: str, generation: str) -> str:
+    return hashlib.sha256(f"{sha256} {generation}".encode()).hexdigest()

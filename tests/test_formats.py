@@ -12,7 +12,7 @@ from omdml import formats
 from omdml.errors import CorruptError, FormatError, OmdmlError, StoreError
 from omdml.formats import CHECKPOINT, Format
 from omdml.learners import Learner
-from omdml.snapshot import pack, unpack
+from omdml.snapshot import Checkpoint, pack, unpack
 from omdml.streams.letters import read_book
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.folder.store import DirectoryStore
@@ -67,8 +67,17 @@ def test_what_is_no_number_of_a_format_is_damage(number):
 def test_a_number_changed_by_damage_does_not_pass_for_a_newer_one():
     data = pack({}, {}, CHECKPOINT)
     with pytest.raises(CorruptError, match="damaged") as caught:
-        unpack(data.replace(b'\\"format\\":2', b'\\"format\\":3'), CHECKPOINT)
+        unpack(data.replace(b'\\"format\\":%d' % CHECKPOINT.number, b'\\"format\\":9'), CHECKPOINT)
     assert not isinstance(caught.value, FormatError)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_damage_in_the_state_is_noticed_in_a_checkpoint_of_any_number(number):
+    data = (HERE / f"checkpoint-{number}" / "shop.checkpoint").read_bytes()
+    state = Checkpoint.from_bytes(data).state
+    place = data.index(state) + len(state) - 1
+    with pytest.raises(CorruptError, match="sha256 of the tensors"):
+        Checkpoint.from_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
 
 
 def newer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
-from omdml.snapshot import Checkpoint
+from omdml.snapshot import Checkpoint, header_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Written
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Saved(NamedTuple):
-    """The position and digest of a checkpoint: partition, offset in it, and SHA-256 of the bytes."""
+    """The position and digest of a checkpoint: partition, offset in it, and SHA-256 of the header, which seals it."""
 
     home: tuple[str, int]
     next: int
@@ -28,7 +28,7 @@ class Saved(NamedTuple):
     @classmethod
     def of(cls, checkpoint: Checkpoint, data: bytes) -> Saved:
         """The position and digest of a checkpoint with these bytes."""
-        return cls(checkpoint.home, checkpoint.next, hashlib.sha256(data).hexdigest())
+        return cls(checkpoint.home, checkpoint.next, hashlib.sha256(header_of(data)).hexdigest())
 
     @property
     def position(self) -> ModelPosition:

@@ -58,8 +58,8 @@ class JournaledSnapshots(ABC):
         2. Append its entry, which makes it live. A crash after this leaves a few snapshots more than need be.
         3. Now and then, drop what need not stay.
         """
-        model, key = snapshot.model, (snapshot.version, snapshot.digest)
-        book, data = self.journal(model), snapshot.to_bytes()
+        model, (data, digest) = snapshot.model, snapshot.packed()
+        book, key = self.journal(model), (snapshot.version, digest)
         for _ in range(ATTEMPTS):
             if self.required_owner(model) != epoch:
                 return Written.FENCED

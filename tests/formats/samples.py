@@ -72,7 +72,9 @@ def sealed_again(folder: Path, number: int) -> None:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         metadata = msgspec.json.decode(header["__metadata__"][packing.KEY])
         rest = {name: value for name, value in metadata.items() if name not in ("format", "sha256", "check")}
-        path.write_bytes(packing.pack(load(data), rest, Format("renumbered", number)))
+        tensors = load(data)
+        files = packing.FILES if path.suffix == ".checkpoint" else ()
+        path.write_bytes(packing.pack(tensors, rest, Format("renumbered", number), packing.digest(tensors, files)))
         assert save(load(path.read_bytes()))
 
 

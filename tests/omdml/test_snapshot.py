@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from omdml import formats
 from omdml.errors import CorruptError
 from omdml.metrics import ProjectionMetric
-from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
+from omdml.snapshot import Checkpoint, Snapshot, header_of, metric_to_bytes, pack, unpack
 from tests.support.deep import examples
 
 METRIC = ProjectionMetric(
@@ -25,6 +25,10 @@ CHECKPOINT = Checkpoint(
     model="shop", home=("t", 3), next=9, version=7, generation="g", configuration="c", platform="p", event_time=None,
     progress={"count": 7}, state=b"state",
 )  # fmt: skip
+# Its state and its reference are files with checksums of their own.
+LEARNED = msgspec.structs.replace(
+    CHECKPOINT, state=pack({"sums": np.arange(6.0), "counts": np.arange(4)}, {}), reference=metric_to_bytes(METRIC)
+)
 
 
 def test_a_snapshot_comes_back_with_the_same_metric_and_bytes():
@@ -35,20 +39,42 @@ def test_a_snapshot_comes_back_with_the_same_metric_and_bytes():
     assert (again.version, again.progress, again.metric.weights) == (7, {"mistake_rate": 0.1}, METRIC.weights)
 
 
-def test_a_checkpoint_comes_back_as_it_was():
-    assert Checkpoint.from_bytes(CHECKPOINT.to_bytes()) == CHECKPOINT
+@pytest.mark.parametrize("checkpoint", [CHECKPOINT, LEARNED])
+def test_a_checkpoint_comes_back_as_it_was(checkpoint):
+    assert Checkpoint.from_bytes(checkpoint.to_bytes()) == checkpoint
+
+
+def test_damage_of_any_byte_of_a_checkpoint_is_noticed():
+    sound = LEARNED.to_bytes()
+    for place in range(len(sound)):
+        with pytest.raises(CorruptError):
+            Checkpoint.from_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+
+
+def test_the_state_of_another_checkpoint_is_refused_though_it_is_sound():
+    other = pack({"sums": np.ones(6), "counts": np.arange(4)}, {})
+    assert len(other) == len(LEARNED.state)
+    with pytest.raises(CorruptError, match="sha256 of the tensors"):
+        Checkpoint.from_bytes(LEARNED.to_bytes().replace(LEARNED.state, other))
+
+
+def test_the_header_of_a_checkpoint_differs_if_anything_in_it_differs():
+    others = {"next": 10, "state": pack({"sums": np.ones(6), "counts": np.arange(4)}, {}), "reference": b""}
+    headers = {bytes(header_of(msgspec.structs.replace(LEARNED, **{name: value}).to_bytes()))
+               for name, value in others.items()}  # fmt: skip
+    assert len({*headers, bytes(header_of(LEARNED.to_bytes()))}) == 4
 
 
 def test_the_digest_is_that_of_the_metric_whenever_it_is_published():
     later = Snapshot.from_bytes(SNAPSHOT.to_bytes())
-    assert later.digest == SNAPSHOT.digest
+    assert later.packed() == (SNAPSHOT.to_bytes(), SNAPSHOT.digest)
     other = ProjectionMetric({"color": 0.5, "shape": 0.5}, METRIC.matrices)
     assert other.to_tensors()[0].keys() == METRIC.to_tensors()[0].keys()
     assert msgspec.structs.replace(SNAPSHOT, metric=other).digest != later.digest
 
 
 @settings(max_examples=examples(200))
-@given(st.sampled_from([SNAPSHOT, CHECKPOINT]), st.data())
+@given(st.sampled_from([SNAPSHOT, CHECKPOINT, LEARNED]), st.data())
 def test_a_flipped_bit_or_a_missing_end_is_refused_or_changes_nothing(thing, data):
     sound = thing.to_bytes()
     cut = data.draw(st.integers(0, len(sound)))

@@ -138,6 +138,7 @@ class WorkerMetrics:
         )
         # The loop, and what it needs
         self.stage = at_zero(counter("stage_seconds_total", "Seconds of the worker's loop, by stage", "stage"), STAGES)
+        self._stages = {stage: self.stage.labels(stage) for stage in STAGES}
         self.last_turn = gauge("last_turn_timestamp_seconds", "When the loop began its last turn")
         self.waiting = at_zero(
             gauge("waiting", "1 if learning waits for this to come back", "dependency"), DEPENDENCIES
@@ -195,7 +196,7 @@ class WorkerMetrics:
 
     def spent(self, stage: str, seconds: float) -> None:
         """Add seconds that the loop spent in a stage."""
-        self.stage.labels(stage).inc(seconds)
+        self._stages[stage].inc(seconds)
 
     def count_events(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
         """Count the events of one batch by kind and outcome."""

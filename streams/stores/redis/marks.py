@@ -22,7 +22,10 @@ class RedisMarks(RedisDatabase):
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             for partition in asked:
                 pipeline.get(self._keys.mark(partition))
-            answers, run = pipeline.execute(), run_of(self._client)
+            gets = list(pipeline.command_stack)
+            *answers, server, replication = pipeline.info("server").info("replication").execute(raise_on_error=False)
+            pipeline.raise_first_error(gets, answers)
+            run = run_of(server, replication)
         with understanding(answers):
             offsets = {place: int(answer) for place, answer in zip(asked, answers, strict=True) if answer is not None}
         return Marks(offsets, run)

@@ -258,9 +258,10 @@ class RedisStore(RedisMarks):
         models = [snapshot.model for snapshot, _, _ in publications]
         with self._asking([model for model in models for _ in ("bytes", "pointer")]) as (pipeline, answers):
             for snapshot, epoch, withheld in publications:
-                keys, key = self._keys.model(snapshot.model), (snapshot.version, snapshot.digest)
+                keys, (data, digest) = self._keys.model(snapshot.model), snapshot.packed()
+                key = snapshot.version, digest
                 blob = keys.snapshot(*key)
-                pipeline.set(blob, snapshot.to_bytes(), ex=UNPUBLISHED_S, nx=True)
+                pipeline.set(blob, data, ex=UNPUBLISHED_S, nx=True)
                 run(
                     pipeline,
                     self._publish,

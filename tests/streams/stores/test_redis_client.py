@@ -13,7 +13,7 @@ from redis import exceptions
 from redis.connection import Encoder, PythonRespSerializer
 
 from omdml.errors import StoreError, StoreRefused
-from omdml.streams.stores.redis.client import WholeCommands, connect, reaching
+from omdml.streams.stores.redis.client import LARGE, WholeCommands, connect, reaching
 
 WORDS = st.one_of(
     st.binary(max_size=40), st.text(st.characters(codec="utf-8"), max_size=20), st.integers(), st.floats(),
@@ -27,6 +27,14 @@ def test_a_command_is_the_bytes_that_the_client_itself_would_write_in_one_piece(
     own = PythonRespSerializer(6000, Encoder("utf-8", "strict", False).encode)
     (whole,) = WholeCommands().pack(name, *words)
     assert whole == b"".join(own.pack(name, *words))
+
+
+def test_a_large_value_is_sent_as_it_is_and_not_copied():
+    own = PythonRespSerializer(6000, Encoder("utf-8", "strict", False).encode)
+    words = "key", b"a" * LARGE, "between", b"b" * LARGE
+    pieces = WholeCommands().pack("SET", *words)
+    assert b"".join(pieces) == b"".join(own.pack("SET", *words))
+    assert [pieces[1] is words[1], pieces[3] is words[3]] == [True, True]
 
 
 @pytest.mark.parametrize("word", [None, True, [1], {"a": 1}])

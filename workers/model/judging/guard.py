@@ -128,8 +128,8 @@ class Guard:
         self.config = config
         self.reference = reference
         self.reference_bytes = metric_to_bytes(reference)
-        # The shape of the metric that was asked about last: it is judged several times before it goes live.
-        self._shape: tuple[weakref.ref[Metric], Shape] | None = None
+        # What the tensors of the metric that was asked about last tell: it is judged several times before it goes live.
+        self._seen: tuple[weakref.ref[Metric], str, Shape] | None = None
         self.take_back = False
         # Decisions by reason, until whoever counts them takes them.
         self.decisions: Counter[str] = Counter()
@@ -178,7 +178,7 @@ class Guard:
             The catalogue's features (n, d) of each modality, to whose rows the events point.
         """
         self.margins = np.empty(0)
-        wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
+        wrong = self._not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
         self.decisions[code_of(wrong)] += 1
         self.yardstick.decided, self.yardstick.withheld = version, wrong
         self._checked_version, self._withheld_until_decision = version, ""
@@ -192,9 +192,9 @@ class Guard:
         It may if it is finite, if the last decision allowed the version it was about, and if the candidate is no leap
         from the last allowed version.
         """
-        if wrong := not_finite(candidate):
-            return wrong
-        return (self.yardstick.withheld or self._leap(candidate)) if self.config.on else ""
+        if not self.config.on:
+            return not_finite(candidate)
+        return self._not_finite(candidate) or self.yardstick.withheld or self._leap(candidate)
 
     def is_near(self, version: int) -> bool:
         """Whether a version comes so soon after one that was looked at that the events could not tell them apart."""
@@ -224,10 +224,17 @@ class Guard:
     def _allow(self, candidate: Metric) -> None:
         self.yardstick.sizes, self.yardstick.weights = self._shape_of(candidate)
 
+    def _not_finite(self, candidate: Metric) -> str:
+        return self._look_at(candidate)[1]
+
     def _shape_of(self, candidate: Metric) -> Shape:
-        if self._shape is None or self._shape[0]() is not candidate:
-            self._shape = weakref.ref(candidate), shape_of(candidate)
-        return self._shape[1]
+        return self._look_at(candidate)[2]
+
+    def _look_at(self, candidate: Metric) -> tuple[weakref.ref[Metric], str, Shape]:
+        if self._seen is None or self._seen[0]() is not candidate:
+            wrong = not_finite(candidate)
+            self._seen = weakref.ref(candidate), wrong, Shape({}, []) if wrong else shape_of(candidate)
+        return self._seen
 
     def _weigh(
         self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
