@@ -182,7 +182,7 @@ def advise(senders: Senders, learned: bool, now: float) -> str | list[Remark]:
         example = senders.newest[cause]
         age = now - (example.record.timestamp or now)
         sentence = advice[cause](senders, count, looked, learned)
-        # By a multiple of the partitions, a model stays where it is or moves to a new partition, which nobody reads yet.
+        # By a multiple of the partitions, a model stays where it is, or moves to a new partition that nobody reads yet.
         if cause is Cause.OTHER_COUNT and senders.partitions % senders.homes == 0:
             sentences.append(
                 error(f"{sentence} Until then these events wait; none becomes a dead letter ({newest(example, age)}).")
