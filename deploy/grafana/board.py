@@ -26,7 +26,7 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     unit: str
     queries: list[tuple[str, str]]
-    help: str = ""
+    help: str
     stacked: bool = False
 
 
@@ -48,6 +48,7 @@ class Panels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 SELECTORS = {
     "$worker": 'job="omdml-worker", instance=~"$instance"',
     "$node": 'job="omdml-node", instance=~"$instance"',
+    "$route": 'job="omdml-route", instance=~"$instance"',
     "$models": 'model=~"$model"',
 }
 
@@ -70,16 +71,14 @@ def targets(shown: Shown) -> list[Builder[Dataquery]]:
 
 def glance(shown: Shown, count: int) -> stat.Panel:
     """A panel that shows one number."""
-    panel = stat.Panel().title(shown.title).unit(shown.unit).datasource(SOURCE)
+    panel = stat.Panel().title(shown.title).unit(shown.unit).datasource(SOURCE).description(shown.help)
     return panel.targets(targets(shown)).height(STAT_HEIGHT).span(WIDTH // count)
 
 
 def graph(shown: Shown) -> timeseries.Panel:
     """A panel that shows lines over time."""
-    panel = timeseries.Panel().title(shown.title).unit(shown.unit).datasource(SOURCE)
+    panel = timeseries.Panel().title(shown.title).unit(shown.unit).datasource(SOURCE).description(shown.help)
     panel = panel.targets(targets(shown)).height(HEIGHT).span(WIDTH // 3)
-    if shown.help:
-        panel = panel.description(shown.help)
     if shown.stacked:
         panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL)).fill_opacity(20)
     return panel

@@ -27,14 +27,21 @@ def test_the_committed_board_is_the_one_that_the_code_makes():
     assert BOARD.read_text() == text(), "python -m deploy.grafana.board writes it anew"
 
 
-def test_every_panel_has_a_title_a_unit_queries_and_a_place_of_its_own():
+def test_every_panel_has_a_title_a_unit_a_description_queries_and_a_place_of_its_own():
     places = [tuple(panel["gridPos"][key] for key in "xywh") for panel in PANELS]
     assert len(set(places)) == len(places) == len({panel["title"] for panel in PANELS})
     assert all(x + w <= 24 for x, _, w, _ in places)
     for panel in PANELS:
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         assert panel["targets"], panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
         assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def test_a_slow_click_is_followed_through_every_stage():
+    shown = " ".join(QUERIES)
+    for stage in ("feedback_flush_seconds", "route_lag_offsets", "event_stage_seconds", "freshness_seconds"):
+        assert f"omdml_{stage}" in shown.replace("omdml_node_", "omdml_"), stage
 
 
 def checked(promtool, folder, queries):

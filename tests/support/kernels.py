@@ -6,7 +6,8 @@ import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from numba.core.caching import UserProvidedCacheLocator
+# Older numba has no public names for its places to cache.
+from numba.core.caching import _CacheLocator
 
 from omdml.learners import LEARNERS
 from omdml.workers.configuration.warm_up import announce_compiling, warm_up, warm_up_searches
@@ -28,7 +29,7 @@ def copy_kernels(cache: Path, source: Path, left_out: str) -> None:
 
     So what is tested compiles one kernel, not all of them, which takes half a minute.
     """
-    folder = cache / UserProvidedCacheLocator.get_suitable_cache_subpath(str(source / "omdml/kernels/lomdml.py"))
+    folder = cache / _CacheLocator.get_suitable_cache_subpath(str(source / "omdml/kernels/lomdml.py"))
     ignored = shutil.ignore_patterns(f"{left_out}-*", "*.pyc")
     shutil.copytree(ROOT / "omdml/kernels/__pycache__", folder, ignore=ignored)
 

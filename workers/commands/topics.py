@@ -106,8 +106,9 @@ def none(offset: int | None) -> str:
 def rewind(configuration: config.Configuration, to: str, partitions: int | None, yes: bool) -> None:
     """Learn every model again from the log. Stop the workers first.
 
-    The models and their snapshots are deleted from the store. Until they are learned again, nodes answer that they are
-    not ready. Dead letters are not considered: an event that was sent again is in the log twice, and is learned twice.
+    The models and their snapshots are deleted from the store. Until they are learned again, nodes answer with what
+    models begin with. Dead letters are not considered: an event that was sent again is in the log twice, and is learned
+    twice.
 
     If partitions were added since the log began, models live on the first ones again. When these are learned, run omdml
     topics rehome.
@@ -122,12 +123,20 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
     require_stopped(configuration.log)
     extents = look_at_topic(configuration.log)
-    confirm(f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them again?", yes)
+    confirm(f"Delete the models of {len(extents)} partitions (nodes forget them too), to learn them again?", yes)
     store = open_stores(configuration)
+    # A worker that starts with an empty store places models on all partitions before it sees that others were read.
+    unknown = partitions is None and not store.marks([extent.partition for extent in extents])
     named = [name for name in store.models() if configuration.match(name)]
     partitioner = partitioner_of(configuration.log)
     deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
     say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
+    if unknown and len(extents) > 1:
+        say(
+            "the store does not know how many partitions the topic began with: models will live on all "
+            f"{len(extents)}. If partitions were added since, run this again with the number of before: "
+            "omdml topics rewind --partitions N"
+        )
     placement = store.placement(extents[0].partition.topic_id)
     if placement and placement.count < len(extents):
         say(

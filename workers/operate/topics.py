@@ -59,7 +59,7 @@ def wrong(line: Line, placement: Placement | None, partitions: int, learning: bo
             f"{advice(placement.count, partitions)}"
         )
     if mark is None and extent.committed is not None:
-        return "it was read before, but the store knows nothing of it: restore the store, or omdml topics rewind"
+        return "the store knows nothing of what was read here: restore the store, or run omdml topics rewind"
     start = min(offset for offset in (mark, extent.committed, extent.end) if offset is not None)
     if mark is not None and start < extent.begin:
         return (

@@ -99,7 +99,10 @@ def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes(pl
     assert "omdml topics rewind" in flowing(ill.output)
 
     rewound = place.omdml("rewind", "--yes")
-    assert rewound.output == "0 models deleted; workers begin at the beginning\n"
+    assert rewound.output.startswith("0 models deleted; workers begin at the beginning\n")
+    assert "does not know how many partitions the topic began with: models will live on all 2" in flowing(
+        rewound.output
+    )
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned again", 60, worker)
     assert worker.stop() == 0
@@ -201,6 +204,27 @@ def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(plac
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
     assert place.states() == before
+
+
+def test_a_rewind_of_an_emptied_store_learns_a_topic_that_has_grown_if_told_how_it_began(place, valkey_server):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(4)
+    place.send(10, 20)
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+    valkey_server.flush()
+
+    assert "with the number of before: omdml topics rewind --partitions N" in flowing(
+        place.omdml("rewind", "--yes").output
+    )
+    text = flowing(place.omdml("rewind", "--partitions", "2", "--yes").output)
+    assert "does not know" not in text
+    assert "models live on the first 2 of 4 partitions again" in text
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
 
 
 def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(place):

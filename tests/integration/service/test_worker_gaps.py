@@ -71,6 +71,7 @@ class Place:
         worker = self.worker("--accept-gap")
         wait_for(lambda: self.version == 10 + last - first, "what the log still has", 60, worker)
         assert worker.stop() == 0, worker.said
+        assert "event=gap_accepted" in worker.said
         self.expect((0, 10), (first, last))
 
     def transact(self, producer, said, commit):

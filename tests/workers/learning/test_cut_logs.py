@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from omdml.errors import GapError
 from omdml.streams.files.source import FileSink, FileSource
@@ -273,5 +274,8 @@ def test_a_log_made_again_is_refused_until_that_is_accepted(tmp_path):
         run_until_idle(refused)
     refused.services.source.close()
     assert letters(world) == []
-    run_until_idle(on_files(world, log, accept_gap=True))
+    with capture_logs() as lines:
+        run_until_idle(on_files(world, log, accept_gap=True))
     assert world.store.load("shop")[1].version == 70
+    (accepted,) = [line for line in lines if line["event"] == "gap_accepted" and "model" in line]
+    assert (accepted["model"], "was learned from log" in accepted["reason"]) == ("shop", True)

@@ -181,9 +181,16 @@ def advise(senders: Senders, learned: bool, now: float) -> str | list[Remark]:
     for cause, count in senders.causes.most_common():
         example = senders.newest[cause]
         age = now - (example.record.timestamp or now)
+        sentence = advice[cause](senders, count, looked, learned)
+        # By a multiple of the partitions, a model stays where it is, or moves to a new partition that nobody reads yet.
+        if cause is Cause.OTHER_COUNT and senders.partitions % senders.homes == 0:
+            sentences.append(
+                error(f"{sentence} Until then these events wait; none becomes a dead letter ({newest(example, age)}).")
+            )
+            continue
         right = senders.right_since(example)
         over = age >= RECENT_S or right >= ENOUGH_RIGHT
-        sentence = f"{advice[cause](senders, count, looked, learned)} {fate(example, age, right, over)}"
+        sentence = f"{sentence} {fate(example, age, right, over)}"
         sentences.append(warning(sentence) if over else error(sentence))
     return sentences
 
@@ -201,6 +208,12 @@ def mistyped_fields(senders: Senders) -> list[Remark]:
     ]
 
 
+def newest(example: Example, age: float) -> str:
+    """Where the newest of these events lies, and how old it is."""
+    (_, number), offset, time = example.record.partition, example.record.offset, example.record.timestamp
+    return f"the newest is at {number}/{offset}{f', {when(time)}, {span(age)} ago' if time is not None else ''}"
+
+
 def fate(example: Example, age: float, right: int, over: bool) -> str:
     """What becomes of these events, how new the newest is, and how long this is told.
 
@@ -211,17 +224,16 @@ def fate(example: Example, age: float, right: int, over: bool) -> str:
     over
         Whether no more of them seem to come.
     """
-    (_, number), offset, time = example.record.partition, example.record.offset, example.record.timestamp
-    newest = f"the newest is at {number}/{offset}{f', {when(time)}, {span(age)} ago' if time is not None else ''}"
-    until = f"This warning stays until {EVENTS} newer events lie in partition {number}"
+    where = newest(example, age)
+    until = f"This warning stays until {EVENTS} newer events lie in partition {example.record.partition.number}"
     if over:
         since = f"{amount(right, 'event')} with the right key lie at home since" if right else "none came since"
         return (
-            f"These events are dead letters, wrong_partition ({newest}; {since}). If the senders were corrected, only "
+            f"These events are dead letters, wrong_partition ({where}; {since}). If the senders were corrected, only "
             f"this is left to do: omdml letters resend. {until}"
         )
     return (
-        f"Until that is done such events become dead letters, wrong_partition ({newest}); afterwards: omdml letters "
+        f"Until that is done such events become dead letters, wrong_partition ({where}); afterwards: omdml letters "
         f"resend. This error becomes a warning once the newest is an hour old, or {ENOUGH_RIGHT} events with the right "
         f"key came after it. {until}"
     )

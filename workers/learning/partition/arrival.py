@@ -50,8 +50,8 @@ class Arrival:
         """
         model, self._end = claimed.model, max(self._end, taken)
         if model.home and model.home.topic_id != self._partition.topic_id:
-            if not self._services.accept_gap:
-                raise learned_elsewhere(model.name, model.home, self._partition)
+            hint = "keep --accept-gap until omdml doctor names no model that learned from another log"
+            self._accept(model.name, learned_elsewhere(model.name, model.home, self._partition), hint)
             model.home, model.next = None, 0
         if model.home is None:
             model.home = self._partition
@@ -93,12 +93,15 @@ class Arrival:
         same is found again.
         """
         error = ahead_of_log(model.name, self._partition, model.next, self._end)
-        if not self._services.accept_gap:
-            raise error
-        self._services.metrics.gaps.inc()
-        hint = "start without --accept-gap from now on"
-        log.warning("gap_accepted", model=model.name, reason=str(error), hint=hint)
+        self._accept(model.name, error, hint="start without --accept-gap from now on")
         self._go_back(model, self._end, placement)
+
+    def _accept(self, model: str, gap: GapError, hint: str) -> None:
+        """Count and log a gap if the operator accepts it, and raise it otherwise."""
+        if not self._services.accept_gap:
+            raise gap
+        self._services.metrics.gaps.inc()
+        log.warning("gap_accepted", model=model, reason=str(gap), hint=hint)
 
     def _go_back(self, model: OwnedModel, offset: int, placement: Placement) -> None:
         """Move a model's position back to an offset, in the store too."""
