@@ -337,7 +337,7 @@ class KafkaSource:
         progress = {
             tp: (position, self._watch.ends[tp]) for tp in flowing if (position := self._position(tp)) is not None
         }
-        if stuck := self._flow.look(progress):
+        if stuck := self._flow.look(progress, internals.is_joining(self._consumer)):
             numbers = sorted(tp.partition for tp in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
             self._make_client()
