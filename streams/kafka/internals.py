@@ -129,7 +129,7 @@ def go_on_joining(consumer: Any) -> None:
 
 
 def is_joining(consumer: Any) -> bool:
-    """Whether the group shares out its partitions again, and this member waits for its own. Until then no poll fetches."""
+    """Whether the group shares out its partitions again, and this member waits for its own: no poll fetches then."""
     coordinator = consumer._coordinator
     return bool(coordinator.rejoining or coordinator.need_rejoin())
 

@@ -84,8 +84,8 @@ class Flow:
 
     Such a partition is behind its end and does not move from one check to the next. If the client delivers nothing
     else, that is reported soon. Under load a partition may have to wait for its turn, so it takes longer. It takes as
-    long while the client waits for its group: a new client would have all members share out the partitions once more. If
-    machines are slow, the members would do that to each other for ever.
+    long while the client waits for its group: a new client would have all members share out the partitions once
+    more. If machines are slow, the members would do that to each other for ever.
     """
 
     def __init__(self) -> None:

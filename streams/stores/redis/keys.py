@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -74,6 +74,13 @@ class ClaimAnswer(NamedTuple):
 def replaced(saved: bytes | None, digest: bytes | None) -> bool:
     """Whether the checkpoint of this digest is another one than the one saved last. Earlier releases noted just 1."""
     return saved not in (None, b"1", digest)
+
+
+def read_names(names: Iterable[bytes]) -> Iterator[str]:
+    """Names of models. What another client has put among them and is no text is left out."""
+    for name in names:
+        with suppress(UnicodeDecodeError):
+            yield name.decode()
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:
