@@ -93,7 +93,7 @@ def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Point
             epoch=fields[b"epoch"].decode(),
             published_at=float(fields[b"published_at"]),
             pinned=fields[b"pinned"] == b"1",
-            store_id=(store_id or b"").decode(),
+            store_id=(store_id or b"").decode(errors="replace"),
         )
 
 

@@ -352,7 +352,7 @@ class RedisStore(RedisMarks):
         with reaching(self._where, model):
             entry = destination((entry for _, entry in self._entries(model)), version, live)
             store_id = self._client.get(self._keys.store) or b""
-        return entry.pointer(store_id.decode()) if entry else None
+        return entry.pointer(store_id.decode(errors="replace")) if entry else None
 
     def _entries(self, model: str) -> list[tuple[bytes, Entry]]:
         return [(number, read_entry(fields)) for number, fields in self._client.xrange(self._keys.model(model).history)]
