@@ -182,7 +182,9 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None, se
     count
         How many partitions models will live on; all of the topic if it is None.
     senders_go_on
-        Events may wait in the old partitions. Those of models that move become dead letters.
+        Events may wait in the old partitions. Those of models that move become dead letters. If a worker was killed
+        after it wrote letters about some of them, these get a second letter with another reason; readers count both
+        as one, by their position.
 
     Raises
     ------
