@@ -90,6 +90,10 @@ class ConfigurationError(OmdmlError):
     reason = "configuration"
 
 
+class NoModel(ConfigurationError):
+    """A configuration without any model."""
+
+
 class CatalogueError(OmdmlError):
     """A catalogue that is missing, damaged, or does not fit the model."""
 

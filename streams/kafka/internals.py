@@ -128,6 +128,12 @@ def go_on_joining(consumer: Any) -> None:
         coordinator.request_rejoin()
 
 
+def is_joining(consumer: Any) -> bool:
+    """Whether the group shares out its partitions again, and this member waits for its own: no poll fetches then."""
+    coordinator = consumer._coordinator
+    return bool(coordinator.rejoining or coordinator.need_rejoin())
+
+
 def forget_offset_answers(consumer: Any) -> None:
     """Make the client ask for a group's offsets again.
 

@@ -37,6 +37,13 @@ def command(service, *words):
     return process.wait(LIMIT_S), process.said
 
 
+def add_partitions(service):
+    """Double the partitions of the topic."""
+    admin = KafkaAdminClient(bootstrap_servers=service.servers.kafka.servers)
+    admin.create_partitions({service.topic: 2 * PARTITIONS})
+    admin.close()
+
+
 def kill_a_worker(service, chance):
     """Kill a worker; its supervisor starts it again."""
     number = chance.randrange(WORKERS)
@@ -81,6 +88,24 @@ def rehomed(service):
     return outcomes[-1][1]
 
 
+def rehomed_while_events_come(service):
+    """Do what its refusals say while nobody stops sending, until it succeeds."""
+
+    def succeeds():
+        code, said = command(service, "topics", "rehome", "--senders-go-on")
+        if code != 0 and "has members" not in said:
+            assert "Start one worker and no other" in " ".join(said.split()), said[-2000:]
+            before = service.said("partition_assigned")
+            service.away = set(range(1, WORKERS))
+            service.start(0)
+            service.wait(lambda: service.said("partition_assigned") >= before + PARTITIONS, "one worker to own all")
+            assert service.workers[0].stop() == 0
+        return code == 0
+
+    wait_for(succeeds, "omdml topics rehome to succeed while events come", LIMIT_S)
+    service.away = set()
+
+
 def start_workers(service):
     for number in range(WORKERS):
         service.start(number)
@@ -95,9 +120,7 @@ def test_rehome_beside_routers_and_killed_workers_learns_each_event_once(service
     chance = random.Random(4)
     routers.begin(service)
     service.all_learn()
-    admin = KafkaAdminClient(bootstrap_servers=service.servers.kafka.servers)
-    admin.create_partitions({service.topic: 2 * PARTITIONS})
-    admin.close()
+    add_partitions(service)
     # If routers and senders go on while the workers are stopped, I expect the command to refuse, and to say why.
     stop_workers(service)
     assert learning_is_missing(service)
@@ -123,6 +146,23 @@ def test_rehome_beside_routers_and_killed_workers_learns_each_event_once(service
     assert service.letters(), "no event came by a partition on which its model does not live"
     code, said = command(service, "letters", "resend")
     assert code == 0, said[-2000:]
+    wait_until_all_adds_up(service)
+    verdict = judge(service)
+    assert (verdict.lost, verdict.doubled) == (0, 0)
+
+
+def test_rehome_while_senders_and_routers_go_on_gives_each_event_one_fate(service):
+    routers.begin(service)
+    service.all_learn()
+    add_partitions(service)
+    service.workers[0].kill()
+    assert service.workers[1].stop() == 0
+    rehomed_while_events_come(service)
+    start_workers(service)
+    service.learns()
+    service.load.rest()
+    wait_until_all_adds_up(service)
+    assert command(service, "letters", "resend")[0] == 0
     wait_until_all_adds_up(service)
     verdict = judge(service)
     assert (verdict.lost, verdict.doubled) == (0, 0)

@@ -317,3 +317,34 @@ def test_a_checkpoint_ahead_of_the_log_stops_the_worker_unless_accepted(tmp_path
     world.send(*events(5, 2))
     run_until_idle(worker)
     assert (world.store.peek("shop").version, mark(world)) == (15, 20)
+
+
+def test_a_rehome_while_senders_go_on_makes_letters_of_what_waits_for_models_that_move(tmp_path):
+    # Given events on the old partitions that came after the workers were stopped, as from senders that cannot be
+    world, names = grown(tmp_path)
+    saved(world, world.worker())
+    old = {name: Placement.first("crc32", 2).home(name) for name in names}
+    for name in names:
+        world.send(*events(3, 2, model=name), key=living_on(world, world.log.partitions[old[name]]))
+    with pytest.raises(ConfigurationError, match=r"Stop the senders.* If you cannot .*run it with --senders-go-on"):
+        rehomed(world)
+    # When the operator says so, each of them is learned or becomes a letter, whoever sends on meanwhile.
+    assert rehomed(world, senders_go_on=True) == (2, 4)
+    for name in names:
+        world.send(*events(2, 3, model=name), key=living_on(world, world.log.partitions[old[name]]))
+    run_until_idle(world.worker())
+    moved = [name for name in names if world.log.home(name).number >= 2]
+    assert moved
+    assert versions(world, names) == [15 if name in moved else 20 for name in names]
+    assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 5 * len(moved)
+
+
+def test_a_rehome_while_senders_go_on_is_refused_after_a_killed_worker(tmp_path):
+    world, _ = grown(tmp_path)
+    committed = world.log.group("omdml").committed
+    committed[world.log.partitions[1]] -= 1
+    with pytest.raises(
+        ConfigurationError, match=r"but committed up to \d+\. Start one worker and no other .*stop it with SIGTERM"
+    ):
+        rehomed(world, senders_go_on=True)
+    assert world.store.placement(world.log.topic_id).count == 2

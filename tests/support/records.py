@@ -32,7 +32,7 @@ class Event(NamedTuple):
         """The model that the payload names; None if it is not a JSON object or names no model."""
         try:
             name = json.loads(self.value)["model"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return name if isinstance(name, str) else None
 

@@ -254,9 +254,9 @@ def extents(world):
     ]
 
 
-def rehomed(world, count=None):
-    """Rehome models, as ``omdml topics rehome`` does."""
-    return topics.rehome(extents(world), world.store, count)
+def rehomed(world, count=None, senders_go_on=False):
+    """Rehome models, as ``omdml topics rehome`` does; returns how many partitions they lived on, and live on now."""
+    return topics.rehome(extents(world), world.store, count, senders_go_on)[:2]
 
 
 def placed(world):

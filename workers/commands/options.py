@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
+from omdml.errors import CatalogueError, ConfigurationError, NoModel, OmdmlError
 from omdml.workers.configuration.process import visible
 
 # Even ``omdml --help`` imports this file, so the functions themselves import what only a running command needs.
@@ -63,16 +63,25 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
         if path is None and os.path.lexists(DEFAULT_FILE):
             path = DEFAULT_FILE
 
+        warned = False
+
         def load(overrides: dict[str, Any]) -> config.Configuration:
+            nonlocal warned
             from omdml.workers.configuration import loading, process
 
             configuration = loading.load(path, os.environ, overrides)
             process.configure_log(configuration.logging.format, configuration.logging.level)
             if not configuration.models and (path or not loading.of_environment(os.environ)):
                 say(f"omdml: {without_models(path)}", err=True)
+                warned = True
             return configuration
 
-        return command(load=load, **options)
+        try:
+            return command(load=load, **options)
+        except NoModel as error:
+            if warned:
+                sys.exit(exit_code(error))
+            raise
 
     return with_file
 
@@ -104,7 +113,7 @@ def without_models(path: str | None) -> str:
             f"there is no {DEFAULT_FILE} in {os.getcwd()}, so no model is configured: change to the folder with your "
             f"{DEFAULT_FILE}, or name the file with --config FILE"
         )
-    return f"{os.path.abspath(path)} was read, and has no section [models.NAME]"
+    return f"{os.path.abspath(path)} was read, and has no section [models.NAME]: add one"
 
 
 def stored(command: Callable[..., Any]) -> Callable[..., Any]:

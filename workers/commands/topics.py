@@ -147,14 +147,20 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
 
 @topics.command("rehome")
 @click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions to use. [default: all]")
+@click.option(
+    "--senders-go-on",
+    is_flag=True,
+    help="Do not insist that everything is learned: what waits for models that move becomes dead letters.",
+)
 @stored
-def rehome(configuration: config.Configuration, partitions: int | None) -> None:
+def rehome(configuration: config.Configuration, partitions: int | None, senders_go_on: bool) -> None:
     """Have models live on the partitions that were added to the topic, too.
 
     The number of partitions must be a multiple of what it was. First let the workers learn everything, then stop them.
     All senders should know the new partitions by now (within five minutes with Kafka's defaults, ten seconds with
     omdml's own). An event that is still sent to a model's old partition becomes a dead letter, to be sent again.
     """
+    from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics
     from omdml.workers.wiring.feedback_log import require_stopped
     from omdml.workers.wiring.kafka_topic import look_at_topic
@@ -162,8 +168,13 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
 
     require_stopped(configuration.log)
     extents = look_at_topic(configuration.log)
-    before, now = topics.rehome(extents, open_stores(configuration), partitions)
+    before, now, waiting = topics.rehome(extents, open_stores(configuration), partitions, senders_go_on)
     if before == now:
         say(f"models live on all {now} partitions already")
     else:
         say(f"models now live on {now} partitions, before on {before}: start the workers again")
+    if waiting:
+        say(
+            f"the old partitions hold {amount(waiting, 'event')} that nobody has learned: once workers have read them, "
+            "send those of models that moved again: omdml letters resend"
+        )

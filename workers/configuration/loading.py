@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -23,13 +23,8 @@ from omdml.workers.configuration.config import (
     Configuration,
     ExperimentConfig,
     FileLog,
-    GuardConfig,
     KafkaLog,
-    LoggingConfig,
-    MetricsConfig,
-    NodeConfig,
-    StoreConfig,
-    WorkerConfig,
+    ModelConfig,
 )
 from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 
@@ -142,19 +137,13 @@ def _checked(table: dict[str, Any]) -> Configuration:
             'log.servers is an option of Kafka, and log.kind is "file" unless set: add kind = "kafka"'
         )
     refuse_unknown(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
-    sections: dict[str, type[msgspec.Struct]] = {
-        "store": StoreConfig,
-        "worker": WorkerConfig,
-        "guard": GuardConfig,
-        "node": NodeConfig,
-        "metrics": MetricsConfig,
-        "logging": LoggingConfig,
-    }
-    for name, struct in sections.items():
+    for name, struct in _sections().items():
         refuse_unknown(as_table(table.get(name, {}), name), struct.__struct_fields__, name)
     catalogues = as_table(table.get("catalogues", {}), "catalogues")
     for name, entry in catalogues.items():
         refuse_unknown(as_table(entry, f"catalogues.{name}"), CatalogueConfig.__struct_fields__, f"catalogues.{name}")
+        if "path" not in entry:
+            raise ConfigurationError(f'catalogues.{name}: it has no path: add one, such as path = "items/"')
     for name, entry in as_table(table.get("experiments", {}), "experiments").items():
         refuse_unknown(
             as_table(entry, f"experiments.{name}"), ExperimentConfig.__struct_fields__, f"experiments.{name}"
@@ -169,6 +158,24 @@ def _checked(table: dict[str, Any]) -> Configuration:
     }
     check_experiments(configuration.experiments, {model for model in asked if configuration.match(model)})
     return configuration
+
+
+def _sections() -> dict[str, type[msgspec.Struct]]:
+    """The sections that have one form each, and no names that users choose."""
+    fields = msgspec.structs.fields(Configuration)
+    return {
+        field.name: field.type
+        for field in fields
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
+    }
+
+
+def _choices(option: str) -> str:
+    """What an option may be that is one of several words."""
+    section, _, name = option.partition(".")
+    structs = {**_sections(), "log": KafkaLog, "models[...]": ModelConfig}
+    types = {field.name: field.type for field in msgspec.structs.fields(structs[section])}
+    return ", ".join(map(repr, get_args(types[name])))
 
 
 def _converted(table: Mapping[str, Any]) -> Configuration:
@@ -191,4 +198,12 @@ def _sentence(message: str) -> str:
             " or ".join(KINDS.get(kind, kind) for kind in part.split(" | ")) for part in match.groups()[:2]
         )
         return f"{match[3]}: expected {expected}, got {got}"
+    what, _, place = message.partition(" - at `$.")
+    option = place.removesuffix("`")
+    if match := re.fullmatch(r"Expected `(.+)` (>=|<=|>|<) (\S+)", what):
+        return f"{option}: expected {KINDS.get(match[1], match[1])} {match[2]} {match[3]}"
+    if match := re.fullmatch("Invalid enum value '(.*)'", what, re.DOTALL):
+        return f"{option} is {shown(match[1])}, expected one of {_choices(option)}"
+    if what == "Number out of range":
+        return f"{option}: the number is out of range, expected a smaller one"
     return "configuration: " + re.sub("enum value '(.*)'", lambda match: f"value: {shown(match[1])}", message)

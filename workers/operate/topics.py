@@ -157,13 +157,21 @@ def rewind(
     return learned
 
 
-def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) -> tuple[int, int]:
-    """Have models live on the added partitions, too; returns how many they lived on before, and live on now.
+class Rehomed(NamedTuple):
+    """How many partitions models lived on before, and live on now; how many events wait in the old ones."""
+
+    before: int
+    now: int
+    waiting: int = 0
+
+
+def rehome(extents: Sequence[Extent], store: Store, count: int | None = None, senders_go_on: bool = False) -> Rehomed:
+    """Have models live on the added partitions, too.
 
     1. Check that everything on the old partitions is learned, saved and committed, because a model that moves begins on
        its new partition.
     2. Set the marks of the new partitions to their beginnings. After a crash nobody reads them yet.
-    3. Change the placement to the new count, from the ends of the old partitions on. This moves all models at once.
+    3. Change the placement to the new count, from the marks of the old partitions on. This moves all models at once.
        From then on the store refuses what a worker learned under the old placement, even if that worker was paused and
        does not know.
     4. If such a worker saved a model between steps 1 and 3, change the placement back. After a crash before this, a
@@ -173,6 +181,10 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     ----------
     count
         How many partitions models will live on; all of the topic if it is None.
+    senders_go_on
+        Events may wait in the old partitions. Those of models that move become dead letters. If a worker was killed
+        after it wrote letters about some of them, these get a second letter with another reason; readers count both
+        as one, by their position.
 
     Raises
     ------
@@ -194,28 +206,25 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     if count % placement.count:
         raise ConfigurationError(f"models live on {placement.count} partitions: {advice(placement.count, count)}")
     if count == placement.count:
-        return count, count
+        return Rehomed(count, count)
     marks = store.marks([extent.partition for extent in extents])
     old, new = extents[: placement.count], extents[placement.count : count]
-    if missing := [line for extent in old if (line := _missing(extent, marks.get(extent.partition)))]:
-        raise ConfigurationError(
-            f"{'; '.join(missing)}. Stop the senders, including routers and nodes that take feedback. Start a worker, "
-            "wait until nothing is missing (omdml topics status), stop it, and run this command again"
-        )
+    missing = [line for extent in old if (line := _missing(extent, marks.get(extent.partition), senders_go_on))]
+    if missing:
+        raise ConfigurationError(f"{'; '.join(missing)}. {_again(senders_go_on)}")
     for extent in new:
         # A mark that is there already stays: an attempt that was killed, or a rewind, has set it.
         store.move_mark(extent.partition, None, extent.begin)
-    since = {extent.partition.number: extent.end for extent in old}
+    since = {extent.partition.number: min(extent.end, marks.get(extent.partition, extent.end)) for extent in old}
     after = placement.grown(count, since)
     _place(store, topic_id, placement, after)
     if ahead := _stayed_too_long(store, topic_id, after):
         _place(store, topic_id, after, placement)
         raise StoreError(
             f"{', '.join(ahead)}: a worker saved a model in the meantime, so nothing was changed. It still runs, or "
-            "was paused. Start a worker, wait until nothing is missing (omdml topics status), stop all workers, and "
-            "run this command again"
+            f"was paused or killed. Stop all workers. {_again(senders_go_on)}"
         )
-    return placement.count, count
+    return Rehomed(placement.count, count, sum(extent.end - since[extent.partition.number] for extent in old))
 
 
 def _stayed_too_long(store: Store, topic_id: str, placement: Placement) -> list[str]:
@@ -230,16 +239,30 @@ def _stayed_too_long(store: Store, topic_id: str, placement: Placement) -> list[
     ]
 
 
-def _missing(extent: Extent, mark: int | None) -> str:
-    """What is not learned, saved and committed on a partition, as a clause; empty if everything is."""
+def _missing(extent: Extent, mark: int | None, senders_go_on: bool) -> str:
+    """What is not learned, saved and committed on a partition, as a clause; empty if everything that must be is."""
     if extent.end == extent.begin and mark is None:
         return ""
-    if mark is None or mark < extent.end:
+    if mark is None or (mark < extent.end and not senders_go_on):
         behind = extent.end - (extent.begin if mark is None else mark)
         return f"partition {extent.partition.number}: {behind} events are not learned and saved yet"
     if extent.committed != mark:
         return f"partition {extent.partition.number}: learned up to {mark}, but committed up to {extent.committed}"
     return ""
+
+
+def _again(senders_go_on: bool) -> str:
+    """What to do before the next attempt."""
+    if senders_go_on:
+        return (
+            "Start one worker and no other (if several stop together, some cannot commit), wait until it owns every "
+            "partition (omdml topics status), stop it with SIGTERM, and run this command again"
+        )
+    return (
+        "Stop the senders, including routers and nodes that take feedback. Start a worker, wait until nothing is "
+        "missing (omdml topics status), stop it, and run this command again. If you cannot stop all senders, run it "
+        "with --senders-go-on: what waits then for models that move becomes dead letters, to be sent again"
+    )
 
 
 def _place(store: Store, topic_id: str, before: Placement | None, after: Placement) -> None:

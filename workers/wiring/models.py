@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omdml.errors import CatalogueError, ConfigurationError
+from omdml.errors import CatalogueError, NoModel
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.config import Configuration
 
@@ -27,9 +27,9 @@ def open_catalogues(configuration: Configuration) -> dict[str, Catalogue]:
 
 
 def open_specs(configuration: Configuration) -> Specs:
-    """The configured models; raises ConfigurationError if there is none."""
+    """The configured models; raises NoModel if there is none."""
     from omdml.workers.configuration.specs import Specs
 
     if not configuration.models:
-        raise ConfigurationError("no model is configured: add [models.NAME], or pass --catalogue PATH --model NAME")
+        raise NoModel("no model is configured: add [models.NAME], or pass --catalogue PATH --model NAME")
     return Specs(configuration, open_catalogues(configuration))

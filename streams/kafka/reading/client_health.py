@@ -83,7 +83,9 @@ class Flow:
     """Finds partitions that a client stopped fetching (seen in kafka-python after odd metadata).
 
     Such a partition is behind its end and does not move from one check to the next. If the client delivers nothing
-    else, that is reported soon. Under load a partition may have to wait for its turn, so it takes longer.
+    else, that is reported soon. Under load a partition may have to wait for its turn, so it takes longer. It takes as
+    long while the client waits for its group: a new client would have all members share out the partitions once
+    more. If machines are slow, the members would do that to each other for ever.
     """
 
     def __init__(self) -> None:
@@ -97,9 +99,9 @@ class Flow:
         for tp in partitions:
             self._still.pop(tp, None)
 
-    def look(self, progress: Mapping[TopicPartition, tuple[int, int]]) -> list[TopicPartition]:
-        """Note positions and ends; returns the partitions that are stuck."""
-        before, idle = self._still, self._idle
+    def look(self, progress: Mapping[TopicPartition, tuple[int, int]], joining: bool = False) -> list[TopicPartition]:
+        """Note positions and ends, and if the client waits for its group; returns the partitions that are stuck."""
+        before, idle = self._still, self._idle and not joining
         self._idle = True
         self._still = {}
         for tp, (position, end) in progress.items():

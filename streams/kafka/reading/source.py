@@ -345,7 +345,7 @@ class KafkaSource:
             position = self._position(tp)
             if position is not None:
                 progress[tp] = position, self._watch.ends[tp]
-        if stuck := self._flow.look(progress):
+        if stuck := self._flow.look(progress, internals.is_joining(self._consumer)):
             numbers = sorted(tp.partition for tp in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
             self._make_client()

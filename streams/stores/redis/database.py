@@ -45,7 +45,7 @@ class RedisDatabase:
     def store_id(self) -> str:
         """The id that lies in the database."""
         with reaching(self._where):
-            return str((self._client.get(self._keys.store) or b"").decode())
+            return str((self._client.get(self._keys.store) or b"").decode(errors="replace"))
 
     @contextmanager
     def _asking(self, models: Sequence[str | None]) -> Iterator[tuple[Any, list[Any]]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -76,6 +76,13 @@ def replaced(saved: bytes | None, digest: bytes | None) -> bool:
     return saved not in (None, b"1", digest)
 
 
+def read_names(names: Iterable[bytes]) -> Iterator[str]:
+    """Names of models. What another client has put among them and is no text is left out."""
+    for name in names:
+        with suppress(UnicodeDecodeError):
+            yield name.decode()
+
+
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:
     """The pointer in the hash ``current``; raises StoreError if it is none."""
     with understanding(fields):
@@ -86,7 +93,7 @@ def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Point
             epoch=fields[b"epoch"].decode(),
             published_at=float(fields[b"published_at"]),
             pinned=fields[b"pinned"] == b"1",
-            store_id=(store_id or b"").decode(),
+            store_id=(store_id or b"").decode(errors="replace"),
         )
 
 

@@ -45,7 +45,7 @@ from omdml.streams.stores.many import the_only
 from omdml.streams.stores.redis import scripts
 from omdml.streams.stores.redis.client import reaching
 from omdml.streams.stores.redis.database import run
-from omdml.streams.stores.redis.keys import ClaimAnswer, read_entry, read_pointer, read_position, replaced
+from omdml.streams.stores.redis.keys import ClaimAnswer, read_entry, read_names, read_pointer, read_position, replaced
 from omdml.streams.stores.redis.marks import RedisMarks
 from omdml.streams.stores.redis.watch import RedisWatch
 from omdml.streams.stores.retention import RETENTION, SPARE, RetentionOf
@@ -216,7 +216,8 @@ class RedisStore(RedisMarks):
     def models(self) -> list[str]:
         """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with reaching(self._where):
-            return sorted(name.decode() for name in self._client.smembers(self._keys.models))
+            names = self._client.smembers(self._keys.models)
+        return sorted(read_names(names))
 
     def delete(self, model: str) -> None:
         """Forget a model, all at once: who claimed it before is told, who claims it from then on begins it again."""
@@ -355,7 +356,7 @@ class RedisStore(RedisMarks):
         with reaching(self._where, model):
             entry = destination((entry for _, entry in self._entries(model)), version, live)
             store_id = self._client.get(self._keys.store) or b""
-        return entry.pointer(store_id.decode()) if entry else None
+        return entry.pointer(store_id.decode(errors="replace")) if entry else None
 
     def _entries(self, model: str) -> list[tuple[bytes, Entry]]:
         return [(number, read_entry(fields)) for number, fields in self._client.xrange(self._keys.model(model).history)]

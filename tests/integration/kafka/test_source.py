@@ -1,7 +1,6 @@
 """A Kafka topic as a source of feedback, against a real broker."""
 
 import threading
-from typing import Any
 
 import kafka.errors
 import pytest
@@ -13,7 +12,6 @@ from kafka.errors import KafkaTimeoutError
 from deploy.local import KafkaServer
 from omdml.errors import ClientFailed, SourceError, SourceRefused
 from omdml.streams.kafka.reading import client_health, topic_watch
-from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.partitioners import by_murmur2
 from omdml.streams.protocols.log import CommitResult, Partition
 from tests.integration.waiting import until
@@ -361,34 +359,3 @@ def test_partitions_that_are_added_are_known_and_owned_within_seconds(
     administer(kafka, lambda admin: admin.create_partitions({topic: 5}))
     reader.read_until(lambda: reader.owned == {0, 1, 2, 3, 4}, 20.0)
     assert reader.source.partitions == 5
-
-
-def test_a_leader_stays_in_the_group_if_its_poll_ends_amid_sharing_out(
-    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given the leader of a group, and a cluster that takes longer than a poll to answer what it shares out
-    topic = new_topic(partitions=2)
-    reader = open_reader(topic)
-    reader.read_until(lambda: reader.owned == {0, 1})
-    coordinator = reader.source._consumer._coordinator
-    manager = coordinator._manager
-    send = manager.send
-    late: list[str] = []
-
-    async def sent_late(request: Any, **options: Any) -> Any:
-        await manager._net.sleep(3 * SLICE_S)
-        return await send(request, **options)
-
-    def sent(request: Any, *args: Any, **options: Any) -> Any:
-        if type(request).__name__ != "SyncGroupRequest" or late:
-            return send(request, *args, **options)
-        late.append("once")
-        return sent_late(request, **options)
-
-    monkeypatch.setattr(manager, "send", sent)
-    # When partitions are added
-    administer(kafka, lambda admin: admin.create_partitions({topic: 4}))
-    # Then it owns them all, and its commits count.
-    reader.read_until(lambda: reader.owned == {0, 1, 2, 3}, 20.0)
-    assert late
-    assert reader.commit() is CommitResult.RECORDED

@@ -107,6 +107,23 @@ def test_two_stores_on_one_server_have_different_prefixes(redis_url: str, store:
     assert live(store).store_id != live(other).store_id
 
 
+def test_what_another_client_put_among_the_models_and_is_no_text_is_left_out(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    published(store, 4)
+    client.sadd("omdml:models", b"\xff")
+    assert store.models() == ["shop"]
+
+
+def test_an_id_of_the_store_that_is_no_text_keeps_nobody_from_what_is_live(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    published(store, 4)
+    client.set("omdml:store", b"\xff")
+    assert store.store_id == live(store).store_id != ""
+    assert live(store).version == 4
+
+
 def test_a_damaged_secret_is_an_error_that_names_its_key(store: RedisStore, client: redis.Redis) -> None:
     client.set("omdml-secret", "nonsense")
     with pytest.raises(StoreError, match="key omdml-secret: holds 8 bytes that are no secret"):

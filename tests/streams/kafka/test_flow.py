@@ -15,11 +15,11 @@ from omdml.streams.protocols.log import Partition
 STUCK, FLOWING = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def looks_until_told(flow, progress, delivered=()):
+def looks_until_told(flow, progress, delivered=(), joining=False):
     """How many looks it takes, of at most a thousand."""
     for look in range(1, 1000):
         flow.delivered(delivered)
-        if message := flow.look(progress(look)):
+        if message := flow.look(progress(look), joining):
             assert message == [STUCK]
             return look
     return None
@@ -32,6 +32,11 @@ def test_a_partition_that_stands_still_is_told_soon_where_nothing_else_comes():
 
 def test_and_later_where_other_partitions_are_delivered():
     told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200), FLOWING: (look, 10_000)}, [FLOWING])
+    assert STUCK_BUSY_LOOKS < told <= STUCK_BUSY_LOOKS + 2
+
+
+def test_and_later_where_the_client_waits_for_its_group():
+    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)}, joining=True)
     assert STUCK_BUSY_LOOKS < told <= STUCK_BUSY_LOOKS + 2
 
 

@@ -152,8 +152,19 @@ def test_a_configuration_without_a_model_is_named_and_its_lack_is_one_finding(tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "omdml.toml").write_text("")
     done = click.testing.CliRunner().invoke(main, ["doctor"])
-    assert done.stderr == f"omdml: {tmp_path}/omdml.toml was read, and has no section [models.NAME]\n"
+    assert done.stderr == f"omdml: {tmp_path}/omdml.toml was read, and has no section [models.NAME]: add one\n"
     assert done.stdout.count("no model is configured") == 1
+
+
+@pytest.mark.parametrize("command", ["feed", "letters resend"])
+@pytest.mark.parametrize("file", ["", None])
+def test_a_command_that_needs_a_model_says_once_that_there_is_none(tmp_path, monkeypatch, command, file):
+    monkeypatch.chdir(tmp_path)
+    if file is not None:
+        (tmp_path / "omdml.toml").write_text(file)
+    done = click.testing.CliRunner().invoke(main, command.split())
+    assert done.exit_code == 2
+    assert len(done.output.splitlines()) == 1, done.output
 
 
 def test_servers_without_a_kind_say_which_kind(tmp_path, monkeypatch):

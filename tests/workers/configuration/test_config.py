@@ -76,6 +76,18 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
     [
         ({"stroe": {}}, "the configuration: no option 'stroe': did you mean 'store'"),
         ({"store": {"ulr": "dir:x"}}, "store: no option 'ulr': did you mean 'url'"),
+        ({"webhook": {"ulr": "x"}}, "webhook: no option 'ulr': did you mean 'url'"),
+        ({"links": {"bind": "x"}}, "links: no option 'bind'; expected one of"),
+        ({"catalogues": {"items": {}}}, "catalogues.items: it has no path: add one, such as"),
+        (
+            {"logging": {"level": "loud"}},
+            "logging.level is 'loud', expected one of 'debug', 'info', 'warning', 'error'",
+        ),
+        (
+            {"log": {"kind": "kafka", "partitioner": "md5"}},
+            "log.partitioner is 'md5', expected one of 'murmur2', 'crc32'",
+        ),
+        ({"worker": {"checkpoint_interval_s": 10**400}}, "worker.checkpoint_interval_s: the number is out of range"),
         ({"log": {"kind": "kafka", "topics": "x"}}, "log: no option 'topics': did you mean 'topic'"),
         ({"log": {"kind": "kafak"}}, "log.kind is 'kafak', expected 'file' or 'kafka'"),
         ({"models": {"shop": {"learner": "lomdm"}}}, "models.shop.learner is 'lomdm': did you mean 'lomdml'"),

@@ -45,9 +45,12 @@ def partitions(
     if learning:
         remarks += unowned([line for line in known if not line.worker and not line.wrong])
         remarks += behind([line for line in known if line.worker and not line.wrong], since, now)
+    elif not remarks:
+        remarks = [warning("no worker is running (none is a member of the group). Nothing waits to be learned, but "
+                           "what comes next will. Start one: omdml worker")]  # fmt: skip
     workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
-    by = f"by {', '.join(workers)}" if workers else "no worker reads them now"
-    return remarks or f"{amount(len(lines), 'partition')}, {amount(lag, 'event')} to be learned, {by}"
+    by = ", ".join(workers)
+    return remarks or f"{amount(len(lines), 'partition')}, {amount(lag, 'event')} to be learned, by {by}"
 
 
 def foreign(placement: Placement | None, partitioner: str) -> list[Remark]:

@@ -67,10 +67,11 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
         return [error(f"{config.path} was read before, but the store knows nothing of it: the store was emptied, is "
                       "another one, or its disk is not mounted, and no worker goes on. Correct store.url, or restore "
                       "the store. Or learn again: an empty store and another log.group")]  # fmt: skip
+    if not count and not reader:
+        return [warning(f"no worker is running (group {config.group!r}). Everything in {config.path} is learned and "
+                        "saved, but what comes next will wait. Start one: omdml worker")]  # fmt: skip
     if not count:
-        return f"everything in {config.path} is learned and saved; " + (
-            f"process {reader} reads it" if reader else "no worker reads it now"
-        )
+        return f"everything in {config.path} is learned and saved; process {reader} reads it"
     at_least = "more than " if count > MOST else ""
     events = f"{at_least}{amount(min(count, MOST), 'event')} in {config.path} from offset {first} on"
     since = f", the oldest of {when(oldest)} ({span(now - oldest)} ago)" if oldest is not None else ""

@@ -71,10 +71,16 @@ def folder_of(folder: Path, partition: Partition) -> Path:
 
 
 def archived(folder: Path, extents: Iterable[Extent]) -> dict[int, int]:
-    """Up to which offset each partition is archived, by number. Partitions without an archive are left out."""
+    """Up to which offset each partition is archived, by number. Partitions without an archive are left out.
+
+    Raises ConfigurationError if the folder cannot be read.
+    """
     ends = {}
     for partition in (extent.partition for extent in extents):
-        matches = [NAME.fullmatch(path.name) for path in folder_of(folder, partition).glob("*.parquet")]
+        try:
+            matches = [NAME.fullmatch(path.name) for path in folder_of(folder, partition).glob("*.parquet")]
+        except OSError as error:
+            raise ConfigurationError(f"{folder}: {error.strerror}: name a folder that can be written") from error
         if file_ends := [int(match[2]) for match in matches if match]:
             ends[partition.number] = max(file_ends)
     return ends

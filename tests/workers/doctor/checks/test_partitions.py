@@ -118,3 +118,10 @@ def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
     assert "read its log" in text
     ((level, text),) = findings(placement, [10, 15], owners, since={1: NOW - 5})
     assert level is Level.OK
+
+
+def test_a_topic_that_no_worker_reads_is_a_warning_even_if_nothing_waits():
+    ((level, text),) = findings(Placement.first("murmur2", 2), [10, 10], {}, learning=False)
+    assert level is Level.WARNING
+    assert text.startswith("no worker is running")
+    assert text.endswith("Start one: omdml worker")

@@ -113,13 +113,13 @@ def test_senders_that_know_of_added_partitions_bring_advice_to_rehome():
 
 
 def test_events_in_partitions_that_nobody_reads_yet_are_said_to_wait():
-    ((level, text),) = told(keyed("murmur2", count=8, at=NOW - 7200), homes=4, partitions=8)
+    ((level, text),) = findings(keyed("murmur2", count=8, at=NOW - 7200), homes=4, partitions=8)
     assert level is Level.ERROR
     assert "these events wait; none becomes a dead letter" in text
 
 
 def test_events_by_a_number_of_partitions_that_does_not_fit_are_dead_letters():
-    strays = told(keyed("murmur2", count=6), homes=4, partitions=6)
+    strays = findings(keyed("murmur2", count=6), homes=4, partitions=6)
     assert all("such events become dead letters, wrong_partition" in text for _, text in strays)
 
 

@@ -82,6 +82,14 @@ def test_a_log_in_files_is_archived_and_begun_from_with_the_command(tmp_path):
     )
 
 
+def test_an_archive_whose_name_is_too_long_is_refused_with_a_sentence(tmp_path):
+    shop = LoggedShop(tmp_path, MODEL)
+    shop.tell(*events(3))
+    done = omdml(shop, "archive", "--to", "a" * 5000)
+    assert done.exit_code == 2
+    assert done.output.endswith("aaa: File name too long: name a folder that can be written\n")
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [(["--input", "nowhere"], "--input nowhere: it does not exist"),

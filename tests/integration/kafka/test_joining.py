@@ -1,0 +1,64 @@
+"""A member whose group takes its time to share out partitions, against a real broker."""
+
+from typing import Any
+
+import pytest
+
+from deploy.local import KafkaServer
+from omdml.streams.kafka.reading import topic_watch
+from omdml.streams.kafka.reading.source import SLICE_S
+from omdml.streams.protocols.log import CommitResult
+from tests.support.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
+
+
+def answered_late(reader: Reader, delay_s: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have the next answer of what is shared out come late; the list says if it was asked for."""
+    manager = reader.source._consumer._coordinator._manager
+    send = manager.send
+    late: list[str] = []
+
+    async def sent_late(request: Any, **options: Any) -> Any:
+        await manager._net.sleep(delay_s)
+        return await send(request, **options)
+
+    def sent(request: Any, *args: Any, **options: Any) -> Any:
+        if type(request).__name__ != "SyncGroupRequest" or late:
+            return send(request, *args, **options)
+        late.append("once")
+        return sent_late(request, **options)
+
+    monkeypatch.setattr(manager, "send", sent)
+    return late
+
+
+def test_a_leader_stays_in_the_group_if_its_poll_ends_amid_sharing_out(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given the leader of a group, and a cluster that takes longer than a poll to answer what it shares out
+    topic = new_topic(partitions=2)
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0, 1})
+    late = answered_late(reader, 3 * SLICE_S, monkeypatch)
+    # When partitions are added
+    administer(kafka, lambda admin: admin.create_partitions({topic: 4}))
+    # Then it owns them all, and its commits count.
+    reader.read_until(lambda: reader.owned == {0, 1, 2, 3}, 20.0)
+    assert late
+    assert reader.commit() is CommitResult.RECORDED
+
+
+def test_a_member_that_waits_for_its_group_while_events_come_keeps_its_client(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a client that is replaced if it fetches nothing for about a second, and a group that takes three
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.1)
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    client, late = reader.source._consumer, answered_late(reader, 3.0, monkeypatch)
+    administer(kafka, lambda admin: admin.create_partitions({topic: 2}))
+    reader.read_until(lambda: late, 20.0)
+    write(kafka, topic, numbered(5))
+    # Then it waits: a new one would have all members wait once more.
+    reader.read_until(lambda: reader.owned == {0, 1} and reader.values == numbered(5), 20.0)
+    assert reader.source._consumer is client
