@@ -173,7 +173,7 @@ def _sections() -> dict[str, type[msgspec.Struct]]:
 def _choices(option: str) -> str:
     """What an option may be that is one of several words."""
     section, _, name = option.partition(".")
-    structs = {**_sections(), "log": KafkaLog, "models[...]": ModelConfig}
+    structs: dict[str, type[msgspec.Struct]] = {**_sections(), "log": KafkaLog, "models[...]": ModelConfig}
     types = {field.name: field.type for field in msgspec.structs.fields(structs[section])}
     return ", ".join(map(repr, get_args(types[name])))
 

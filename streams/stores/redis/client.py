@@ -73,7 +73,8 @@ class WholeCommands:
         """The bytes of a command in the server's protocol. The first word is its name, which may have a blank in it."""
         name, *values = map(as_bytes, words)
         every = [*name.split(), *values]
-        pieces, parts = [], [b"*%d\r\n" % len(every)]
+        pieces: list[bytes] = []
+        parts = [b"*%d\r\n" % len(every)]
         for value in every:
             parts.append(b"$%d\r\n" % len(value))
             if len(value) >= LARGE:
