@@ -73,7 +73,7 @@ def unpack(data: bytes, kind: Format = STATE, files: Collection[str] = ()) -> tu
     return tensors, metadata
 
 
-def _checked(data: bytes, kind: Format, files: Collection[str] = ()) -> tuple[Tensors, dict[str, Any]]:
+def _checked(data: bytes | memoryview, kind: Format, files: Collection[str] = ()) -> tuple[Tensors, dict[str, Any]]:
     """Tensors and metadata that are what was written."""
     what = kind.what
     if not isinstance(data, bytes | bytearray | memoryview):

@@ -28,12 +28,12 @@ def to_safetensors(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, s
     if any(tensor.dtype not in TYPES for tensor in tensors.values()):
         return bytes(save(dict(tensors), dict(metadata)))
     header: dict[str, Any] = {"__metadata__": metadata}
-    parts: list[NDArray[Any]] = []
+    parts: list[memoryview] = []
     end = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: (TYPES[item[1].dtype][0], item[0])):
         begin, end = end, end + tensor.nbytes
         header[name] = {"dtype": TYPES[tensor.dtype][1], "shape": tensor.shape, "data_offsets": (begin, end)}
-        parts.append(tensor)
+        parts.append(tensor.data)
     encoded = msgspec.json.encode(header)
     encoded += b" " * (-len(encoded) % ALIGNMENT)
     return b"".join([len(encoded).to_bytes(8, "little"), encoded, *parts])

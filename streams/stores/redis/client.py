@@ -73,7 +73,8 @@ class WholeCommands:
         """A command, and what it is about: the server's protocol. Its name may be two words."""
         name, *values = map(as_bytes, words)
         every = [*name.split(), *values]
-        pieces, parts = [], [b"*%d\r\n" % len(every)]
+        pieces: list[bytes] = []
+        parts = [b"*%d\r\n" % len(every)]
         for value in every:
             parts.append(b"$%d\r\n" % len(value))
             if len(value) >= LARGE:
