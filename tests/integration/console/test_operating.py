@@ -111,7 +111,7 @@ def test_dead_letters_are_explained_dismissed_and_sent_again(demo, visit):
             "relevant": "digit-0001",
             "irrelevant": "digit-0002",
         }
-        for query in ("nobody" + "y" * 400, "not-yet-there")
+        for query in ("nobody" + "y" * 250, "not-yet-there")
     )
     with closing(FileSink(demo.folder / "feedback")) as sink:
         for event in (first, second):
