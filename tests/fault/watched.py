@@ -72,7 +72,7 @@ class Watched:
         self.ends.append(self.prometheus.close)
         wait_for(lambda: self.prometheus.ask("sum(up)") == [float(sum(map(len, self.jobs.values())))], "scrapes")
         # Prometheus looks for targets after five seconds. Until then there is no worker for it, which an alert is for.
-        wait_for(lambda: not self.prometheus.firing(), "alerts of the start to end", 60)
+        wait_for(lambda: "OmdmlNobodyLearns" not in self.prometheus.firing(), "Prometheus to know of workers", 60)
         return self
 
     def run(self, command, name="", url="", **sections):
