@@ -130,7 +130,7 @@ def test_a_worker_that_is_there_and_learns_nothing_is_reported(kafka, installed)
     producer.close()
     member = KafkaConsumer(topic, bootstrap_servers=kafka.servers, group_id="omdml", enable_auto_commit=False)
     try:
-        wait_for(lambda: member.poll(timeout_ms=100) or member.assignment(), "its partitions")
+        wait_for(lambda: member.poll(timeout_ms=2000) or member.assignment(), "its partitions")
         wait_for(lambda: "rebalance" not in findings()["partitions"].text, "an owner of each partition")
         partitions = findings()["partitions"]
     finally:
