@@ -95,7 +95,7 @@ def test_a_store_that_is_away_and_comes_back(watched):
 
 
 def test_a_request_to_the_store_that_hangs(watched):
-    # As a disk hangs under a store in a folder. If nothing else is set, a request to Redis is given up after two seconds.
+    # As a disk hangs under a store in a folder. By default requests to Redis are given up after two seconds.
     service = watched.begin(store={"url": f"{watched.valkey.url}?socket_timeout=60"})
     service.silent("OmdmlLearningStalled")
     service.valkey.pause()
