@@ -27,7 +27,7 @@ def test_the_committed_board_is_the_one_that_the_code_makes():
     assert BOARD.read_text() == text(), "python -m deploy.grafana.board writes it anew"
 
 
-def test_every_panel_has_a_title_a_unit_a_description_queries_and_a_place_of_its_own():
+def test_every_panel_says_what_it_is_and_has_queries_and_a_place_of_its_own():
     places = [tuple(panel["gridPos"][key] for key in "xywh") for panel in PANELS]
     assert len(set(places)) == len(places) == len({panel["title"] for panel in PANELS})
     assert all(x + w <= 24 for x, _, w, _ in places)

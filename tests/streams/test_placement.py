@@ -319,7 +319,7 @@ def test_a_checkpoint_ahead_of_the_log_stops_the_worker_unless_accepted(tmp_path
     assert (world.store.peek("shop").version, mark(world)) == (15, 20)
 
 
-def test_a_rehome_while_senders_go_on_makes_letters_of_what_waits_for_models_that_move(tmp_path):
+def test_a_rehome_while_senders_go_on_makes_letters_of_what_waits(tmp_path):
     # Given events on the old partitions that came after the workers were stopped, as from senders that cannot be
     world, names = grown(tmp_path)
     saved(world, world.worker())

@@ -301,17 +301,9 @@ class KafkaSource:
             self._epochs.seek(self._consumer, tp, begins[tp] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere.keys()))
         for tp in elsewhere.keys() & given.keys():
-            describe = partial(
-                gap.created_again,
-                self.topic,
-                given[tp],
-                position=elsewhere[tp].offset,
-                available=(begins[tp], ends[tp]),
-                before=elsewhere[tp].metadata,
-                now=self.topic_id,
-                command=self.command,
-            )
-            self._gaps.add(tp, describe)
+            describe = partial(gap.created_again, self.topic, given[tp], elsewhere[tp].offset, (begins[tp], ends[tp]))
+            before = elsewhere[tp].metadata
+            self._gaps.add(tp, partial(describe, before=before, now=self.topic_id, command=self.command))
         self._gaps.raise_next()
 
     def _look(self) -> bool:
@@ -340,12 +332,9 @@ class KafkaSource:
         return False
 
     def _restart_if_stuck(self) -> None:
-        progress: dict[TopicPartition, tuple[int, int]] = {}
-        for tp in self._owned.keys() - self._gaps.stopped:
-            position = self._position(tp)
-            if position is not None:
-                progress[tp] = position, self._watch.ends[tp]
-        if stuck := self._flow.look(progress, internals.is_joining(self._consumer)):
+        progress, flowing = self.progress(), self._owned.keys() - self._gaps.stopped
+        looked_at = {tp: progress[self._owned[tp]] for tp in flowing if self._owned[tp] in progress}
+        if stuck := self._flow.look(looked_at, internals.is_joining(self._consumer)):
             numbers = sorted(tp.partition for tp in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
             self._make_client()
@@ -382,15 +371,9 @@ class KafkaSource:
         if self._owned:
             self._consumer.pause(*self._owned)
         tp = min(self._owned, default=TopicPartition(self.topic, 0))
-        return gap.created_again(
-            self.topic,
-            Partition(self.topic_id, tp.partition),
-            self._position(tp),
-            offset_range(self._consumer, tp),
-            before=self.topic_id,
-            now=now,
-            command=self.command,
-        )
+        partition, available = Partition(self.topic_id, tp.partition), offset_range(self._consumer, tp)
+        describe = partial(gap.created_again, self.topic, partition, self._position(tp), available)
+        return describe(before=self.topic_id, now=now, command=self.command)
 
     # The client's thread
 

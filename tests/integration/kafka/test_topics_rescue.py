@@ -188,7 +188,8 @@ def learn_what_is_old(place):
     assert worker.stop() == 0
 
 
-def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(place):
+def learn_and_grow(place):
+    """Have events learned before and after two partitions become four, and models live on all four."""
     place.send(0, 10)
     learn(place, 10)
     place.grow(4)
@@ -196,6 +197,10 @@ def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(plac
     learn_what_is_old(place)
     assert place.omdml("rehome").exit_code == 0
     learn(place, 20)
+
+
+def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(place):
+    learn_and_grow(place)
     before = place.states()
     text = " ".join(place.omdml("rewind", "--yes").output.split())
     assert "8 models deleted" in text
@@ -206,14 +211,8 @@ def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(plac
     assert place.states() == before
 
 
-def test_a_rewind_of_an_emptied_store_learns_a_topic_that_has_grown_if_told_how_it_began(place, valkey_server):
-    place.send(0, 10)
-    learn(place, 10)
-    place.grow(4)
-    place.send(10, 20)
-    learn_what_is_old(place)
-    assert place.omdml("rehome").exit_code == 0
-    learn(place, 20)
+def test_a_rewind_of_an_emptied_store_must_be_told_how_the_topic_began(place, valkey_server):
+    learn_and_grow(place)
     valkey_server.flush()
 
     assert "with the number of before: omdml topics rewind --partitions N" in flowing(

@@ -25,7 +25,7 @@ def many():
     return {"m0": features["m0"].astype(np.float32)}, rows
 
 
-def test_all_directions_are_searched_up_to_4096_triplets_and_then_once_for_each_power_of_two(many, monkeypatch):
+def test_all_directions_are_searched_up_to_4096_and_then_for_each_power_of_two(many, monkeypatch):
     features, rows = many
     model, searched = learner(features), []
 

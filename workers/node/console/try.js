@@ -146,7 +146,7 @@ export async function tryPage(place, { model, onStep }) {
   const wanted = () => ({ model, k: SHOWN, ...(fields.length ? { fields } : {}), ...(state.explain ? { explain: true } : {}), ...state.query });
   const ask = () => (inAddress() ? get : post)("/search", { ...wanted(), session: SESSION });
 
-  /** Search anew under what is live; cards slide to their new places. Answers whether a later search did not take its place. */
+  /** Search again under what is live; cards slide to their new places. False if a later search took its place. */
   async function again() {
     const asked = (state.asked += 1);
     const answer = await ask().catch((error) => {
