@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -31,8 +31,9 @@ from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query,
 Result = TypeVar("Result")
 # Candidates that are compared at least, and that an index is asked for at most.
 DEPTH, MOST = 200, 2_000
-# If a filter leaves at most this many rows, all of them are compared, and the index is not asked.
-FEW_ROWS = 2_000
+# If the rows that a filter leaves have at most this many numbers, all of them are compared, and the index is not asked:
+# about 10 ms of work.
+FEW_NUMBERS = 1_280_000
 # If less than half of the candidates may be answered, all rows that may be are compared, up to this many.
 MOST_COMPARED = 100_000
 
@@ -161,12 +162,13 @@ class TwoStageSearch:
         among = np.ones(gallery._count, np.bool_) if query.among is None else query.among.copy()
         among[query.rows] = False
         matching = int(np.count_nonzero(among))
-        if matching <= FEW_ROWS:
+        if matching * sum(gallery.metric.dims.values()) <= FEW_NUMBERS:
             return self._closest(np.flatnonzero(among), point, k)
         depth = max(DEPTH, 2 * k)
-        rows = self._candidates(query, point, among, depth, matching)
         # Fewer would do only as long as the metric is near to what the index holds.
-        if len(rows) < min(depth // 2, matching):
+        enough = min(depth // 2, matching)
+        rows = self._candidates(query, point, among, depth, matching, enough)
+        if len(rows) < enough:
             if matching <= MOST_COMPARED:
                 rows = np.flatnonzero(among)
             elif len(rows) < k:
@@ -198,25 +200,38 @@ class TwoStageSearch:
         return mean
 
     def _candidates(
-        self, query: Query, point: NDArray[np.float64], among: NDArray[np.bool_], depth: int, matching: int
+        self,
+        query: Query,
+        point: NDArray[np.float64],
+        among: NDArray[np.bool_],
+        depth: int,
+        matching: int,
+        enough: int,
     ) -> NDArray[np.int64]:
         """Rows, rising, that the index proposes or that it does not have yet, and that may be answered."""
         gallery, (held, turn, _, later) = self._gallery, self._fitted
+        index, place, pushed = gallery.index, (point @ turn).astype(np.float32), query.pushed
         # If a filter leaves a tenth of the items, about a tenth of the candidates remain.
         more = min(MOST, max(depth, int(depth * len(among) / matching)))
-        place, pushed, ids = (point @ turn).astype(np.float32), query.pushed, None
-        if pushed:
-            ids = gallery.index.nearest_among(held, place, depth if pushed.whole else more, pushed.condition)
-        if ids is None:
-            ids = gallery.index.nearest(held, place, more)
-        rows = gallery._catalogue.rows(ids)
-        rows = rows[(rows >= 0) & (rows < len(among))]
-        rows = rows[among[rows]]
+        rows = np.empty(0, np.int64)
+        # To filter costs an index more than to propose more items (deploy/VECTORS.md). It must if too few would match.
+        if not pushed or MOST * matching >= enough * len(among):
+            rows = self._answerable(index.nearest(held, place, more), among)
+        if pushed and len(rows) < enough:
+            ids = index.nearest_among(held, place, depth if pushed.whole else more, pushed.condition)
+            rows = self._answerable(index.nearest(held, place, MOST) if ids is None else ids, among)
         if later:
             first = held.indexed.rows or 0
             beside = Query(rows[:0], among=among[first:], place=point - later.centre)
             rows = np.concatenate([rows, first + later.nearest(beside, depth).rows])
         return np.unique(rows)
+
+    def _answerable(self, ids: Sequence[str], among: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The rows of these ids that may be answered."""
+        rows = self._gallery._catalogue.rows(ids)
+        rows = rows[(rows >= 0) & (rows < len(among))]
+        answerable: NDArray[np.int64] = rows[among[rows]]
+        return answerable
 
     def _closest(self, rows: NDArray[np.int64], point: NDArray[np.float64], k: int) -> Hits:
         parts = []

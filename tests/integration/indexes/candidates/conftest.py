@@ -8,12 +8,13 @@ from tests.support.candidates import GALLERY
 from tests.support.changing import plain_catalogue
 from tests.support.indexes import Lance
 from tests.support.shops import Shop
+from tests.support.worlds import DIMS
 
 
 @pytest.fixture(autouse=True)
 def small_numbers(monkeypatch):
     """The index is asked although there are few items, for forty candidates."""
-    monkeypatch.setattr(f"{GALLERY}.FEW_ROWS", 10)
+    monkeypatch.setattr(f"{GALLERY}.FEW_NUMBERS", 10 * sum(DIMS.values()))
     monkeypatch.setattr(f"{GALLERY}.DEPTH", 40)
     monkeypatch.setattr("omdml.workers.node.galleries.candidates.LOOK_S", 0.05)
 

@@ -12,6 +12,7 @@ import pytest
 from omdml.streams.protocols.index import Compared
 from omdml.workers.node.attributes.conditions import pushed_down
 from omdml.workers.node.attributes.table import Attributes
+from omdml.workers.node.galleries.candidates import CandidateIndex
 from tests.support.candidates import GALLERY, serving, step
 from tests.support.indexes import Postgres, Sync
 from tests.support.waiting import wait_until_ready
@@ -75,6 +76,15 @@ def test_what_a_filter_says_of_dates_is_left_to_the_node(shop):
     assert pushed_down({"price": {"lt": math.inf}}, table.columns) is None
 
 
+def assert_nearest(shop, node, table, asked):
+    """A node answers i3 with the ten nearest items that a filter leaves."""
+    view = node.view()
+    answer = node.answer(view, node.attributes.filtered(view, view.query(["i3"]), asked), 10)
+    right = table.mask(asked, shop.catalogue, ITEMS)
+    near = [item for item in shop.expected(20, "i3", ITEMS)[0] if right[int(item[1:])]]
+    assert [item.id for item in answer.items] == near[:10]
+
+
 def test_a_filter_is_pushed_down_so_that_enough_candidates_remain(shop, real_database, monkeypatch):
     monkeypatch.setattr(f"{GALLERY}.MOST", 40)
     monkeypatch.setattr(f"{GALLERY}.MOST_COMPARED", 0)
@@ -83,13 +93,37 @@ def test_a_filter_is_pushed_down_so_that_enough_candidates_remain(shop, real_dat
         sync.step()
     with serving(shop, real_database, attributes=lambda model: table) as node:
         wait_until_ready(node)
-        view = node.view()
-        query = view.query(["i3"])
         # Of the forty nearest items, not ten are on sale.
-        answer = node.answer(view, node.attributes.filtered(view, query, {"sale": True}), 10)
-        right = table.mask({"sale": True}, shop.catalogue, ITEMS)
-        near = [item for item in shop.expected(20, "i3", ITEMS)[0] if right[int(item[1:])]]
-        assert [item.id for item in answer.items] == near[:10]
+        assert_nearest(shop, node, table, {"sale": True})
+
+
+def shares(shop, near):
+    """Attributes that say which items are even, and which are the farthest third from an item."""
+    far = set(shop.expected(20, near, ITEMS)[0][2 * ITEMS // 3 :])
+    lines = ({"id": name, "even": row % 2 == 0, "far": name in far} for row, name in enumerate(shop.catalogue.ids))
+    return Attributes((json.dumps(line).encode() for line in lines), "test")
+
+
+def test_an_index_filters_only_if_too_few_of_its_nearest_match(shop, real_database, monkeypatch):
+    monkeypatch.setattr(f"{GALLERY}.MOST_COMPARED", 0)
+    filtered = []
+
+    def watched(index, *question):
+        filtered.append(question[-1])
+        return asked(index, *question)
+
+    asked = CandidateIndex.nearest_among
+    monkeypatch.setattr(CandidateIndex, "nearest_among", watched)
+    table = shares(shop, "i3")
+    with Sync(shop, real_database.open(), table, moved=0.0) as sync:
+        sync.step()
+    with serving(shop, real_database, attributes=lambda model: table) as node:
+        wait_until_ready(node)
+        assert_nearest(shop, node, table, {"even": True})
+        assert not filtered
+        monkeypatch.setattr(f"{GALLERY}.DEPTH", 20)
+        assert_nearest(shop, node, table, {"far": True})
+        assert filtered == [pushed_down({"far": True}, table.columns).condition]
 
 
 def test_an_older_pgvector_is_asked_for_more_candidates(shop, postgres, monkeypatch):
