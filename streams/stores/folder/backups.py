@@ -72,17 +72,23 @@ def back_up(store: DirectoryStore, target: Path) -> None:
 
 def put_back(store: DirectoryStore, file: Path) -> None:
     """Replace the store by a backup. Raises StoreError if a worker is running."""
-    with reaching(store):
-        store.make()
-        lock = store.lock_owners(fcntl.LOCK_EX)
-        if lock is None:
-            raise StoreError(
-                f"store {store}: a worker is using it: stop the workers, restore, and start them again; nodes may stay"
-            )
-        try:
-            exchange(store.path, file)
-        finally:
-            os.close(lock)
+    with reaching(store), without_workers(store):
+        exchange(store.path, file)
+
+
+@contextmanager
+def without_workers(store: DirectoryStore) -> Iterator[None]:
+    """No worker can use the store until the block ends. Raises StoreError if one is running."""
+    store.make()
+    lock = store.lock_owners(fcntl.LOCK_EX)
+    if lock is None:
+        raise StoreError(
+            f"store {store}: a worker is using it: stop the workers, restore, and start them again; nodes may stay"
+        )
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager
@@ -91,7 +97,8 @@ def opened_backup(file: Path, store: DirectoryStore) -> Iterator[DirectoryStore]
 
     Raises StoreError, CorruptError as :func:`put_back` does.
     """
-    with reaching(store), tempfile.TemporaryDirectory(prefix=UNPACKED, dir=store.path) as folder:
+    prefix, place = UNPACKED, store.path
+    with reaching(store), without_workers(store), tempfile.TemporaryDirectory(prefix=prefix, dir=place) as folder:
         unpack(file, Path(folder) / "backup")
         yield DirectoryStore(Path(folder) / "backup")
 
