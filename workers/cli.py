@@ -30,7 +30,6 @@ from omdml.workers.commands.nodes import experiments, searches
 from omdml.workers.commands.options import exit_code, say
 from omdml.workers.commands.vectors import export, sync
 
-
 # The exit code after Ctrl-C, as shells tell it of processes that SIGINT ended.
 INTERRUPTED = 130
 

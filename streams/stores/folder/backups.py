@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from omdml.errors import CorruptError, StoreError
+from omdml.errors import CorruptError, StoreError, quoted
 from omdml.formats import FOLDER_STORE
 from omdml.streams.bounded_files import STATE_BYTES, opened, read_regular
 from omdml.streams.disk import ASIDE, sync, take_lock
@@ -243,15 +243,15 @@ def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -
     parts = member.name.split("/")
     known = member.name == SEAL or parts[0] in PARTS
     if not known or any(part in PART for part in parts) or not (member.isreg() or member.isdir()):
-        raise CorruptError(f"{file}: no backup of a store: it holds {member.name[:80]!r}")
+        raise CorruptError(f"{file}: no backup of a store: it holds {quoted(member.name)}")
     if member.size > STATE_BYTES:
         raise CorruptError(
-            f"{file}: {member.name[:80]!r} claims {member.size:,} bytes, expected at most {STATE_BYTES:,}"
+            f"{file}: {quoted(member.name)} claims {member.size:,} bytes, expected at most {STATE_BYTES:,}"
         )
     content = archive.extractfile(member)
     data = content.read() if content else b""
     if len(data) != member.size:
-        raise CorruptError(f"{file}: no whole backup of a store: {member.name[:80]!r} is cut short")
+        raise CorruptError(f"{file}: no whole backup of a store: {quoted(member.name)} is cut short")
     return data
 
 
