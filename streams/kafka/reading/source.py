@@ -218,7 +218,7 @@ class KafkaSource:
             leave(self._consumer, self.group)
             if self.group_instance_id and member.member_id:
                 remove_static_member(self._admin, self.group, self.group_instance_id, member.member_id)
-            if uncommitted:
+            if uncommitted and not self._watch.away:
                 offsets = {TopicPartition(self.topic, place.number): offset for place, offset in uncommitted.items()}
                 self._commits.commit_when_all_left(self._admin, offsets, self._epochs)
         finally:
