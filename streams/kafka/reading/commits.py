@@ -72,7 +72,7 @@ class Commits:
         until = time.monotonic() + ALL_LEFT_WITHIN_S
         try:
             while True:
-                # Asked first: once there is no member, what is read next cannot change any more.
+                # Asked before the commits are read, because members may commit until they leave.
                 is_empty = not admin.describe_groups([self._group])[self._group]["members"]
                 committed = admin.list_group_offsets({self._group: list(offsets)})[self._group]
                 behind = {tp: offset for tp, offset in offsets.items() if self._is_behind(committed.get(tp), offset)}
