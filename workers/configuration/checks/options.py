@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from omdml.errors import ConfigurationError
@@ -23,7 +23,7 @@ ADDRESS = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 def check_all_but_models(configuration: Configuration) -> None:
     """What needs no learner. Importing these takes a second; other mistakes should be told before that."""
     mistakes, node = Mistakes(), configuration.node
-    for check in (
+    checks: tuple[Callable[[], object], ...] = (
         lambda: check_ranges(configuration),
         lambda: _check_guard(configuration.guard),
         lambda: _check_texts(configuration),
@@ -35,7 +35,8 @@ def check_all_but_models(configuration: Configuration) -> None:
         lambda: address(configuration.worker.bind, "worker.bind") if configuration.worker.bind else None,
         lambda: _check_webhook(configuration),
         lambda: _check_links(configuration.links),
-    ):
+    )
+    for check in checks:
         with mistakes.noted():
             check()
     mistakes.report()
