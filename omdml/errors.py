@@ -9,6 +9,23 @@ says.
 from __future__ import annotations
 
 
+def quoted(value: object, most: int = 100) -> str:
+    """A foreign value as a message quotes it: in so many characters, however long it is.
+
+    Examples
+    --------
+    >>> quoted("x" * 5000, 20)
+    "'xxxxxxxxxx...xxxxx'"
+    """
+    return shortened(repr(value), most)
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """A text, or its begin and its end in so many characters. Messages of others may quote values of any length."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 3]}...{text[-end:]}"
+
+
 class OmdmlError(Exception):
     """Base of everything omdml raises on purpose."""
 
@@ -85,9 +102,20 @@ class MeasureError(OmdmlError, ValueError):
 
 
 class ConfigurationError(OmdmlError):
-    """A configuration that cannot be used. The message names the key, the value and what is expected."""
+    """A configuration that cannot be used.
+
+    Parameters
+    ----------
+    mistakes
+        Each names a key, the value and what is expected. The message tells the first, and how many more there are.
+    """
 
     reason = "configuration"
+
+    def __init__(self, *mistakes: str) -> None:
+        more = f" (and {len(mistakes) - 1} more: omdml config check lists all)" if len(mistakes) > 1 else ""
+        super().__init__("".join(mistakes[:1]) + more)
+        self.mistakes = mistakes
 
 
 class NoModel(ConfigurationError):

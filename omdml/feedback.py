@@ -15,7 +15,7 @@ from typing import Annotated, get_args
 import msgspec
 from msgspec import Meta
 
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, shortened
 
 # The most bytes of an event, inline vectors included.
 MAX_EVENT_BYTES = 1 << 20
@@ -172,7 +172,7 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     except msgspec.ValidationError as error:
         about_the_kind = str(error).endswith(("- at `$.type`", "field `type`"))
         kinds = f", expected one of {', '.join(KINDS.values())}" if about_the_kind else ""
-        raise FeedbackError(f"event: {error}{kinds}") from error
+        raise FeedbackError(f"event: {shortened(str(error))}{kinds}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"event is not {content_type}: {malformed(error, payload)}"
         raise FeedbackError(message, reason="not_json") from error
@@ -207,7 +207,7 @@ def malformed(error: Exception, data: bytes) -> str:
     place = re.search(r"\(byte (\d+)\)$", str(error))
     # Messages about fields that were decoded quote what a sender wrote, and name no place.
     if place is None or isinstance(error, msgspec.ValidationError):
-        return str(error)
+        return shortened(str(error))
     start = int(place[1])
     text = data[start : start + SHOWN_BYTES].decode(errors="replace")
     hint = ": JSON has no NaN and no Infinity" if text.startswith(("NaN", "Infinity")) else ""

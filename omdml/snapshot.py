@@ -35,6 +35,20 @@ HEADERS_ONLY = 3
 UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
+class Opened(bytes):
+    """The bytes of a file in a checkpoint, whose check has loaded them: the first reader need not do so again.
+
+    Only the first one, because it may change the arrays.
+    """
+
+    contents: tuple[Tensors, dict[str, Any]] | None = None
+
+    def take(self) -> tuple[Tensors, dict[str, Any]]:
+        """The contents as they were loaded, or loaded again."""
+        contents, self.contents = self.contents, None
+        return contents or _checked(self, STATE)
+
+
 def pack(
     tensors: Mapping[str, NDArray[Any]],
     metadata: Mapping[str, Any],
@@ -57,7 +71,7 @@ def _encode(body: Mapping[str, Any]) -> str:
     return msgspec.json.encode(body, enc_hook=lambda array: array.tolist()).decode()
 
 
-def unpack(data: bytes, kind: Format = STATE, files: Collection[str] = ()) -> tuple[Tensors, dict[str, Any]]:
+def unpack(data: bytes, kind: Format = STATE) -> tuple[Tensors, dict[str, Any]]:
     """The inverse of :func:`pack`.
 
     Raises
@@ -66,7 +80,7 @@ def unpack(data: bytes, kind: Format = STATE, files: Collection[str] = ()) -> tu
         The bytes are not safetensors, have no omdml metadata, a different checksum, or a floating value that is not
         finite. FormatError, a subclass: another release wrote them, and this one cannot read them.
     """
-    tensors, metadata = _checked(data, kind, files)
+    tensors, metadata = data.take() if isinstance(data, Opened) else _checked(data, kind)
     for name, tensor in tensors.items():
         if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
             raise CorruptError(f"{kind.what}: tensor {name!r} holds values that are not finite")
@@ -94,10 +108,15 @@ def _checked(data: bytes | memoryview, kind: Format, files: Collection[str] = ()
         raise CorruptError(
             f"{what}: sha256 of the tensors is {digest(tensors, files)}, its metadata says {expected}: damaged"
         )
-    for name in files:
-        if name in tensors and len(header_of(tensors[name].data)) < tensors[name].nbytes:
-            _checked(tensors[name].data, STATE)
     return tensors, metadata
+
+
+def _opened(data: memoryview, is_sealed: bool) -> bytes:
+    """A file in a checkpoint. If only its header was hashed there, its rest is checked here."""
+    file = Opened(data)
+    if is_sealed and len(header_of(data)) < len(data):
+        file.contents = _checked(file, STATE)
+    return file
 
 
 def header_of(data: bytes | memoryview) -> memoryview:
@@ -159,10 +178,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
         """The checkpoint in these bytes; raises CorruptError."""
-        tensors, metadata = unpack(data, CHECKPOINT, FILES)
+        tensors, metadata = _checked(data, CHECKPOINT, FILES)
+        sealed = metadata["format"] >= HEADERS_ONLY
+        files = {name: _opened(tensors[name].data, sealed) for name in FILES if name in tensors}
         try:
-            parts = {name: tensors[name].tobytes() for name in FILES if name in tensors}
-            return msgspec.convert({**metadata["checkpoint"], **parts}, cls)
+            return msgspec.structs.replace(msgspec.convert({**metadata["checkpoint"], **files}, cls), **files)
         except (msgspec.ValidationError, *UNLIKE) as error:
             raise CorruptError(f"checkpoint: not of this kind ({error})") from error
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
+from omdml.errors import quoted
+
 # Our schemes, and what redis-py calls them.
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 
@@ -27,7 +29,7 @@ def shown(value: object) -> str:
     text = value if isinstance(value, str) else ""
     if "://" in text:
         return repr(masked(text))
-    return "not shown, for it may be a secret" if "@" in text or len(text) >= LEAST_SECRET else repr(value)
+    return "not shown, for it may be a secret" if "@" in text or len(text) >= LEAST_SECRET else quoted(value)
 
 
 def without_prefix(url: str) -> tuple[str, str | None]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
-from omdml.errors import CorruptError, FeedbackError, FormatError
+from omdml.errors import CorruptError, FeedbackError, FormatError, shortened
 from omdml.feedback import MAX_EVENT_BYTES
 from omdml.formats import LETTER
 from omdml.streams.files.lines import Text, to_bytes, to_text
@@ -142,7 +142,7 @@ class Letter(_Common, frozen=True, kw_only=True):
             LETTER.check(_numbers.decode(data).format, "dead letter")
             line = _lines.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise CorruptError(f"dead letter: {len(data)} bytes that are none ({error})") from error
+            raise CorruptError(f"dead letter: {len(data)} bytes that are none ({shortened(str(error))})") from error
         fields = {name: getattr(line, name) for name in _Common.__struct_fields__}
         key = None if line.key is None else to_bytes(line.key)
         headers = tuple((name, to_bytes(value)) for name, value in line.headers)

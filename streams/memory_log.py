@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.partitioners import by_crc32
-from omdml.streams.protocols.log import CommitResult, Listener, Outgoing, Partition, Record
+from omdml.streams.protocols.log import NOTHING, CommitResult, Listener, Outgoing, Partition, Record
 
 
 class MemoryLog:
@@ -218,8 +218,8 @@ class MemorySource:
         """The offset after the last record."""
         return self.log.end(partition)
 
-    def close(self) -> None:
-        """Give up all partitions, and leave the group."""
+    def close(self, uncommitted: Mapping[Partition, int] = NOTHING) -> None:
+        """Give up all partitions, and leave the group; its last member commits what could not be committed."""
         try:
             if self._listener is not None and self._positions:
                 self._listener.revoked(list(self._positions))
@@ -228,6 +228,10 @@ class MemorySource:
             self._positions.clear()
             self._unread.clear()
             self.log.expel(self)
+        with self.log.changed:
+            if not self.group.members:
+                for partition, offset in uncommitted.items():
+                    self.group.committed[partition] = max(offset, self.group.committed.get(partition, offset))
 
     def _rebalance(self) -> None:
         if self._listener is None:

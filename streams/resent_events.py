@@ -8,6 +8,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
 
+from omdml.errors import quoted
 from omdml.streams.letters import Letter, Position
 from omdml.streams.protocols.log import Partition, Record
 
@@ -34,7 +35,7 @@ def resent_header(position: Position, secret: bytes, read: bool = True) -> tuple
 def position_of(text: str) -> Position:
     """The position that ``topic id/partition/offset`` names; raises ValueError."""
     if not (match := _POSITION.fullmatch(text)):
-        raise ValueError(f"{text[:80]!r} is no position: expected topic id/partition/offset")
+        raise ValueError(f"{quoted(text)} is no position: expected topic id/partition/offset")
     return Partition(match[1], int(match[2])), int(match[3])
 
 

@@ -31,6 +31,7 @@ FLOORS = (
     {"backoffice"},
     {"commands"},
     {"cli"},
+    {"__main__"},
 )
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 BACKENDS = ("kafka", "redis", "streams.kafka", "streams.files", "streams.stores", "streams.catalogues")

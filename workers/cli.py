@@ -30,6 +30,9 @@ from omdml.workers.commands.nodes import experiments, searches
 from omdml.workers.commands.options import exit_code, say
 from omdml.workers.commands.vectors import export, sync
 
+# The exit code after Ctrl-C, as shells tell it of processes that SIGINT ended.
+INTERRUPTED = 130
+
 
 class OutputError(OmdmlError):
     """Standard output does not take what a command prints."""
@@ -86,11 +89,13 @@ class Omdml(click.Group):
                 sys.stdout = before
 
     def invoke(self, context: click.Context) -> Any:
-        """Run the command, and turn an error of omdml into a message and an exit code."""
+        """Run the command, and turn an error of omdml into a message and an exit code, Ctrl-C into a code alone."""
         try:
             return super().invoke(context)
         except OmdmlError as error:
             end(error, exit_code(error))
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find the command; a mistyped one is answered with the nearest there is."""

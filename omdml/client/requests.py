@@ -15,7 +15,7 @@ import msgspec
 
 from omdml.client.connections import Broken, Connections, NotSent, Response
 from omdml.client.errors import ClientError, Unreachable, refusal
-from omdml.errors import ParameterError
+from omdml.errors import ParameterError, quoted
 
 T = TypeVar("T")
 JSON, JSON_LINES = "application/json", "application/x-ndjson"
@@ -121,8 +121,8 @@ class Requests:
 
     def _odd(self, response: Response, request_id: str, why: str) -> ClientError:
         return ClientError(
-            f"{self.url} answered {response.status} {response.body[:200]!r}, expected a node's JSON ({why}): is this a "
-            f"node of omdml? (request {request_id})",
+            f"{self.url} answered {response.status} {quoted(response.body, 200)}, expected a node's JSON ({why}): is "
+            f"this a node of omdml? (request {request_id})",
             "odd_answer",
             request_id,
         )

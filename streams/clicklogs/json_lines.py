@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, quoted
 from omdml.streams.clicklogs.entries import Bad, Clicked, Entry, PassedOver, Shown
 from omdml.streams.clicklogs.fields import Fields, Record, as_id, seconds
 
@@ -57,7 +57,7 @@ def _entry(line: bytes, read: Read, fields: Fields, actions: Collection[str]) ->
     if isinstance(record, dict) and isinstance(record.get("_source"), dict):
         record = record["_source"]
     if not isinstance(record, dict):
-        return Bad(FeedbackError(f"expected a JSON object, got {line[:40]!r}", reason="not_json"))
+        return Bad(FeedbackError(f"expected a JSON object, got {quoted(line)}", reason="not_json"))
     try:
         return read(record, fields, actions)
     except FeedbackError as error:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from omdml.errors import SourceError
+from omdml.errors import SourceError, quoted
 from omdml.streams.bounded_files import opened
 from omdml.streams.disk import put_if_absent
 
@@ -77,7 +77,7 @@ def read_identity(path: Path) -> str:
     with opened(path) as file:
         data: bytes = file.readline(IDENTITY_BYTES).removesuffix(b"\n")
     if not re.fullmatch(b"[0-9a-f]{32}", data):
-        raise SourceError(f"{path}: holds {data[:40]!r}, expected 32 hexadecimal digits: restore it from a backup")
+        raise SourceError(f"{path}: holds {quoted(data)}, expected 32 hexadecimal digits: restore it from a backup")
     return data.decode()
 
 

@@ -22,7 +22,7 @@ from omdml.streams.files.group_state import Committed, GroupState
 from omdml.streams.files.lines import encode_line
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import LogReader, open_log
-from omdml.streams.protocols.log import CommitResult, Listener, Outgoing, Partition, Record
+from omdml.streams.protocols.log import NOTHING, CommitResult, Listener, Outgoing, Partition, Record
 
 SEGMENT_BYTES = 256 << 20
 # Seconds between two looks at the file: the first while lines keep coming, then longer up to the second.
@@ -147,8 +147,11 @@ class FileSource:
             newest, size = self.log.newest()
         return newest << OFFSET_BITS | size
 
-    def close(self) -> None:
-        """Tell the listener that the partition is revoked, and release the lock."""
+    def close(self, uncommitted: Mapping[Partition, int] = NOTHING) -> None:
+        """Tell the listener that the partition is revoked, and release the lock.
+
+        Nobody else can have kept this reader from committing, so there is nothing to make up for.
+        """
         try:
             if self._owned and self._listener is not None:
                 self._listener.revoked([self.partition])

@@ -44,6 +44,9 @@ class CommitResult(Enum):
     UNKNOWN = "unknown"
 
 
+NOTHING: Mapping[Partition, int] = {}
+
+
 class Listener(Protocol):
     """Called by a source, inside ``poll`` or ``close``, with the partitions that it was given or lost."""
 
@@ -115,8 +118,13 @@ class Source(Protocol):
     def end(self, partition: Partition) -> int:
         """The offset after the last record of a partition, as of now; raises SourceError."""
 
-    def close(self) -> None:
-        """Leave the group at once, so that another member can take over."""
+    def close(self, uncommitted: Mapping[Partition, int] = NOTHING) -> None:
+        """Leave the group at once, so that another member can take over.
+
+        If several members leave together, a rebalance may refuse the commits of one of them, and nobody stays who could
+        make them. So ``uncommitted``, what this member saved and could not commit, is committed once the group has no
+        member any more. No commit goes back by that.
+        """
 
 
 Headers = Sequence[tuple[str, bytes]]

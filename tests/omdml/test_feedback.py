@@ -68,6 +68,13 @@ def test_what_is_no_event_is_refused_with_its_reason(payload, reason, message):
     assert reason in REASONS
 
 
+@pytest.mark.parametrize("field", ["type", "model"])
+def test_a_refusal_quotes_a_long_value_in_a_few_characters(field):
+    with pytest.raises(FeedbackError, match=f"- at `\\$.{field}`") as caught:
+        feedback.decode(json.dumps({**TRIPLET, field: "v" * 5000}).encode())
+    assert len(str(caught.value)) < 400
+
+
 def test_messagepack_may_not_smuggle_in_what_is_not_finite():
     packed = msgspec.msgpack.encode({**TRIPLET, "at": float("nan")})
     with pytest.raises(FeedbackError, match="at"):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml import formats
+from omdml import formats, snapshot
 from omdml.errors import CorruptError
 from omdml.metrics import ProjectionMetric
-from omdml.snapshot import Checkpoint, Snapshot, header_of, metric_to_bytes, pack, unpack
+from omdml.snapshot import Checkpoint, Snapshot, header_of, metric_from_bytes, metric_to_bytes, pack, unpack
 from tests.support.deep import examples
 
 METRIC = ProjectionMetric(
@@ -42,6 +42,18 @@ def test_a_snapshot_comes_back_with_the_same_metric_and_bytes():
 @pytest.mark.parametrize("checkpoint", [CHECKPOINT, LEARNED])
 def test_a_checkpoint_comes_back_as_it_was(checkpoint):
     assert Checkpoint.from_bytes(checkpoint.to_bytes()) == checkpoint
+
+
+def test_what_the_check_of_a_checkpoint_loaded_is_not_loaded_again(monkeypatch):
+    loads, load = [], snapshot.load
+    monkeypatch.setattr(snapshot, "load", lambda data: loads.append(len(data)) or load(data))
+    checkpoint = Checkpoint.from_bytes(LEARNED.to_bytes())
+    tensors, _ = unpack(checkpoint.state)
+    metric_from_bytes(checkpoint.reference)
+    assert len(loads) == 3
+    # If the first reader changes its arrays, I expect the next one to have arrays of its own.
+    tensors["sums"][:] = 0
+    assert unpack(checkpoint.state)[0]["sums"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_damage_of_any_byte_of_a_checkpoint_is_noticed():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import click
 
-from omdml.workers.commands.options import cell, configured, exit_code, stored, wide_console
+from omdml.errors import ConfigurationError
+from omdml.workers.commands.options import cell, configured, exit_code, from_file, wide_console
 
 if TYPE_CHECKING:
     from omdml.workers.configuration.config import Configuration
@@ -69,15 +70,21 @@ def config() -> None:
 
 @config.command()
 @as_json
-@stored
-def check(configuration: Configuration, as_json: bool) -> None:
+@from_file
+def check(load: Callable[..., Configuration], as_json: bool) -> None:
     """Check the configuration as worker and node do when they start, but connect to nothing.
 
-    Catalogues in folders are opened. Those in Redis, and models on them, are checked by omdml doctor. The exit code is
-    2 if anything is wrong.
+    All mistakes are listed, except those that may only follow from others. Catalogues in folders are opened. Those in
+    Redis, and models on them, are checked by omdml doctor. The exit code is 2 if anything is wrong.
     """
+    from omdml.workers.doctor.findings import Finding, Level
+
+    try:
+        configuration = load({}, thorough=True)
+    except ConfigurationError as error:
+        report([Finding("configuration", Level.ERROR, mistake) for mistake in error.mistakes], as_json)
+        sys.exit(2)
     from omdml.workers.doctor.checks.installation import examine_configuration
-    from omdml.workers.doctor.findings import Level
 
     sys.exit(2 if Level.ERROR in report(examine_configuration(configuration), as_json) else 0)
 

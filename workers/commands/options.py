@@ -65,11 +65,11 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
 
         warned = False
 
-        def load(overrides: dict[str, Any]) -> config.Configuration:
+        def load(overrides: dict[str, Any], thorough: bool = False) -> config.Configuration:
             nonlocal warned
             from omdml.workers.configuration import loading, process
 
-            configuration = loading.load(path, os.environ, overrides)
+            configuration = loading.load(path, os.environ, overrides, thorough)
             process.configure_log(configuration.logging.format, configuration.logging.level)
             if not configuration.models and (path or not loading.of_environment(os.environ)):
                 say(f"omdml: {without_models(path)}", err=True)

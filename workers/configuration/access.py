@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from omdml.errors import ConfigurationError, OmdmlError
+from omdml.errors import ConfigurationError, OmdmlError, quoted
 
 # What a header can carry (RFC 6750), and too long to be guessed.
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
@@ -218,7 +218,7 @@ def check_pages(private: bool, origins: Collection[str], named: Mapping[str, Nam
     for origin in origins:
         if origin != ANY and not ORIGIN.fullmatch(origin):
             expected = 'expected such as "https://shop.example", with no path, or "*"'
-            raise ConfigurationError(f"node.origins holds {origin[:100]!r}, {expected}")
+            raise ConfigurationError(f"node.origins holds {quoted(origin)}, {expected}")
     for name, token in named.items():
         # Below one a second, a token would have to wait for longer than it is told.
         if not (token.max_per_s == 0 or 1 <= token.max_per_s <= MAX_PER_S):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
+from omdml.errors import shortened
 from omdml.workers.events.decoding import Refusal
 
 EVERY_S = 60.0
@@ -55,7 +56,7 @@ class RefusalLog:
             reasons=", ".join(f"{count} {reason}" for reason, count in counts),
             first=f"{record.partition.number}/{record.offset}",
             model=model,
-            reason=str(error)[:300],
+            reason=shortened(str(error), 300),
             hint=HINTS.get(counts[0][0], HINT),
         )
         self._counts.clear()

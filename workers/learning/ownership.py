@@ -35,7 +35,9 @@ class Ownership:
     doubt
         Set if what is in memory may not be this worker's, or may not have been kept: then nothing is saved.
     leaving
-        Set once the worker is told to stop: it saves everything itself, at the end, and not in between.
+        Set at the worker's end: it has saved everything itself, or must save nothing after an error.
+    uncommitted
+        How far partitions were saved that this worker gave up, or that its last commit was refused for.
     from_beginning
         A gap was accepted, and the log does not tell where it ends.
     """
@@ -48,6 +50,7 @@ class Ownership:
         self.fresh: list[Partition] = []
         self.doubt: Fenced | StoreChanged | None = None
         self.leaving = False
+        self.uncommitted: dict[Partition, int] = {}
         self.from_beginning = False
         self._placement = placement
         self._measures = measures
@@ -64,6 +67,7 @@ class Ownership:
             start = owned.start(None if self.from_beginning else offset)
             starts[partition] = None if self.from_beginning else start
             self.partitions[partition] = owned
+            self.uncommitted.pop(partition, None)
             self.fresh.append(partition)
             self.services.metrics.rebalances.labels("assigned").inc()
             log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
@@ -80,6 +84,7 @@ class Ownership:
             try:
                 if not self.leaving and not self.doubt and self.services.clock() < until:
                     owned.save(untaken, commit=False, until=until)
+                    self.note_uncommitted(owned)
                 log.info("partition_revoked", partition=str(partition), mark=owned.mark.offset)
             except (OmdmlError, Rewind) as error:
                 log.warning("revoked_unsaved", partition=str(partition), reason=str(error), action=LEARNED_AGAIN)
@@ -89,6 +94,11 @@ class Ownership:
             finally:
                 owned.drop_all()
                 self._give_up(partition, "revoked")
+
+    def note_uncommitted(self, owned: OwnedPartition) -> None:
+        """Note how far a partition was saved, if that is not committed."""
+        if owned.mark.offset is not None and owned.mark.offset != owned.committed:
+            self.uncommitted[owned.partition] = owned.mark.offset
 
     def lost(self, partitions: Iterable[Partition]) -> None:
         """Drop partitions that the group gave to others. Nothing can be saved any more."""

@@ -137,6 +137,7 @@ class Rounds:
             if self._owned.doubt:
                 raise self._owned.doubt
             partition.save(self._owned.untaken(partition.partition), until=until)
+            self._owned.note_uncommitted(partition)
         except Rewind as rewind:
             log.error(rewind.why, reason=str(rewind), action="stopped unsaved, the next start reads it again")
             return False

@@ -80,7 +80,7 @@ class LearnerWorker:
 
     def stop(self) -> None:
         """End the loop after what is at hand; safe in a signal handler."""
-        self._stopping = self._owned.leaving = True
+        self._stopping = True
 
     def condition(self) -> Condition:
         """How this worker is, for probes; asked from any thread."""
@@ -108,7 +108,7 @@ class LearnerWorker:
     def _close(self) -> None:
         self.services.refusals.tell(at_once=True)
         try:
-            self.services.source.close()
+            self.services.source.close(self._owned.uncommitted)
         finally:
             try:
                 self.services.letters.close()

@@ -255,8 +255,8 @@ def _again(senders_go_on: bool) -> str:
     """What to do before the next attempt."""
     if senders_go_on:
         return (
-            "Start one worker and no other (if several stop together, some cannot commit), wait until it owns every "
-            "partition (omdml topics status), stop it with SIGTERM, and run this command again"
+            "Start the workers, wait until they own every partition (omdml topics status), stop them with SIGTERM, and "
+            "run this command again"
         )
     return (
         "Stop the senders, including routers and nodes that take feedback. Start a worker, wait until nothing is "

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from omdml.errors import ConfigurationError
+from omdml.errors import ConfigurationError, shortened
 
 # The most models on one page.
 MOST = 1000
@@ -46,7 +46,7 @@ class SingleModels:
         asked = fields.pop("model", ["*"])
         if fields or len(asked) != 1:
             raise ConfigurationError(
-                f"{PATH}?{query[:200]}: expected nothing, or model=NAME once; * in it stands for any letters"
+                f"{PATH}?{shortened(query)}: expected nothing, or model=NAME once; * in it stands for any letters"
             )
         registry = CollectorRegistry()
         registry.register(Page(self._process, self._meanings, self.ask, asked[0]))

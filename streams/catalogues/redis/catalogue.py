@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
-from omdml.errors import CatalogueError
+from omdml.errors import CatalogueError, quoted, shortened
 from omdml.streams.catalogues.changes.change import Entry, Vectors
 from omdml.streams.catalogues.changes.packed import APPEND, pack, unpack
 from omdml.streams.catalogues.items import Items
@@ -69,7 +69,7 @@ class RedisCatalogue(Items):
             first = self._client.get(self._keys.first) or b"%d" % len(self.ids)
         if not re.fullmatch(b"[0-9]{1,19}", first):
             raise CatalogueError(
-                f"{where}: key {self._keys.first} holds {first[:40]!r}, expected how many items came first"
+                f"{where}: key {self._keys.first} holds {quoted(first)}, expected how many items came first"
             )
         self.first = int(first)
 
@@ -127,8 +127,8 @@ class RedisCatalogue(Items):
             before, entries, vectors = unpack(data, self._stored)
         except ValueError as error:
             raise CatalogueError(
-                f"{self.where}: entry {self._read} of key {self._keys.changes} is damaged ({error}): restore it, or "
-                "build the catalogue again"
+                f"{self.where}: entry {self._read} of key {self._keys.changes} is damaged ({shortened(str(error))}): "
+                "restore it, or build the catalogue again"
             ) from error
         self._take_in_ids(before)
         if vectors:

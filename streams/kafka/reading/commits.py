@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ EXPELLED = (
     kafka.errors.IllegalGenerationError,
     kafka.errors.UnknownMemberIdError,
 )
+
+# Workers that stop together have left within these seconds; how often to ask.
+ALL_LEFT_WITHIN_S, ASK_EVERY_S = 3.0, 0.1
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +63,39 @@ class Commits:
             return CommitResult.UNKNOWN
         return CommitResult.RECORDED
 
+    def commit_when_all_left(self, admin: Any, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> None:
+        """Commit offsets as nobody's member, which Kafka allows while the group has no member.
+
+        Whoever stays in the group takes the partitions over, and commits these offsets or later ones. So this waits
+        only for members that leave at the same time.
+        """
+        until = time.monotonic() + ALL_LEFT_WITHIN_S
+        try:
+            while True:
+                # Asked before the commits are read, because members may commit until they leave.
+                is_empty = not admin.describe_groups([self._group])[self._group]["members"]
+                committed = admin.list_group_offsets({self._group: list(offsets)})[self._group]
+                behind = {tp: offset for tp, offset in offsets.items() if self._is_behind(committed.get(tp), offset)}
+                if not behind:
+                    return
+                if is_empty:
+                    answers = admin.alter_group_offsets(self._group, self.written(behind, epochs))
+                    if set(answers.values()) == {kafka.errors.NoError}:
+                        return
+                if time.monotonic() >= until:
+                    self.log_refusal("others are in the group, and commit for themselves")
+                    return
+                time.sleep(ASK_EVERY_S)
+        except kafka.errors.KafkaError as error:
+            self.log_refusal(type(error).__name__)
+
+    def _is_behind(self, committed: OffsetAndMetadata | None, offset: int) -> bool:
+        return committed is None or (self._is_here(committed) and committed.offset < offset)
+
+    def _is_here(self, committed: OffsetAndMetadata) -> bool:
+        """Whether a commit belongs to this topic, not to an earlier one. Other clients commit without metadata."""
+        return committed.metadata in ("", self._topic_id)
+
     def written(self, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a commit of these offsets holds: the topic's id, and the epoch under which they were read."""
         return {tp: OffsetAndMetadata(offset, self._topic_id, epochs.of(tp, offset)) for tp, offset in offsets.items()}
@@ -69,9 +106,7 @@ class Commits:
         committed = Committed({}, {})
         for tp in wanted:
             if answer := consumer.committed(tp, metadata=True, timeout_ms=limit):
-                # Other clients commit without metadata.
-                is_here = answer.metadata in ("", self._topic_id)
-                (committed.here if is_here else committed.elsewhere)[tp] = answer
+                (committed.here if self._is_here(answer) else committed.elsewhere)[tp] = answer
         return committed
 
     def log_refusal(self, reason: str) -> None:

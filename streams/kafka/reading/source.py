@@ -38,7 +38,7 @@ from omdml.streams.kafka.reading.consumer import (
 )
 from omdml.streams.kafka.reading.epochs import Epochs
 from omdml.streams.kafka.reading.topic_watch import LOOK_LIMIT_S, TopicWatch
-from omdml.streams.protocols.log import CommitResult, Listener, Partition, Record
+from omdml.streams.protocols.log import NOTHING, CommitResult, Listener, Partition, Record
 
 # Seconds of one poll of the client, which does not return by itself when partitions were assigned.
 SLICE_S = 0.1
@@ -205,10 +205,10 @@ class KafkaSource:
         with translated(self.options, f"looking at topic {self.topic!r}"):
             return offset_range(self._consumer, TopicPartition(self.topic, partition.number))
 
-    def close(self) -> None:
+    def close(self, uncommitted: Mapping[Partition, int] = NOTHING) -> None:
         """Leave the group at once, also as a static member; the listener hears which partitions are given up.
 
-        A second call does nothing.
+        A second call does nothing. See :meth:`omdml.streams.protocols.log.Source.close`.
         """
         if self._closed:
             return
@@ -218,6 +218,9 @@ class KafkaSource:
             leave(self._consumer, self.group)
             if self.group_instance_id and member.member_id:
                 remove_static_member(self._admin, self.group, self.group_instance_id, member.member_id)
+            if uncommitted and not self._watch.away:
+                offsets = {TopicPartition(self.topic, place.number): offset for place, offset in uncommitted.items()}
+                self._commits.commit_when_all_left(self._admin, offsets, self._epochs)
         finally:
             self._admin.close()
         self._assignments.raise_listener_error()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from omdml.errors import CorruptError, StoreError
+from omdml.errors import CorruptError, StoreError, quoted
 from omdml.formats import FOLDER_STORE
 from omdml.streams.bounded_files import STATE_BYTES, opened, read_regular
 from omdml.streams.disk import ASIDE, sync, take_lock
@@ -72,17 +72,23 @@ def back_up(store: DirectoryStore, target: Path) -> None:
 
 def put_back(store: DirectoryStore, file: Path) -> None:
     """Replace the store by a backup. Raises StoreError if a worker is running."""
-    with reaching(store):
-        store.make()
-        lock = store.lock_owners(fcntl.LOCK_EX)
-        if lock is None:
-            raise StoreError(
-                f"store {store}: a worker is using it: stop the workers, restore, and start them again; nodes may stay"
-            )
-        try:
-            exchange(store.path, file)
-        finally:
-            os.close(lock)
+    with reaching(store), without_workers(store):
+        exchange(store.path, file)
+
+
+@contextmanager
+def without_workers(store: DirectoryStore) -> Iterator[None]:
+    """No worker can use the store until the block ends. Raises StoreError if one is running."""
+    store.make()
+    lock = store.lock_owners(fcntl.LOCK_EX)
+    if lock is None:
+        raise StoreError(
+            f"store {store}: a worker is using it: stop the workers, restore, and start them again; nodes may stay"
+        )
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager
@@ -91,7 +97,8 @@ def opened_backup(file: Path, store: DirectoryStore) -> Iterator[DirectoryStore]
 
     Raises StoreError, CorruptError as :func:`put_back` does.
     """
-    with reaching(store), tempfile.TemporaryDirectory(prefix=UNPACKED, dir=store.path) as folder:
+    prefix, place = UNPACKED, store.path
+    with reaching(store), without_workers(store), tempfile.TemporaryDirectory(prefix=prefix, dir=place) as folder:
         unpack(file, Path(folder) / "backup")
         yield DirectoryStore(Path(folder) / "backup")
 
@@ -236,15 +243,15 @@ def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -
     parts = member.name.split("/")
     known = member.name == SEAL or parts[0] in PARTS
     if not known or any(part in PART for part in parts) or not (member.isreg() or member.isdir()):
-        raise CorruptError(f"{file}: no backup of a store: it holds {member.name[:80]!r}")
+        raise CorruptError(f"{file}: no backup of a store: it holds {quoted(member.name)}")
     if member.size > STATE_BYTES:
         raise CorruptError(
-            f"{file}: {member.name[:80]!r} claims {member.size:,} bytes, expected at most {STATE_BYTES:,}"
+            f"{file}: {quoted(member.name)} claims {member.size:,} bytes, expected at most {STATE_BYTES:,}"
         )
     content = archive.extractfile(member)
     data = content.read() if content else b""
     if len(data) != member.size:
-        raise CorruptError(f"{file}: no whole backup of a store: {member.name[:80]!r} is cut short")
+        raise CorruptError(f"{file}: no whole backup of a store: {quoted(member.name)} is cut short")
     return data
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from omdml.errors import StoreError
+from omdml.errors import StoreError, shortened
 from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
 from omdml.streams.disk import ASIDE, put, put_if_absent
 from omdml.streams.stores.folder.states import read_state
@@ -137,7 +137,9 @@ class DirectoryJournal:
             return None
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             # ValueError is what a number of 5,000 digits raises.
-            raise StoreError(f"{path}: damaged ({error}): remove it, the entry before it counts then") from error
+            raise StoreError(
+                f"{path}: damaged ({shortened(str(error))}): remove it, the entry before it counts then"
+            ) from error
 
 
 def snapshot_name(key: SnapshotKey) -> str:

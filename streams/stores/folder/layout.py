@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from omdml.errors import StoreError
+from omdml.errors import StoreError, quoted
 from omdml.formats import FOLDER_STORE
 from omdml.streams.bounded_files import open_regular, read_regular
 from omdml.streams.disk import put, take_lock
@@ -147,5 +147,5 @@ def read_number(path: Path, expected: str) -> int:
     """The whole number in this file; raises StoreError if it holds none."""
     content = read_regular(path, MAX_NUMBER_BYTES).decode(errors="replace")
     if not content.strip().isascii() or not content.strip().isdigit():
-        raise StoreError(f"{path}: {content[:40]!r}, expected {expected}")
+        raise StoreError(f"{path}: {quoted(content)}, expected {expected}")
     return int(content)

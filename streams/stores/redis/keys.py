@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import quote
 
-from omdml.errors import StoreError
+from omdml.errors import StoreError, quoted
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Pointer
 from omdml.streams.stores.journal import Entry
@@ -127,5 +127,6 @@ def understanding(what: object) -> Iterator[None]:
         yield
     except (KeyError, ValueError, TypeError) as error:
         raise StoreError(
-            f"the store holds {str(what)[:200]}, which omdml did not write ({error!r}): restore or remove that key"
+            f"the store holds {quoted(what, 200)}, which omdml did not write ({quoted(error)}): restore or "
+            "remove that key"
         ) from error

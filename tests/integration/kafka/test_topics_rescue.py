@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 
 import pytest
+import redis
 from click.testing import CliRunner
 
+from omdml.feedback import Triplet, encode
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import open_admin
@@ -17,8 +21,10 @@ from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.wiring.kafka_topic import look_at_topic, survey_topic
+from tests.support import records
 from tests.support.forks import ForkedProcess
 from tests.support.kafka_reader import cut, write
+from tests.support.oracle import STRAY, Oracle, Placement
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events
 
@@ -289,3 +295,51 @@ def test_keyless_events_become_letters_and_are_learned_once_they_are_sent_again(
         output = place.omdml("resend", group="letters").output
         assert output.startswith(f"sent {sent}, left 0"), output
     learn(place, 20)
+
+
+RUBBISH = (
+    b"",
+    b"{nonsense",
+    b"\xff\xfe",
+    b'{"type":"click","model":"user-1"}',
+    encode(Triplet(model="user-2", query="i1", relevant="nobody", irrelevant="i3")),
+    encode(Triplet(model="nobody", query="i1", relevant="i2", irrelevant="i3")),
+)
+
+
+def test_audit_and_oracle_agree_after_a_rehome_while_senders_go_on_beside_rubbish(place, valkey_server):
+    # Given rubbish before a rehome, behind what was learned then, and after it; and events of models that move
+    def litter(partitions):
+        for partition in range(partitions):
+            write(place.kafka, place.topic, RUBBISH, partition, headers=[("bad", b"")])
+
+    litter(2)
+    place.send(0, 10)
+    learn(place, 10)
+    litter(2)
+    place.send(10, 12)
+    place.grow(4)
+    assert place.omdml("rehome", "--senders-go-on").exit_code == 0
+    place.send(12, 20)
+    litter(4)
+    # When two workers learn what is left, and stop together
+    workers, configuration = [place.worker(), place.worker()], load(str(place.path), {}, {})
+    wait_for(lambda: all(line.lag == 0 for line in survey_topic(configuration)), "everything learned", 60, workers[0])
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGTERM)
+    assert [worker.wait() for worker in workers] == [0, 0]
+    # Then each event has one fate, and the group has committed what is learned.
+    assert [line.extent.committed for line in survey_topic(configuration)] == [
+        line.extent.end for line in survey_topic(configuration)
+    ]
+    with redis.Redis.from_url(valkey_server.url) as client:
+        placement = Placement.read(records.placement_in_redis(client, "omdml"))
+        checkpoints = records.checkpoints_in_redis(client, "omdml")
+    log = records.read_topic(place.kafka.servers, place.topic)
+    dead = [event.value for event in records.read_topic(place.kafka.servers, f"{place.topic}.letters")]
+    oracle = Oracle(log, placement, bad=lambda event: "bad" in event.headers)
+    assert oracle.findings(checkpoints, dead) == []
+    assert len(placement.steps) == 2
+    assert set(oracle.letters.values()) == {"bad", STRAY}
+    audited = CliRunner().invoke(main, ["doctor", "--audit", "--config", str(place.path)])
+    assert re.search("everything( that is known)? adds up", flowing(audited.output))

@@ -209,6 +209,15 @@ def test_a_backup_of_a_store_that_is_written_to_all_the_time_is_whole(place: Pat
         assert all(copy.load("shop", line["version"]) for line in copy.history("shop"))
 
 
+def test_a_restore_looks_for_workers_before_it_unpacks_anything(place: Path) -> None:
+    # Given a store that a worker uses, and a file that cannot be unpacked
+    store = DirectoryStore("state")
+    store.save(checkpoint(1), published(store, 1))
+    Path("copy.omdml").write_bytes(b"no archive")
+    refused = omdml("restore", "copy.omdml", "--yes")
+    assert (refused.exit_code, "a worker is using it: stop the workers" in refused.output) == (1, True)
+
+
 WRONG = ["no archive", "another archive", "cut", "one byte", "outside", "missing", "newer"]
 
 

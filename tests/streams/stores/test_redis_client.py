@@ -14,6 +14,7 @@ from redis.connection import Encoder, PythonRespSerializer
 
 from omdml.errors import StoreError, StoreRefused
 from omdml.streams.stores.redis.client import LARGE, WholeCommands, connect, reaching
+from omdml.streams.stores.redis.keys import read_position
 
 WORDS = st.one_of(
     st.binary(max_size=40), st.text(st.characters(codec="utf-8"), max_size=20), st.integers(), st.floats(),
@@ -55,3 +56,9 @@ def test_a_handshake_that_a_stopping_server_breaks_off_is_an_outage():
         with pytest.raises(StoreError, match="is it up") as caught, reaching("there"):
             client.ping()
     assert not isinstance(caught.value, StoreRefused)
+
+
+def test_an_error_quotes_a_strange_value_in_a_few_characters():
+    with pytest.raises(StoreError, match=r"which omdml did not write .*: restore or remove that key") as caught:
+        read_position([b"t", b"x" * 5000, b"0"])
+    assert len(str(caught.value)) < 500

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tomllib
 
 import click
 import click.testing
@@ -15,12 +17,14 @@ import structlog
 from omdml import errors
 from omdml.streams.files.source import FileSink
 from omdml.streams.placement import PlacementChanged
+from omdml.workers.__main__ import end
 from omdml.workers.cli import Omdml, main
 from omdml.workers.configuration.config import Configuration, ModelConfig
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.process import configure_log
 from omdml.workers.doctor.checks.installation import mistyped_models
-from tests.support.processes import wait_for
+from tests.support.forks import ended
+from tests.support.processes import ROOT, wait_for
 from tests.support.worlds import catalogue, events
 
 CODES = {
@@ -54,6 +58,48 @@ def test_the_exit_code_says_who_can_help(code, error):
     assert result.exit_code == code
     assert result.output.startswith("omdml: ")
     assert "what is wrong" in result.output
+
+
+def test_ctrl_c_ends_a_command_without_a_word():
+    def pressed():
+        raise KeyboardInterrupt
+
+    group = Omdml("omdml", commands={"wait": click.Command("wait", callback=pressed)})
+    result = click.testing.CliRunner().invoke(group, ["wait"])
+    assert (result.exit_code, result.output) == (130, "")
+
+
+# What the installed command does, with a signal as it comes to import a module.
+SIGNALLED = """
+import importlib, os, sys
+entry, module, number = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), number)
+sys.meta_path.insert(0, Press())
+name, _, function = entry.partition(":")
+getattr(importlib.import_module(name), function)()
+"""
+
+
+@pytest.mark.parametrize("module", ["omdml.workers.cli", "click.core", "omdml.workers.commands.topics"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_amid_the_first_imports_ends_the_process_without_a_word(module, number):
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["omdml"]
+    command = [sys.executable, "-c", SIGNALLED, entry, module, str(int(number)), "--help"]
+    result = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (-number, "", "")
+
+
+def immune():
+    """End as the first process of a container does, which no signal ends."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    end(signal.SIGTERM, None)
+
+
+def test_a_process_that_no_signal_ends_exits_with_its_code():
+    assert ended(immune) == 143
 
 
 @pytest.mark.parametrize("form", ["json", "logfmt"])

@@ -80,6 +80,65 @@ def test_what_is_wrong_ends_with_2_and_says_what(check, wrong, expected):
     assert expected in " ".join(done.output.replace("│", " ").split())
 
 
+MISTAKEN = """
+[stroe]
+url = "dir:state"
+[log]
+kind = "kafka"
+topics = "x"
+partitioner = "md5"
+group = ""
+[worker]
+publish_interval_s = 0
+save_mb_s = "many"
+[guard]
+tolerance = 9
+moved = 0
+[node]
+bind = "nonsense"
+hosts = ["*", "a b"]
+[catalogues.items]
+path = 3
+[catalogues.more]
+[experiments.new]
+share = "half"
+[models.shop]
+catalogue = "itmes"
+rnak = 3
+index = "fast"
+[models.other]
+learner = "lomdm"
+[models.third]
+catalogue = "items"
+learner = "lomdml"
+eta = -1
+parent = "shop"
+"""
+
+
+def test_all_mistakes_of_a_file_are_listed_and_none_that_only_follows_from_another(check):
+    done = check(MISTAKEN, "--json")
+    assert done.exit_code == 2
+    findings = json.loads(done.output)["findings"]
+    assert {(entry["check"], entry["level"]) for entry in findings} == {("configuration", "error")}
+    begins = [
+        "the configuration: no option 'stroe'", "log: no option 'topics'", "catalogues.more: it has no path",
+        "worker.save_mb_s: expected a number, got text", "log.partitioner is 'md5', expected one of",
+        "catalogues.items.path: expected text, got a whole number",
+        "experiments.new.share: expected a number, got text", "worker.publish_interval_s is 0, expected",
+        "guard.tolerance is 9", "guard.moved is 0", "log.group is ''", "node.bind is 'nonsense'",
+        "node.hosts holds '*'", "node.hosts holds 'a b'", "models.shop.catalogue is 'itmes'",
+        "models.shop.index is 'fast'", "models.shop: no option 'rnak'", "models.other.learner is 'lomdm'",
+        "models.third: eta=-1",
+    ]  # fmt: skip
+    texts = [entry["text"] for entry in findings]
+    assert sorted(begin for begin in begins for text in texts if text.startswith(begin)) == sorted(begins), texts
+    assert len(texts) == len(begins), texts
+    # Whoever starts a worker hears of the first, and where to read of the others.
+    assert "stroe" in (said := CliRunner().invoke(main, ["worker"]).output)
+    assert "(and 13 more: omdml config check lists all)" in said
+
+
 def test_a_model_that_does_not_fit_is_told_once(check):
     done = check(SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "--json")
     wrong = [entry["check"] for entry in json.loads(done.output)["findings"] if entry["level"] == "error"]

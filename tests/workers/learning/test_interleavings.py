@@ -14,7 +14,18 @@ from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events import decoding
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.model.judging.drift import Drift
-from tests.support.worlds import World, events, kill, learned_directly, letters, living_on, mark, refuse, run_until_idle
+from tests.support.worlds import (
+    World,
+    events,
+    kill,
+    learned_directly,
+    letters,
+    living_on,
+    mark,
+    paced,
+    refuse,
+    run_until_idle,
+)
 
 UNKNOWN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))
 
@@ -94,6 +105,38 @@ def test_a_commit_that_was_refused_is_made_again(tmp_path, monkeypatch):
     assert mark(world) == 10
     run_until_idle(worker)
     assert world.log.group("omdml").committed == {world.log.partitions[0]: 10}
+
+
+def test_a_commit_that_is_refused_to_the_end_is_made_once_all_have_left(tmp_path, monkeypatch):
+    world = World(tmp_path, partitions=2)
+    sources = [MemorySource(world.log) for _ in range(2)]
+    workers = [world.worker(source=source) for source in sources]
+    for partition in world.log.partitions:
+        name = living_on(world, partition)
+        world.send(*events(10, model=name), key=name)
+    for source in sources:
+        monkeypatch.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
+    for _ in range(20):
+        for worker in workers:
+            worker.step()
+    for worker in workers:
+        worker.stop()
+        worker.run()
+    # Only who leaves last may commit, and only what it had itself: others commit when they have left as well.
+    assert [mark(world, number) for number in (0, 1)] == [10, 10]
+    assert world.log.group("omdml").committed.items() <= dict.fromkeys(world.log.partitions, 10).items()
+    assert world.log.group("omdml").committed
+
+
+def test_a_partition_that_goes_to_another_worker_while_this_one_is_told_to_stop_is_saved(tmp_path):
+    world = World(tmp_path)
+    worker = paced(world.worker(), save=1000.0)
+    world.send(*events(10))
+    run_until_idle(worker, 5)
+    worker.stop()
+    # As the turn goes on that was under way
+    worker._owned.revoked(list(worker.partitions))
+    assert mark(world) == 10
 
 
 @pytest.mark.parametrize("run", ["the same run", "another run"])

@@ -7,8 +7,9 @@ from typing import Any
 
 from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, ParameterError
-from omdml.workers.configuration.checks.parts import check_name_of_model, checked_parts
-from omdml.workers.configuration.checks.sections import as_table, refuse_unknown
+from omdml.workers.configuration.checks.mistakes import Mistakes
+from omdml.workers.configuration.checks.parts import check_name_of_model, check_parts
+from omdml.workers.configuration.checks.sections import as_table, unknown
 from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
 from omdml.workers.configuration.suggestion import suggestion
 
@@ -29,54 +30,60 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
 
     learner = options.pop("learner", DEFAULT_LEARNER)
     if not isinstance(learner, str) or learner not in LEARNERS:
+        # What the other options may be depends on it.
         raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
+    mistakes = Mistakes()
     if len(catalogues) > 1 and "catalogue" not in options:
-        raise ConfigurationError(f"{where}.catalogue is not set: name one of {', '.join(catalogues)}")
+        mistakes.note(f"{where}.catalogue is not set: name one of {', '.join(catalogues)}")
     catalogue = options.pop("catalogue", next(iter(catalogues)))
     if not isinstance(catalogue, str) or catalogue not in catalogues:
-        raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
+        mistakes.note(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
     coordinates = options.pop("coordinates", LEARNERS[learner].coordinates)
     if coordinates not in COORDINATES:
-        raise ConfigurationError(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
+        mistakes.note(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
     if coordinates == "mapped":
         options = {**LEARNERS[learner].on_mapped, **options}
     expand = options.pop("expand", 0)
     if type(expand) is not int or not 0 <= expand <= 100:
-        raise ConfigurationError(f"{where}.expand is {expand!r}, expected 0 (off) to 100")
+        mistakes.note(f"{where}.expand is {expand!r}, expected 0 (off) to 100")
     index = options.pop("index", "exact")
     if index not in ("exact", "approximate"):
-        raise ConfigurationError(f"{where}.index is {index!r}, expected 'exact' or 'approximate'")
-    candidates = checked_candidates(name, options.pop("candidates", ""), learner, index)
+        mistakes.note(f"{where}.index is {index!r}, expected 'exact' or 'approximate'")
+    candidates = options.pop("candidates", "")
+    with mistakes.noted():
+        check_candidates(name, candidates, learner, index)
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
-        raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
+        mistakes.note(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
     parent = options.pop("parent", "")
     share = options.pop("max_share_a_user", 1.0)
     if type(share) not in (int, float) or not 0 < share <= 1:
-        raise ConfigurationError(
-            f"{where}.max_share_a_user is {share!r}, expected a share above 0, at most 1 (no limit)"
-        )
+        mistakes.note(f"{where}.max_share_a_user is {share!r}, expected a share above 0, at most 1 (no limit)")
+        share = 1.0
     parts = options.pop("parts", False)
-    refuse_unknown(options, [*OF_ANY_LEARNER, *defaults(learner)], where)
+    with mistakes.noted():
+        check_parts(name, parts, learner, options, parent, share)
+    if strange := unknown(options, [*OF_ANY_LEARNER, *defaults(learner)], where):
+        raise ConfigurationError(*mistakes.found, *strange)
     try:
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
-        raise ConfigurationError(f"{where}: {error}") from error
-    parts = checked_parts(name, parts, learner, options, parent, share)
+        mistakes.note(f"{where}: {error}")
+    mistakes.report()
     options_of_model = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
     options_of_model |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share, "parts": parts}
     options_of_model["candidates"] = candidates
     return options_of_model if most is None else {**options_of_model, "max_models": most}
 
 
-def checked_candidates(name: str, address: object, learner: str, index: object) -> str:
-    """The option ``candidates``; raises ConfigurationError if this model cannot have one, saying why."""
+def check_candidates(name: str, address: object, learner: str, index: object) -> None:
+    """Raise ConfigurationError if this model cannot have this option ``candidates``, saying why."""
     where = f"models.{name}.candidates"
     if not isinstance(address, str):
         raise ConfigurationError(f"{where} is {address!r}, expected an address, such as 'lancedb:FOLDER'")
-    if not address:
-        return ""
     why = ""
+    if not address:
+        return
     if is_pattern(name):
         why = "an index holds one model, and a pattern covers many: give the model a section of its own"
     elif index != "exact":
@@ -89,7 +96,6 @@ def checked_candidates(name: str, address: object, learner: str, index: object) 
         why = f"the metric of {learner} has no vectors of items that an index could hold: leave it out"
     if why:
         raise ConfigurationError(f"{where}: {why}")
-    return address
 
 
 def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:

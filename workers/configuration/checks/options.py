@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import masked, shown
 from omdml.workers.configuration.access import check_pages, check_tokens
+from omdml.workers.configuration.checks.mistakes import Mistakes
 from omdml.workers.configuration.checks.ranges import check_ranges
-from omdml.workers.configuration.config import Configuration, FileLog, GuardConfig, KafkaLog
+from omdml.workers.configuration.config import Configuration, FileLog, GuardConfig, KafkaLog, LinksConfig
 from omdml.workers.configuration.process import address
 
 # What a header ``Host`` can name: a name or an address, and perhaps a port.
@@ -20,30 +22,39 @@ ADDRESS = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 
 def check_all_but_models(configuration: Configuration) -> None:
     """What needs no learner. Importing these takes a second; other mistakes should be told before that."""
-    check_ranges(configuration)
-    _check_guard(configuration.guard)
-    _check_texts(configuration)
-    _check_letters(configuration.log)
-    if isinstance(configuration.log, KafkaLog):
-        configuration.log.check()
-    check_tokens(configuration.node.token, configuration.node.tokens)
-    check_pages(
-        configuration.node.private, configuration.node.origins, configuration.node.tokens, configuration.node.access
+    mistakes, node = Mistakes(), configuration.node
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: check_ranges(configuration),
+        lambda: _check_guard(configuration.guard),
+        lambda: _check_texts(configuration),
+        lambda: configuration.log.check() if isinstance(configuration.log, KafkaLog) else None,
+        lambda: check_tokens(node.token, node.tokens),
+        lambda: check_pages(node.private, node.origins, node.tokens, node.access),
+        lambda: address(node.bind, "node.bind"),
+        lambda: _check_hosts(node.hosts),
+        lambda: address(configuration.worker.bind, "worker.bind") if configuration.worker.bind else None,
+        lambda: _check_webhook(configuration),
+        lambda: _check_links(configuration.links),
     )
-    address(configuration.node.bind, "node.bind")
-    for host in configuration.node.hosts:
-        if not HOST.fullmatch(host):
-            raise ConfigurationError(
-                f"node.hosts holds {shown(host)}, expected names such as shop.internal, no patterns"
-            )
-    if configuration.worker.bind:
-        address(configuration.worker.bind, "worker.bind")
-    _check_webhook(configuration)
-    # A browser that follows them must not run a script.
-    for name in ("runbook", "grafana"):
-        link = getattr(configuration.links, name)
-        if link and not ADDRESS.fullmatch(link):
-            raise ConfigurationError(f"links.{name} is no address, expected http://HOST/PATH or https://HOST/PATH")
+    for check in checks:
+        with mistakes.noted():
+            check()
+    mistakes.report()
+
+
+def _check_hosts(hosts: Iterable[str]) -> None:
+    wrong = [host for host in hosts if not HOST.fullmatch(host)]
+    if wrong:
+        expected = "expected names such as shop.internal, no patterns"
+        raise ConfigurationError(*(f"node.hosts holds {shown(host)}, {expected}" for host in wrong))
+
+
+def _check_links(links: LinksConfig) -> None:
+    """A browser that follows a link must not run a script."""
+    wrong = [name for name in ("runbook", "grafana") if (link := getattr(links, name)) and not ADDRESS.fullmatch(link)]
+    if wrong:
+        expected = "expected http://HOST/PATH or https://HOST/PATH"
+        raise ConfigurationError(*(f"links.{name} is no address, {expected}" for name in wrong))
 
 
 def _check_webhook(configuration: Configuration) -> None:
@@ -65,9 +76,11 @@ def _check_guard(guard: GuardConfig) -> None:
         "growth": (1 < guard.growth < math.inf, "a factor above 1"),
         "moved": (0 < guard.moved <= 1, "a share above 0, at most 1"),
     }
-    for name, (sound, expected) in ranges.items():
-        if not sound:
-            raise ConfigurationError(f"guard.{name} is {getattr(guard, name)}, expected {expected}")
+    wrong = [name for name, (sound, _) in ranges.items() if not sound]
+    if wrong:
+        raise ConfigurationError(
+            *(f"guard.{name} is {getattr(guard, name)}, expected {ranges[name][1]}" for name in wrong)
+        )
 
 
 EXPECTED = {"log.path": "a path", "log.letters": "a path or a topic", "log.servers": "host:port"}
@@ -90,13 +103,17 @@ def _check_texts(configuration: Configuration) -> None:
             texts["log.member"] = log.member
         if log.letters:
             texts["log.letters"] = log.letters
+    mistakes = Mistakes()
     for name, text in texts.items():
         if not text.strip():
-            raise ConfigurationError(f"{name} is {text!r}, expected a value: set it, or leave it out for its default")
-        if name.startswith("log.") and "://" in text:
-            raise ConfigurationError(f"{name} is {masked(text)!r}, an address, expected {EXPECTED.get(name, 'a name')}")
-        if "\0" in text:
-            raise ConfigurationError(f"{name} holds a NUL (not shown), expected text without")
+            mistakes.note(f"{name} is {text!r}, expected a value: set it, or leave it out for its default")
+        elif name.startswith("log.") and "://" in text:
+            mistakes.note(f"{name} is {masked(text)!r}, an address, expected {EXPECTED.get(name, 'a name')}")
+        elif "\0" in text:
+            mistakes.note(f"{name} holds a NUL (not shown), expected text without")
+    mistakes.report()
+    # Names that are not sound cannot be compared.
+    _check_letters(log)
 
 
 def _check_letters(log: FileLog | KafkaLog) -> None:

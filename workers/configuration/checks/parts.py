@@ -23,15 +23,13 @@ def check_name_of_model(name: str) -> None:
         )
 
 
-def checked_parts(
-    name: str, parts: object, learner: str, options: Mapping[str, Any], parent: str, share: float
-) -> bool:
-    """The option ``parts``; raises ConfigurationError if this model cannot be learned in parts, saying why."""
+def check_parts(name: str, parts: object, learner: str, options: Mapping[str, Any], parent: str, share: float) -> None:
+    """Raise ConfigurationError if this model cannot have this option ``parts``, saying why."""
     where = f"models.{name}.parts"
     if not isinstance(parts, bool):
         raise ConfigurationError(f"{where} is {parts!r}, expected true or false")
     if not parts:
-        return False
+        return
     why = ""
     if is_pattern(name):
         why = "a pattern covers many models, which partitions share anyway: give the one hot model a section of its own"
@@ -47,4 +45,3 @@ def checked_parts(
         why = f"names of its parts would be longer than {MAX_NAME} characters (percent-encoded): choose a shorter name"
     if why:
         raise ConfigurationError(f"{where}: {why}")
-    return True

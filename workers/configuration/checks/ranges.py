@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from omdml.errors import ConfigurationError
+from omdml.workers.configuration.checks.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from omdml.workers.configuration.config import Configuration
@@ -44,13 +44,15 @@ RANGES = {
 
 
 def check_ranges(configuration: Configuration) -> None:
-    """Raise ConfigurationError for a number that is out of its range, or none."""
+    """Raise ConfigurationError for numbers that are out of their range, or none."""
+    mistakes = Mistakes()
     for name, (least, most, why) in RANGES.items():
         section, option = name.split(".")
         # A log in files has other options than one in Kafka.
         value = getattr(getattr(configuration, section), option, least)
         if not least <= value <= most:
-            raise ConfigurationError(f"{name} is {plain(value)}, expected a number from {least:,} to {most:,.0f}{why}")
+            mistakes.note(f"{name} is {plain(value)}, expected a number from {least:,} to {most:,.0f}{why}")
+    mistakes.report()
 
 
 def plain(value: int | float) -> str:

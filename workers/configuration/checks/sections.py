@@ -19,8 +19,6 @@ def as_table(value: object, where: str) -> dict[str, Any]:
     return value
 
 
-def refuse_unknown(table: Iterable[str], valid: Iterable[str], where: str) -> None:
-    """Refuse a name that is not valid, naming the nearest that is."""
-    for name in table:
-        if name not in valid:
-            raise ConfigurationError(f"{where}: no option {name!r}{suggestion(name, valid)}")
+def unknown(table: Iterable[str], valid: Iterable[str], where: str) -> list[str]:
+    """What is wrong with the names that are not valid: each time the nearest that is."""
+    return [f"{where}: no option {name!r}{suggestion(name, valid)}" for name in table if name not in valid]

@@ -67,7 +67,8 @@ class OwnedPartition:
         # The offset of the first record that was taken here.
         self.first: int | None = None
         self.mark = Mark(partition, services.store)
-        self._committed: int | None = None
+        # What this owner last committed.
+        self.committed: int | None = None
         # Models of the store whose events were refused here because they are not configured.
         self._unconfigured: set[str] = set()
         self._waiting = WaitingModels(services.clock, services.metrics.models_waiting)
@@ -159,7 +160,7 @@ class OwnedPartition:
         Each model is saved with what it learned, then its position is moved back; the mark follows at the end. After a
         crash between two models, the source reports the cut again, and the rest is done then.
         """
-        self.mark.taken, self._committed = offset, None
+        self.mark.taken, self.committed = offset, None
         if not cut:
             return
         self.claiming.arrival.forget_end()
@@ -279,8 +280,8 @@ class OwnedPartition:
         self._letters.finish()
         self.mark.move(min(needed_from, default=None))
         offset = self.mark.offset
-        if not commit or offset is None or offset == self._committed:
+        if not commit or offset is None or offset == self.committed:
             return
         # If this fails, the commit stays behind the mark, and every model skips what is read again.
         if self.services.source.commit({self.partition: offset}) is CommitResult.RECORDED:
-            self._committed = offset
+            self.committed = offset

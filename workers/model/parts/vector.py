@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from omdml.errors import ConfigurationError, CorruptError, ParameterError
+from omdml.errors import ConfigurationError, CorruptError, ParameterError, quoted
 from omdml.snapshot import Checkpoint
 
 # Under this name a whole model's checkpoint keeps its record.
@@ -46,7 +46,7 @@ class Vector(msgspec.Struct, frozen=True):
             match = FORM.fullmatch(piece.strip())
             if match is None or int(match[1]) in places:
                 raise ParameterError(
-                    f"vector {text[:200]!r}: expected PARTITION:OFFSET for each part once, separated by commas, such "
+                    f"vector {quoted(text)}: expected PARTITION:OFFSET for each part once, separated by commas, such "
                     "as 0:120,1:98 (omdml history and omdml inspect show it)"
                 )
             places[int(match[1])] = int(match[2])

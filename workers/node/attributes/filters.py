@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from omdml.errors import quoted, shortened
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.columns import Column, Mask
 from omdml.workers.node.searching.options import SearchError
@@ -42,7 +43,7 @@ class Filter:
         if depth > MAX_DEPTH:
             raise bad(path, f"deeper than {MAX_DEPTH} filters within filters: make it flatter")
         if not isinstance(asked, dict):
-            raise bad(path, f'got {shown(asked)}, expected an object such as {{"price": {{"lt": 20}}}}')
+            raise bad(path, f'got {quoted(asked)}, expected an object such as {{"price": {{"lt": 20}}}}')
         matching = np.ones(self._count, bool)
         for name, value in asked.items():
             matching &= self._entry(name, value, f"{path}.{name}", depth)
@@ -53,7 +54,7 @@ class Filter:
             return ~self.mask(value, path, depth + 1)
         if name in WORDS:
             if not isinstance(value, list) or not value:
-                raise bad(path, f"got {shown(value)}, expected a list of filters")
+                raise bad(path, f"got {quoted(value)}, expected a list of filters")
             masks = [self.mask(part, f"{path}[{place}]", depth + 1) for place, part in enumerate(value)]
             joined: Mask = np.logical_and.reduce(masks) if name == "all" else np.logical_or.reduce(masks)
             return joined
@@ -78,15 +79,9 @@ class Filter:
         try:
             return column.matches(operator, operand)
         except TypeError:
-            raise bad(path, f"got {shown(operand)}, expected {column.expected[operator]}") from None
+            raise bad(path, f"got {quoted(operand)}, expected {column.expected[operator]}") from None
 
 
 def bad(path: str, message: str) -> SearchError:
     """The error about a part of a filter."""
-    return SearchError(f"{path if len(path) < 200 else path[:200] + '...'}: {message}", "bad_filter")
-
-
-def shown(value: Any) -> str:
-    """A value in a few characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    return SearchError(f"{shortened(path)}: {message}", "bad_filter")

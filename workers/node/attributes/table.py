@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CatalogueError
+from omdml.errors import CatalogueError, quoted
 from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.changes.change import KINDS, MAX_ATTRIBUTES, Value, kind_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.columns import Column, Dates, Flags, Lists, Mask, Numbers, Texts, texts_or_dates
-from omdml.workers.node.attributes.filters import WORDS, Filter, shown
+from omdml.workers.node.attributes.filters import WORDS, Filter
 from omdml.workers.node.searching.options import SearchError
 
 ID = "id"
@@ -148,7 +148,7 @@ class Attributes:
         known = {**self.columns, **others}
         for name in names:
             if name not in known:
-                message = f"fields: no attribute {shown(name)}{suggestion(name, known)}"
+                message = f"fields: no attribute {quoted(name)}{suggestion(name, known)}"
                 raise SearchError(message, "unknown_field")
         here = [name for name in names if name in self.columns]
         rows = [self._rows.get(item, self.count - 1) for item in items]
