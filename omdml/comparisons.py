@@ -67,9 +67,9 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
     Raises
     ------
     FeedbackError
-        ``not_accepted`` if the learner does not take this kind, ``too_many`` for more than 1,000 comparisons,
-        ``nothing_compared`` for a page without any comparison, ``unknown_task`` for a pair that names a task, because
-        learners of triplets have no tasks.
+        ``not_accepted`` if the learner does not take this kind, ``nothing_compared`` if there is no comparison, as on
+        a page on which everything was clicked, ``too_many`` for more than 1,000 comparisons, ``unknown_task`` for a
+        pair that names a task, because learners of triplets have no tasks.
     """
     if "triplet" in accepts:
         if type(event) is Triplet:
@@ -79,9 +79,6 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
             return [item for r in event.relevant for s in event.irrelevant for item in (event.query, r, s)]
         if type(event) is Page:
             compared = preferred(event)
-            if not compared:
-                message = "page: every result was clicked, so nothing was passed over. Do not send such a page"
-                raise FeedbackError(message, reason="nothing_compared")
             check_count(event, len(compared), "comparisons")
             return [item for r, s in compared for item in (event.query, r, s)]
         if type(event) is Pair and "pair" in accepts:
@@ -181,7 +178,10 @@ CONVERSIONS: dict[str, Conversion] = {
 
 
 def check_count(event: AnyFeedback, count: int, what: str) -> None:
-    """Refuse an event with more comparisons than the limit."""
+    """Refuse an event that compares nothing, or more than the limit."""
+    if not count:
+        message = f"{kind_of(event)} of 0 {what}: no item was passed over for another one. Do not send it"
+        raise FeedbackError(message, reason="nothing_compared")
     if count > MAX_COMPARISONS:
         message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"
         raise FeedbackError(message, reason="too_many")

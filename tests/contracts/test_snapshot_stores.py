@@ -1,4 +1,4 @@
-"""What every store promises of snapshots: what is live, its history, who hears of it. Runs where test_stores does."""
+"""What every store promises of snapshots: what is live, its history, who hears of it. Runs where test_checkpoint_stores does."""
 
 import threading
 from collections.abc import Callable, Iterator
