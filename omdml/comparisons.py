@@ -23,7 +23,6 @@ from omdml.feedback import (
 )
 
 __all__ = [
-    "CONVERSIONS",
     "Conversion",
     "Judgement",
     "conversion",
@@ -46,7 +45,7 @@ class Judgement(NamedTuple):
     irrelevant: tuple[Array, ...]
 
 
-Conversion = Callable[[AnyFeedback, Collection[str]], list[str]]
+Conversion = Callable[[AnyFeedback], list[str]]
 
 
 def conversion(accepts: Collection[str]) -> Conversion:
@@ -54,7 +53,9 @@ def conversion(accepts: Collection[str]) -> Conversion:
 
     ``accepts`` are the kinds of feedback that the learner takes.
     """
-    return next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
+    convert = next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
+    # A lambda, because a partial with a keyword takes three times as long to call.
+    return lambda event: convert(event, accepts)
 
 
 def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
@@ -169,7 +170,7 @@ def judged(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
 
 
 # In this order, because learners of quadruplets learn triplets as quadruplets, too.
-CONVERSIONS: dict[str, Conversion] = {
+CONVERSIONS: dict[str, Callable[..., list[str]]] = {
     "quadruplet": quadruplets,
     "triplet": triplets,
     "pair": pairs,
@@ -180,8 +181,8 @@ CONVERSIONS: dict[str, Conversion] = {
 def check_count(event: AnyFeedback, count: int, what: str) -> None:
     """Refuse an event that compares nothing, or more than the limit."""
     if not count:
-        message = f"{kind_of(event)} of 0 {what}: no item was passed over for another one. Do not send it"
-        raise FeedbackError(message, reason="nothing_compared")
+        message = f"{kind_of(event)} of 0 {what}: it puts no item before another, like a page of clicks only"
+        raise FeedbackError(f"{message}. Do not send it", reason="nothing_compared")
     if count > MAX_COMPARISONS:
         message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"
         raise FeedbackError(message, reason="too_many")
