@@ -23,7 +23,6 @@ from omdml.feedback import (
 )
 
 __all__ = [
-    "CONVERSIONS",
     "Conversion",
     "Judgement",
     "conversion",
@@ -46,7 +45,7 @@ class Judgement(NamedTuple):
     irrelevant: tuple[Array, ...]
 
 
-Conversion = Callable[[AnyFeedback, Collection[str]], list[str]]
+Conversion = Callable[[AnyFeedback], list[str]]
 
 
 def conversion(accepts: Collection[str]) -> Conversion:
@@ -54,7 +53,9 @@ def conversion(accepts: Collection[str]) -> Conversion:
 
     ``accepts`` are the kinds of feedback that the learner takes.
     """
-    return next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
+    convert = next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
+    # A lambda, because a partial with a keyword takes three times as long to call.
+    return lambda event: convert(event, accepts)
 
 
 def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
@@ -67,9 +68,9 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
     Raises
     ------
     FeedbackError
-        ``not_accepted`` if the learner does not take this kind, ``too_many`` for more than 1,000 comparisons,
-        ``nothing_compared`` for a page without any comparison, ``unknown_task`` for a pair that names a task, because
-        learners of triplets have no tasks.
+        ``not_accepted`` if the learner does not take this kind, ``nothing_compared`` if there is no comparison, as on
+        a page on which everything was clicked, ``too_many`` for more than 1,000 comparisons, ``unknown_task`` for a
+        pair that names a task, because learners of triplets have no tasks.
     """
     if "triplet" in accepts:
         if type(event) is Triplet:
@@ -79,9 +80,6 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
             return [item for r in event.relevant for s in event.irrelevant for item in (event.query, r, s)]
         if type(event) is Page:
             compared = preferred(event)
-            if not compared:
-                message = "page: every result was clicked, so nothing was passed over. Do not send such a page"
-                raise FeedbackError(message, reason="nothing_compared")
             check_count(event, len(compared), "comparisons")
             return [item for r, s in compared for item in (event.query, r, s)]
         if type(event) is Pair and "pair" in accepts:
@@ -172,7 +170,7 @@ def judged(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
 
 
 # In this order, because learners of quadruplets learn triplets as quadruplets, too.
-CONVERSIONS: dict[str, Conversion] = {
+CONVERSIONS: dict[str, Callable[..., list[str]]] = {
     "quadruplet": quadruplets,
     "triplet": triplets,
     "pair": pairs,
@@ -181,7 +179,10 @@ CONVERSIONS: dict[str, Conversion] = {
 
 
 def check_count(event: AnyFeedback, count: int, what: str) -> None:
-    """Refuse an event with more comparisons than the limit."""
+    """Refuse an event that compares nothing, or more than the limit."""
+    if not count:
+        message = f"{kind_of(event)} of 0 {what}: it puts no item before another, like a page of clicks only"
+        raise FeedbackError(f"{message}. Do not send it", reason="nothing_compared")
     if count > MAX_COMPARISONS:
         message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"
         raise FeedbackError(message, reason="too_many")

@@ -11,7 +11,7 @@ REASONS = {
     "invalid": "a field is missing, of the wrong type or out of range",
     "oversize": "the event is larger than the limit",
     "empty_list": "a list that must name items is empty",
-    "nothing_compared": "a page on which nothing was passed over for a click, so that no two items can be compared",
+    "nothing_compared": "the event compares no two items, such as a page on which everything was clicked",
     "too_many": "the event stands for more comparisons than the limit",
     "unknown_model": "no model of this name, and no pattern that matches it, is configured",
     "not_accepted": "the model's learner does not learn from this kind of feedback",

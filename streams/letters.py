@@ -35,7 +35,7 @@ MAX_HELD_BYTES = 32 << 20
 
 Position = tuple[Partition, int]
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class _Common(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -278,7 +278,7 @@ def read_book(records: Iterable[Record]) -> Book:
                 raise FormatError(f"{record.partition}/{record.offset}: {error}") from error
             except CorruptError as error:
                 place = {"partition": str(record.partition), "offset": record.offset}
-                _log.warning("letter_skipped", **place, error=str(error), action="it is passed over")
+                log.warning("letter_skipped", **place, error=str(error), action="it is passed over")
     return book
 
 

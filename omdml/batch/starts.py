@@ -72,7 +72,7 @@ def check_batch_form(learner: type[Learner]) -> None:
     """Raise StartError if learners of this class have no batch form."""
     if learner not in SOLVERS:
         known = ", ".join(batch_learners())
-        raise StartError(f"{learner.name} has no batch form: there is one of {known}; others begin by their init")
+        raise StartError(f"{learner.name} has no batch form, only {known} have one: others begin by their init")
 
 
 def batch_learners() -> list[str]:

@@ -15,7 +15,7 @@ from omdml.learners.shared.full_matrices import FullMatrixLearner
 
 
 class Qwise(FullMatrixLearner):
-    """Quadruplet-wise metric learning, full matrix (Law 2015, Algorithms 1 and 2), one step a comparison.
+    """Quadruplet-wise metric learning, full matrix (Law 2015, Algorithms 1 and 2), one step for each comparison.
 
     ``D(p, q) = sum_i (p_i - q_i)' M_i (p_i - q_i)``: one metric on all modalities side by side, without terms between
     them. On a comparison of a near pair (difference a) and a far pair (b) with ``a' M a - b' M b + margin > 0``,

@@ -100,7 +100,7 @@ def shares_in_order(metric: Metric, triplets: ArrayLike, features: Features, sam
 
 
 def side_by_side(metric: Metric, features: Features) -> Array:
-    """The modalities of a metric as one vector an item: (n, D) float32."""
+    """The modalities of a metric side by side, one vector for each item: (n, D) float32."""
     return np.concatenate([np.asarray(features[name], np.float32) for name in metric.dims], axis=1)
 
 

@@ -295,7 +295,6 @@ class FolderPictures:
         self._folder = folder
 
     def read(self, name: str) -> bytes | None:
-        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
         try:
             return read_regular(self._folder / name, DOCUMENT_BYTES)
         except FileNotFoundError:
@@ -304,7 +303,6 @@ class FolderPictures:
             raise CatalogueError(f"{self._folder / name}: cannot be read ({error})") from error
 
     def write(self, name: str, data: bytes) -> None:
-        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
         try:
             self._folder.mkdir(exist_ok=True)
             put(self._folder / name, data)
@@ -312,7 +310,6 @@ class FolderPictures:
             raise CatalogueError(f"{self._folder / name}: cannot be written ({error})") from error
 
     def remove(self, name: str) -> None:
-        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
         (self._folder / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:

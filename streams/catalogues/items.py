@@ -146,7 +146,6 @@ class Items:
             ]
 
     def attributed_since(self, count: int) -> set[str] | None:
-        """See :class:`omdml.streams.protocols.catalogue.Catalogue`."""
         # In this order: a change that comes in between makes the answer larger, and never leaves one out.
         newest = self._newly_attributed.copy()
         missing = self._attributed_in_all - count

@@ -58,7 +58,6 @@ class DescribedItems:
         self.count: int | None = len(ids)
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
-        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         for start in range(0, len(self.ids), rows):
             end = start + rows
             yield Chunk(self.ids[start:end], {name: matrix[start:end] for name, matrix in self.matrices.items()})

@@ -29,7 +29,7 @@ SEGMENT_BYTES = 256 << 20
 BUSY_PAUSE_S = 0.001
 IDLE_PAUSE_S = 0.005
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class FileSource:
@@ -100,7 +100,7 @@ class FileSource:
                 if not self._commit_failed:
                     self._commit_failed = True
                     action = "nothing is lost: checkpoints say where to go on"
-                    _log.warning("commit_failed", log=str(self.log.path), error=str(error), action=action)
+                    log.warning("commit_failed", log=str(self.log.path), error=str(error), action=action)
                 return CommitResult.UNKNOWN
             self._commit_failed = False
         return CommitResult.RECORDED
@@ -293,7 +293,7 @@ class FileSink:
         """Remove the oldest segments, so that the others and the one that just began have at most ``keep_bytes``."""
         removed = self.log.thin_out(keep_bytes - self.segment_bytes)
         if removed:
-            _log.warning(
+            log.warning(
                 "log_thinned",
                 log=str(self.log.path),
                 segments=removed,

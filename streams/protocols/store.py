@@ -48,10 +48,10 @@ class Claim(NamedTuple):
 
 
 class Marks(dict[Partition, int]):
-    """Offsets by partition, and the store's present ``run``, a word that only tells whether it is still the same.
+    """Offsets by partition, and the store's present ``run``.
 
-    A store that was started again, failed over or was restored from a copy has another one: it may have forgotten
-    what was acknowledged. Empty if that cannot be told.
+    A store that was started again, failed over or was restored from a copy has another run, and may have forgotten what
+    was acknowledged. ``run`` is empty if the store cannot tell.
     """
 
     def __init__(self, offsets: Mapping[Partition, int], run: str) -> None:
@@ -69,27 +69,26 @@ class CheckpointStore(Protocol):
         """
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
-        """Claim each of these models, sooner than one after another; answers in their order.
+        """Claim each of these models, faster than one after another; answers in their order.
 
         The error that the claim of one model would raise is its answer, and keeps no other model from being claimed.
         After any other error some of them may have been claimed.
         """
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
-        """The positions of the newest checkpoints; their bytes are not read. It takes about as long as for one model.
+        """The position of each model's newest checkpoint, in about the time that one takes: no checkpoint is read.
 
-        A model without a checkpoint is absent.
-
-        If the newest checkpoint is known to be damaged, the position of the one before it, as a claim would answer.
+        A model without a checkpoint is absent. If the newest one is known to be damaged, the answer is the position of
+        the one before it, which a claim would answer.
         """
 
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint, without becoming the owner; None if there is none."""
 
     def fell_back(self, model: str) -> bool:
-        """Whether another checkpoint was saved after the one that can be claimed, as far as is known without a claim.
+        """Whether another checkpoint was saved after the one that can be claimed.
 
-        A damaged one is known to be damaged once somebody claimed the model.
+        This does not read checkpoints: it knows of damage only if somebody claimed the model since.
         """
 
     def save(
@@ -97,10 +96,10 @@ class CheckpointStore(Protocol):
     ) -> Written:
         """Keep this checkpoint if ``epoch`` still owns the model and its position is not behind the kept one.
 
-        Behind it only if it is to go ``back``: late writes of an earlier owner look alike. If a ``placement`` is
-        given, and another one is recorded for the log of the checkpoint's home, the answer is MOVED: what was learned
-        under the earlier one may belong to another partition now.
-        The checkpoint before it is kept as well. Raises StoreLost if the store knows no epoch of the model.
+        With ``back`` it may be behind. Without, such a write is FENCED, because late writes of an earlier owner look
+        alike. If a ``placement`` is given, and another one is recorded for the log of the checkpoint's home, the answer
+        is MOVED: what was learned under the earlier one may belong to another partition now. The checkpoint before this
+        one is kept as well. Raises StoreLost if the store knows no epoch of the model.
         """
 
     def save_all(
@@ -116,7 +115,7 @@ class CheckpointStore(Protocol):
         """
 
     def kept_secret(self) -> bytes | None:
-        """The same; None if nobody has asked for it yet: none is made."""
+        """The secret; None if nobody has asked for it yet. This makes none."""
 
     def models(self) -> list[str]:
         """Names of the models kept here, sorted."""
@@ -222,8 +221,9 @@ class SnapshotStore(Protocol):
     def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
         """Point at a kept version and pin or unpin; the history tells ``why``. Raises StoreError if it is not kept.
 
-        None is the newest that was published, or would have been but for a pin: never one withheld for a reason. Of
-        several snapshots with one number it is, here and in ``load``, what is live, else the newest that was allowed.
+        None stands for the newest version that the guard did not withhold, even if a pin kept it from going live.
+        Several snapshots may have one number. Then it means, here and in ``load``, the one that is live, or else the
+        newest that the guard did not withhold.
         """
 
     def watch(self, models: Iterable[str]) -> Watch:

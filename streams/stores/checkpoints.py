@@ -122,7 +122,7 @@ def _how_to_mend(model: str) -> str:
 def store_lost(model: str, where: str) -> StoreLost:
     """The error for a write by an owner that the store has no record of."""
     return StoreLost(
-        f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed. If the model "
-        "was deleted meanwhile, nothing else is lost: start this again. If the store was emptied, restore a backup. Or "
-        "learn again: omdml topics rewind. If the log is in files: take an empty store and another log.group"
+        f"model {model!r}: {where} has lost the record of who owns it. If somebody deleted the model, nothing else is "
+        "lost: start this again. If the store was emptied, restore a backup. Or learn again: omdml topics rewind. If "
+        "the log is in files: take an empty store and another log.group"
     )

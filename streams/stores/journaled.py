@@ -178,6 +178,6 @@ class JournaledSnapshots(ABC):
 
     def _too_busy(self, model: str) -> StoreError:
         return StoreError(
-            f"model {model!r}: {ATTEMPTS} writes to {self} came second to another writer's: more than one worker "
-            "publishes it. Find out which"
+            f"model {model!r}: another writer to {self} was faster {ATTEMPTS} times: more than one worker publishes "
+            "it. Stop all but one"
         )

@@ -83,7 +83,7 @@ class MemoryModel:
 
 
 class MemoryStore(JournaledSnapshots):
-    """A CheckpointStore and SnapshotStore; any number of threads may use it.
+    """A Store (see streams/protocols/store.py); any number of threads may use it.
 
     Parameters
     ----------
@@ -107,19 +107,15 @@ class MemoryStore(JournaledSnapshots):
 
     @property
     def store_id(self) -> str:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._store_id
 
     def secret(self) -> bytes:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._secret
 
     def kept_secret(self) -> bytes | None:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`. It is drawn when the store is made."""
         return self._secret
 
     def claim(self, model: str) -> Claim:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._changed:
             state = self._models.setdefault(model, MemoryModel(self._changed))
             state.owner = next_epoch(state.owner)
@@ -133,7 +129,6 @@ class MemoryStore(JournaledSnapshots):
             return Claim(state.owner, None)
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return one_by_one(self.claim, ((model,) for model in models))
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
@@ -145,7 +140,6 @@ class MemoryStore(JournaledSnapshots):
             }
 
     def peek(self, model: str) -> Checkpoint | None:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._changed:
             checkpoints = list(self._models[model].checkpoints) if model in self._models else []
         sound = (read_checkpoint(model, data, str(self), quiet=True) for _, data in checkpoints)
@@ -181,7 +175,6 @@ class MemoryStore(JournaledSnapshots):
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return one_by_one(self.save, ((*save, False, placement) for save in saves))
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
@@ -211,7 +204,6 @@ class MemoryStore(JournaledSnapshots):
             return as_expected
 
     def models(self) -> list[str]:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return sorted(self._models)
 
     def delete(self, model: str) -> None:

@@ -1,4 +1,5 @@
-"""What every store promises of snapshots: what is live, its history, who hears of it. Runs where test_stores does."""
+"""What every store promises of snapshots: what is live, its history, who hears of it. Runs over the stores of
+test_checkpoint_stores."""
 
 import threading
 from collections.abc import Callable, Iterator

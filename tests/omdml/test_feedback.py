@@ -22,6 +22,7 @@ EVENTS = [
     feedback.Pair(model="faces", task="identity", left="a", right="b", similar=True),
     feedback.Quadruplet(model="pages", near=("a", "b"), far=("c", "d"), margin=0.5),
     feedback.SetJudgement(model="photos", query=("a", "b"), relevant=("c",), irrelevant=("d",)),
+    feedback.Page(model="shop", query="a", shown=("b", "c"), clicked=("c",), positions=(2, 1)),
     feedback.Triplet(model="shop", query="a", relevant="b", irrelevant="c", features={"a": {"color": [1.0, 2.0]}}),
 ]
 EVENTS += [msgspec.structs.replace(event, id="request-7/1") for event in EVENTS]
@@ -31,6 +32,10 @@ EVENTS += [msgspec.structs.replace(event, id="request-7/1") for event in EVENTS]
 @pytest.mark.parametrize("content_type", ["application/json", feedback.MESSAGEPACK])
 def test_every_kind_survives_the_wire(event, content_type):
     assert feedback.decode(feedback.encode(event, content_type), content_type) == event
+
+
+def test_every_kind_is_among_these_events():
+    assert set(feedback.KINDS) == {type(event) for event in EVENTS}
 
 
 TRIPLET = {"type": "triplet", "model": "shop", "query": "a", "relevant": "b", "irrelevant": "c"}

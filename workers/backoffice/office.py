@@ -24,7 +24,7 @@ IDLE_S = 60.0
 # How long it may take to end after its pipe was closed.
 END_S = 5.0
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class JobError(OmdmlError):
@@ -94,7 +94,7 @@ class BackOffice:
                 return msgspec.json.decode(pipe.recv_bytes(), type=Outcome)
             if exit_code := self._end():
                 hint = "try again; if it fails again, report the traceback above"
-                _log.error("job_failed", exit_code=exit_code, action="the request is refused", hint=hint)
+                log.error("job_failed", exit_code=exit_code, action="the request is refused", hint=hint)
                 break
         raise JobError("the process for this ended before it answered: see this node's log", "internal")
 

@@ -112,7 +112,7 @@ def build(
     if not inputs and not pictures:
         raise click.UsageError("nothing to build from: name an input, or a folder with --pictures")
     if (onnx_size or onnx_normalize) and not onnx:
-        raise click.UsageError("--onnx-size and --onnx-normalize are about --onnx: name a model too")
+        raise click.UsageError("--onnx-size and --onnx-normalize need --onnx: name a model too")
     preparation = Preparation(onnx_size or 0, onnx_normalize or "imagenet")
     options["sources"] = Sources(Path(pictures) if pictures else None, texts, Path(onnx) if onnx else None, preparation)
     options["say_left_out"], options["say_kinds"] = _say_left_out, _say_kinds

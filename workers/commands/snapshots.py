@@ -144,8 +144,6 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
 
     If that cannot be computed, the text says why.
     """
-    import msgspec
-
     from omdml.workers.model.judging.held_out_accuracy import order_right, plain_metric
     from omdml.workers.model.progress import Progress
     from omdml.workers.wiring.models import open_specs
@@ -159,12 +157,12 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
         catalogue = spec.catalogue
         if {snapshot.generation, checkpoint.generation} != {catalogue.generation}:
             return "not known: the snapshot, the checkpoint and the catalogue are not of one generation"
-        hold_out, start = msgspec.convert(checkpoint.progress, Progress).hold_out, spec.fresh().metric
+        hold_out, start = Progress.of(checkpoint).hold_out, spec.fresh().metric
         learned, plain, before = (
             order_right(hold_out, metric, catalogue.features)
             for metric in (snapshot.metric, plain_metric(start, catalogue), start)
         )
-    except (OmdmlError, msgspec.ValidationError) as error:
+    except OmdmlError as error:
         return f"not known: {error}"
     if learned is None:
         return "not known: no event is held out yet"

@@ -205,7 +205,7 @@ def check_tokens(token: str, named: Mapping[str, NamedToken]) -> None:
             raise ConfigurationError(f"{where} is the same token as {other}: expected one of its own, so that the "
                                      "history can tell who moved a version")  # fmt: skip
     if UNNAMED in named and token:
-        raise ConfigurationError(f"node.tokens.{UNNAMED}: the history calls node.token so: give it another name")
+        raise ConfigurationError(f"node.tokens.{UNNAMED}: the history calls node.token by this name: choose another")
 
 
 def check_pages(private: bool, origins: Collection[str], named: Mapping[str, NamedToken], access: Access) -> None:

@@ -73,7 +73,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class CatalogueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The items' vectors: a folder made by ``omdml catalogue build``, or ``redis://...#NAME``.
 
-    ``pictures`` is a folder with pictures of the items, for the console: a file an item, such as ``ID.png``.
+    ``pictures`` is a folder with pictures of the items, for the console: a file for each item, such as ``ID.png``.
     ``attributes`` is a file of JSON lines about items, by which nodes filter: ``{"id": "17", "price": 9.5}``.
     """
 

@@ -50,15 +50,12 @@ class Digits(NamedTuple):
 
     @property
     def name(self) -> str:
-        """See :class:`omdml.workers.demo.collection.Collection`."""
         return "digits"
 
     def with_sets(self, sets: Mapping[str, Sequence[str]]) -> Digits:
-        """See :class:`omdml.workers.demo.collection.Collection`."""
         return self._replace(sets=sets)
 
     def build(self, target: Path) -> None:
-        """See :class:`omdml.workers.demo.collection.Collection`."""
         build_catalogue(target, self.features, ids=self.ids, sets=self.sets, mapped=True)
 
     def write_pictures(self, folder: Path) -> None:

@@ -93,12 +93,10 @@ class Products(NamedTuple):
 
     @property
     def name(self) -> str:
-        """See :class:`omdml.workers.demo.collection.Collection`."""
         return "products"
 
     @property
     def ids(self) -> list[str]:
-        """See :class:`omdml.workers.demo.collection.Collection`."""
         return [product.id for product in self.products]
 
     @property
@@ -107,7 +105,6 @@ class Products(NamedTuple):
         return [getattr(product, self.cared_for) for product in self.products]
 
     def with_sets(self, sets: Mapping[str, Sequence[str]]) -> Products:
-        """See :class:`omdml.workers.demo.collection.Collection`."""
         if sets:
             raise ConfigurationError("there are no sets of products: choose another learner, or leave out --pictures")
         return self

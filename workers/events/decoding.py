@@ -29,7 +29,7 @@ Value = TypeVar("Value")
 
 
 class Refusal(NamedTuple):
-    """An event that becomes a dead letter; ``kind`` of feedback, empty if nobody has looked yet."""
+    """An event that becomes a dead letter. ``kind`` is its kind of feedback, empty if it was not decoded yet."""
 
     record: Record
     error: FeedbackError
@@ -155,23 +155,22 @@ def sort_out(
     """
     batches: dict[str, Batch] = {}
     refused: dict[str | None, list[Refusal]] = {}
-    known: dict[str, tuple[Conversion, frozenset[str]] | FeedbackError] = {}
+    conversions: dict[str, Conversion | FeedbackError] = {}
     for record in records:
         try:
-            event = decode(record.value, content_type(record.headers) if record.headers else JSON)
+            event = decode_record(record)
         except FeedbackError as error:
             refused.setdefault(None, []).append(refusal(record, error, None, UNKNOWN))
             continue
         model = event.model
-        if model not in known:
-            known[model] = _known(model, accepts)
-        learned = known[model]
-        if isinstance(learned, FeedbackError):
-            refused.setdefault(model, []).append(Refusal(record, learned, model, kind_of(event)))
+        if model not in conversions:
+            conversions[model] = _conversion_of(model, accepts)
+        convert = conversions[model]
+        if isinstance(convert, FeedbackError):
+            refused.setdefault(model, []).append(Refusal(record, convert, model, kind_of(event)))
             continue
-        convert, kinds = learned
         try:
-            ids = convert(event, kinds)
+            ids = convert(event)
         except FeedbackError as error:
             refused.setdefault(model, []).append(refusal(record, error, model, kind_of(event)))
             continue
@@ -181,30 +180,28 @@ def sort_out(
     return batches, refused
 
 
-def _known(
-    model: str, accepts: Callable[[str], frozenset[str] | None]
-) -> tuple[Conversion, frozenset[str]] | FeedbackError:
-    """How events of a model become comparisons, and of which kinds; or why they cannot."""
+def _conversion_of(model: str, accepts: Callable[[str], frozenset[str] | None]) -> Conversion | FeedbackError:
+    """What turns events of a model into comparisons, or why nothing can."""
     try:
         kinds = accepts(model)
     except FeedbackError as error:
         return error
-    return unknown_model(model) if kinds is None else (conversion(kinds), kinds)
+    return unknown_model(model) if kinds is None else conversion(kinds)
 
 
 def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
     """Records grouped by partition, in the order of their offsets."""
-    sorted_out: dict[Partition, list[Record]] = {}
+    partitions: dict[Partition, list[Record]] = {}
     for record in records:
-        sorted_out.setdefault(record.partition, []).append(record)
-    return sorted_out
+        partitions.setdefault(record.partition, []).append(record)
+    return partitions
 
 
 def piece_length(records: Sequence[Record]) -> int:
     """How many of these records to learn before the worker looks at its clock and its signals again.
 
-    It goes by the bytes of records that are not decoded yet: n names on either side are n * n comparisons, up to an
-    event's limit.
+    The records are not decoded yet, so their bytes tell how many comparisons they have at most: n names on either side
+    are n * n comparisons, up to an event's limit.
     """
     longest = max(len(record.value) for record in records)
     if len(records) * compared_at_most(longest) <= PIECE:
@@ -223,13 +220,17 @@ def compared_at_most(size: int) -> int:
     return min(MAX_COMPARISONS, names * names)
 
 
+def decode_record(record: Record) -> AnyFeedback:
+    """The event of a record; raises FeedbackError."""
+    return decode(record.value, content_type(record.headers))
+
+
 def kind_of_record(record: Record) -> str:
     """The kind of feedback of a refused event; ``unknown`` if it cannot be decoded."""
     try:
-        event = decode(record.value, content_type(record.headers) if record.headers else JSON)
+        return kind_of(decode_record(record))
     except FeedbackError:
         return UNKNOWN
-    return kind_of(event)
 
 
 def event_time(claimed: float | None, logged: float | None) -> float | None:
@@ -240,7 +241,7 @@ def event_time(claimed: float | None, logged: float | None) -> float | None:
 
 
 def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:
-    """First and last offset among the events of a model at hand, refused ones too."""
+    """The first and the last offset of a model's events, the refused ones included."""
     offsets = [record.offset for record in (*batch.records, *(refusal.record for refusal in refused))]
     return min(offsets), max(offsets)
 
@@ -267,7 +268,7 @@ def unknown_model(model: str, configured: Iterable[str] = ()) -> FeedbackError:
 
 
 def content_type(headers: tuple[tuple[str, Any], ...]) -> str:
-    """What the record's header says of its payload."""
+    """The content type that a record's headers name; JSON if they name none."""
     for name, value in headers:
         if name == "content-type":
             return bytes(value).decode("ascii", "replace")

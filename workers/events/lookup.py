@@ -21,9 +21,9 @@ from omdml.streams.protocols.log import Record
 from omdml.workers.events.decoding import Batch, Refusal, refusal, without_indices
 
 Array = NDArray[Any]
-# Rows (T, w) of as many comparisons, or a judgement each.
+# The rows of each comparison's items (comparisons, width), or a judgement for each event about sets.
 Compared = Array | list[Judgement]
-# The margin of feedback that names none (MATHS 1).
+# The margin of an event that names none (MATHS 1).
 MARGIN = 1.0
 # Seconds between two looks at what changed in a catalogue.
 FOLLOW_S = 1.0
@@ -35,8 +35,8 @@ _logged: dict[str, str] = {}
 class Located(NamedTuple):
     """Events whose items are known, as a learner takes them.
 
-    ``columns`` are keywords of its ``learn_many``, one value a comparison; ``ends`` (events,) counts the comparisons up
-    to and including each event; ``features`` is the table that rows point into.
+    ``columns`` are keywords of its ``learn_many``, with a value for each comparison. ``ends`` (events,) counts the
+    comparisons up to and including each event. ``features`` is the table that rows point into.
     """
 
     events: Batch
@@ -46,7 +46,7 @@ class Located(NamedTuple):
     features: Mapping[str, Array]
 
     def learn(self, learner: Learner, first: int, stop: int) -> Array:
-        """Learn the events from ``first`` up to ``stop``; answers f of each of their comparisons."""
+        """Learn the events from ``first`` up to ``stop``; returns the score of each of their comparisons."""
         these = slice(self._begin(first), self._begin(stop))
         columns = {name: column[these] for name, column in self.columns.items()}
         return learner.learn_many(self.compared[these], self.features, **columns).scores
@@ -56,7 +56,7 @@ class Located(NamedTuple):
         return int(np.searchsorted(self.ends, self._begin(first) + row, side="right"))
 
     def reaches(self, first: int, comparisons: int) -> int:
-        """The event after the one in which this many comparisons are reached, counted from the event ``first``."""
+        """Where to stop so that the events from ``first`` on have at least this many comparisons: after which event."""
         return min(len(self.ends), int(np.searchsorted(self.ends, self._begin(first) + comparisons)) + 1)
 
     def count(self, event: int) -> int:
@@ -101,7 +101,7 @@ class Lookup:
         rows = self._rows(batch.ids)
         if rows.min(initial=0) < 0:
             batch, rows = without_gone_results(batch, rows, self._learner.width)
-            rows, batch = self._known(batch, rows, refused)
+            rows, batch = self._without_unknown(batch, rows, refused)
         return self._located(batch, rows.reshape(-1, self._learner.width), self._catalogue.features), refused
 
     def _by_own_table(self, batch: Batch) -> tuple[Located, list[Refusal]]:
@@ -122,8 +122,8 @@ class Lookup:
                 refused.append(self._refusal(record, event, error))
         return self._located(located, joined(parts, width), table.features), refused
 
-    def _known(self, batch: Batch, rows: Array, refused: list[Refusal]) -> tuple[Array, Batch]:
-        """The events all of whose items have rows, and these; the others are ``refused``."""
+    def _without_unknown(self, batch: Batch, rows: Array, refused: list[Refusal]) -> tuple[Array, Batch]:
+        """The rows of events whose items all have one, and these events. The others are added to ``refused``."""
         id_counts = np.array(batch.id_counts, np.int64)
         unknown = np.flatnonzero(rows < 0)
         event_of_id = np.repeat(np.arange(len(id_counts)), id_counts)
@@ -139,19 +139,19 @@ class Lookup:
         return refusal(record, error, self._model, kind_of(event))
 
     def _rows(self, ids: Sequence[str]) -> Array:
-        """Row numbers, -1 if even a second look at the catalogue finds no such item.
+        """Row numbers, -1 for an item that the catalogue does not have even after a refresh.
 
-        What changed or was deleted is taken in here too, before the events: at most FOLLOW_S after it was done.
+        The catalogue is also refreshed every FOLLOW_S, so that changed and deleted items are noticed, too.
         """
         if time.monotonic() - self._catalogue.refreshed_at >= FOLLOW_S:
-            self._items_added()
+            self._refresh_catalogue()
         rows = self._catalogue.rows(ids)
-        if rows.min(initial=0) < 0 and self._items_added():
+        if rows.min(initial=0) < 0 and self._refresh_catalogue():
             rows = self._catalogue.rows(ids)
         return rows
 
-    def _items_added(self) -> bool:
-        """Whether the catalogue holds more items than when it was last looked at."""
+    def _refresh_catalogue(self) -> bool:
+        """Take in what changed in the catalogue. Returns whether items came."""
         try:
             added = self._catalogue.refresh() > 0
         except CatalogueError as error:

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 Hashes = Sequence[int | None]
 
 
-class Part(NamedTuple):
+class NewEvents(NamedTuple):
     """Events in order, without repeats of earlier ones."""
 
     batch: Batch
@@ -64,29 +64,29 @@ class SeenIds:
         """The ids as a checkpoint keeps them, oldest first."""
         return self._hashes.tobytes()
 
-    def parts(self, batch: Batch) -> Iterator[Part]:
-        """The events of a batch to learn, part by part; the parts together leave out nothing but repeats.
+    def without_repeats(self, batch: Batch) -> Iterator[NewEvents]:
+        """The events of a batch that are no repeats, in one or more pieces.
 
-        Call :meth:`add` with each part before asking for the next. There is more than one part only if an id is twice
-        in the batch, or comes again just as it leaves the window. Whether such an event is a repeat depends on what
-        became of the events before it.
+        Call :meth:`add` with each piece before asking for the next. There is more than one only if an id is twice in
+        the batch, or comes again just as it leaves the window. Whether such an event is a repeat depends on what became
+        of the events before it.
         """
         hashes = hashes_of(batch)
         ids = [number for number in hashes if number is not None]
         if len(set(ids)) == len(ids) and not self._knows_any(ids):
-            yield Part(batch, hashes)
+            yield NewEvents(batch, hashes)
             return
         start = 0
         while start < len(hashes):
             stay, start = self._run(hashes, start)
             if any(stay):
-                yield Part(batch.only(stay), list(compress(hashes, stay)))
+                yield NewEvents(batch.only(stay), list(compress(hashes, stay)))
 
-    def add(self, part: Part, refused: Sequence[Refusal]) -> None:
-        """Remember the ids of a part that was taken, except those of refused events."""
+    def add(self, events: NewEvents, refused: Sequence[Refusal]) -> None:
+        """Remember the ids of a piece that was taken, except those of refused events."""
         without = {refusal.record.offset for refusal in refused}
-        events = zip(part.batch.records, part.hashes, strict=True)
-        new = [number for record, number in events if number is not None and record.offset not in without]
+        taken = zip(events.batch.records, events.hashes, strict=True)
+        new = [number for record, number in taken if number is not None and record.offset not in without]
         self._hashes = np.concatenate([self._hashes, np.array(new, "<u8")])[-WINDOW:]
 
     def _knows_any(self, ids: Sequence[int]) -> bool:
@@ -95,7 +95,7 @@ class SeenIds:
         return bool(np.isin(np.array(ids, "<u8"), self._hashes).any())
 
     def _run(self, hashes: Hashes, begin: int) -> tuple[list[bool], int]:
-        """The longest part from ``begin`` on whose repeats are certain, and where it ends."""
+        """The longest piece from ``begin`` on of which it is certain what repeats, and where it ends."""
         place_of = {number: index for index, number in enumerate(self._hashes.tolist())}
         # This many ids can be added before the oldest one leaves the window, and one more for each place after it.
         room = WINDOW - len(self._hashes)

@@ -102,7 +102,7 @@ class Stretches:
         return bool(self._stretches) and self._stretches[-1].home == str(home) and not self._stretches[-1].closed
 
     def shrink(self) -> None:
-        """Forget the oldest of too many refused events; every copy below the newest of them must be decided now."""
+        """Forget the oldest of too many refused events. All copies of them up to the newest must be decided by then."""
         if self._stretches:
             self._stretches[-1].shrink()
 
@@ -121,24 +121,24 @@ class Stretches:
         """Whether an event was learned for certain, and not by a copy."""
         return any(stretch.learned_in_place(offset) for stretch in self._stretches if stretch.home == str(partition))
 
-    def parts(self, batch: Batch) -> Iterator[Batch]:
-        """The events of a batch, part by part, without copies of events that were learned.
+    def without_copies(self, batch: Batch) -> Iterator[Batch]:
+        """The events of a batch, in pieces, without copies of events that were learned.
 
-        :meth:`take` must be told of each part before the next is asked for. A part ends before a copy of an event that
-        lies in it, or of one that an earlier copy in it is about: then what became of these decides.
+        :meth:`take` must be told of each piece before the next is asked for. A piece ends before a copy of an event
+        that lies in the piece, or that another copy in it is about: what becomes of that one decides about this copy.
         """
         here = batch.records[0].partition
         stay = [True] * len(batch.records)
-        # The index of the part's first event, and the events that copies in the part are about.
+        # The index of the piece's first event, and the events that copies in the piece are about.
         first, asked = 0, set[tuple[Partition, int]]()
         for index, record in enumerate(batch.records):
             original = position_of_copy(record, self._secret) if record.headers else None
             if original is None:
                 continue
             partition, offset = original
-            part_begins = batch.records[first].offset
-            unsure = (partition == here and offset >= part_begins) or (partition, offset) in asked
-            # If the part's events were all refused, some that are remembered now would be forgotten before this copy.
+            begin = batch.records[first].offset
+            unsure = (partition == here and offset >= begin) or (partition, offset) in asked
+            # If the piece's events were all refused, some that are remembered now would be forgotten before this copy.
             if unsure or self._stretches[-1].count + index - first > WINDOW:
                 yield from _between(batch, stay, first, index)
                 first, asked = index, set()
@@ -147,10 +147,10 @@ class Stretches:
             stay[index] = not self.learned(partition, offset, below)
         yield from _between(batch, stay, first, len(stay))
 
-    def take(self, part: Batch, refused: Collection[int]) -> None:
-        """Remember what became of a part: which of its events, by offset, were refused; copies of others were taken."""
-        here = part.records[0].partition
-        for record in part.records:
+    def take(self, piece: Batch, refused: Collection[int]) -> None:
+        """Remember what became of a piece: which events, by offset, were refused. All other copies were taken."""
+        here = piece.records[0].partition
+        for record in piece.records:
             position = None if record.offset in refused else position_of_copy(record, self._secret)
             if position:
                 partition, offset = position

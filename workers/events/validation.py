@@ -63,8 +63,8 @@ def check(event: AnyFeedback, specs: Specs) -> None:
     spec = specs.find(event.model)
     if spec is None:
         raise unknown_model(event.model, specs.configuration.models)
-    kinds, width, table = spec.learner.accepts, spec.learner.width, InlineTable(spec.catalogue)
-    ids = conversion(kinds)(event, kinds)
+    width, table = spec.learner.width, InlineTable(spec.catalogue)
+    ids = conversion(spec.learner.accepts)(event)
     if isinstance(event, Page):
         ids = list(compress(ids, learned_of_page(event, ids, spec.catalogue.rows(ids), width)))
     compared(event, ids, width, table, spec.catalogue)

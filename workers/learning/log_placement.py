@@ -32,7 +32,7 @@ class LogPlacement:
         if placement is None:
             placement = Placement.first(source.partitioner, source.partitions)
             if not store.place(topic_id, None, placement):
-                raise StoreError(f"log {topic_id}: another worker recorded where its models live just now")
+                raise StoreError(f"log {topic_id}: another worker has just recorded where its models live")
             log.info("models_placed", log=topic_id, partitioner=placement.partitioner, partitions=placement.count)
         else:
             # A store that was emptied has no record; its claims say that it lost the models.

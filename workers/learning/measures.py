@@ -113,7 +113,7 @@ class Measures:
         # The first of each partition is the oldest.
         unsaved = [next(iter(owned.models.unsaved.values())) for owned in partitions.values() if owned.models.unsaved]
         since = time.time() - services.clock() + min(model.changed_at for model in unsaved) if unsaved else None
-        services.metrics.set_memory(services.residents, services.allowance, since)
+        services.metrics.set_memory(services.memory, services.allowance, since)
         services.metrics.owned.set(len(partitions))
 
     def single_models(self, partitions: Iterable[OwnedPartition]) -> dict[str, MakeValues]:

@@ -20,7 +20,7 @@ from omdml.workers.configuration.config import is_pattern
 from omdml.workers.events.decoding import UNKNOWN
 from omdml.workers.model.allowance import Allowance
 from omdml.workers.model.judging.reasons import WORDS
-from omdml.workers.model.memory_budget import Residents
+from omdml.workers.model.memory_budget import MemoryBudget
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero
 
@@ -257,13 +257,13 @@ class WorkerMetrics:
             self.margin.labels(label).set(compared.margin)
             self.doubt.labels(label).set(compared.doubt)
 
-    def set_memory(self, residents: Residents, allowance: Allowance, unsaved_since: float | None) -> None:
+    def set_memory(self, memory: MemoryBudget, allowance: Allowance, unsaved_since: float | None) -> None:
         """Set how much is in memory, how much may be saved, and since when something is unsaved."""
-        self.resident.set(len(residents))
-        self.resident_bytes.set(residents.total)
-        self.resident_limit.set(residents.budget)
-        self.evictions.inc(residents.evictions - self._evicted)
-        self._evicted = residents.evictions
+        self.resident.set(len(memory))
+        self.resident_bytes.set(memory.total)
+        self.resident_limit.set(memory.limit)
+        self.evictions.inc(memory.evictions - self._evicted)
+        self._evicted = memory.evictions
         self.allowance.set(allowance.left)
         self.unsaved_since.set(unsaved_since or 0.0)
 

@@ -12,7 +12,7 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.refusal_log import RefusalLog
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.model.allowance import Allowance
-from omdml.workers.model.memory_budget import Residents
+from omdml.workers.model.memory_budget import MemoryBudget
 from omdml.workers.model.newcomers import Newcomers
 
 
@@ -29,7 +29,7 @@ class Services:
     clock: Callable[[], float]
     # Go on if the log no longer holds the events at a position. Otherwise that ends the worker.
     accept_gap: bool = False
-    residents: Residents = field(default_factory=Residents)
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
     newcomers: Newcomers = field(default_factory=Newcomers)
     refusals: RefusalLog = field(default_factory=RefusalLog)
     # How many bytes checkpoints may take for now.

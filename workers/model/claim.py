@@ -1,4 +1,4 @@
-"""Step 2 of the protocol: a model from the store, and what of its settings is not as it was when it was saved."""
+"""Step 2 of the protocol: claim a model from the store, and find out which of its settings changed since its save."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Claimed(NamedTuple):
     model: OwnedModel
     fell_back: bool
     changes: list[Change]
-    # It begins with what another model served: to be saved before it learns, for nothing else will tell that again.
+    # It begins with what its parent served, and must be saved before it learns: nothing else records that.
     from_parent: bool = False
 
 
@@ -115,7 +115,7 @@ def resume_claimed(
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.judge.first_metric = spec.first_metric
     model.published = live.version if live else -1
-    # It was published ahead of the checkpoint, or learned before a reset.
+    # The live version was published ahead of the checkpoint, or learned before a reset.
     if live and live.version > learner.version:
         versions = [move["version"] for move in store.history(name) if move["what"] in PUBLICATIONS]
         model.published = versions[-1] if versions else live.version
@@ -125,14 +125,14 @@ def resume_claimed(
         changes = changed(checkpoint, spec, platform)
         changes += changes_of_hold_out(model, spec)
         if live and any(change.what == "generation" for change in changes):
-            # What is live must be live again, under the generation that nodes have now.
+            # The live version counts as not published, so that it is published again under the new generation.
             model.published -= 1
     model.measure()
     # A pattern may begin thousands of models a second. Their claimer logs them together.
     tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
     parent = start and start.parent
-    beginning_of = {} if parent is None else {"parent": spec.parent, "parent_version": parent}
-    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch, **beginning_of)
+    origin = {} if parent is None else {"parent": spec.parent, "parent_version": parent}
+    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch, **origin)
     return Claimed(model, fell_back, changes, from_parent=parent is not None)
 
 
@@ -168,7 +168,7 @@ def changes_of_hold_out(model: OwnedModel, spec: Spec) -> list[Change]:
 
 
 def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
-    """What is not as it was when this checkpoint was saved."""
+    """Which settings changed since this checkpoint was saved."""
     pairs = {
         "generation": (checkpoint.generation, spec.catalogue.generation),
         "platform": (checkpoint.platform, platform),
@@ -179,7 +179,7 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
     return changes
 
 
-def snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
+def served_snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
     """What nodes answer with, or that of a version; None if there is none, or it is damaged."""
     try:
         loaded = store.load(name, version)

@@ -11,17 +11,17 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-class Residents:
+class MemoryBudget:
     """How much memory each model takes, in the order of their last use.
 
     Parameters
     ----------
-    budget
-        Bytes, of all models together. The one that is at hand stays, whatever it takes.
+    limit
+        Bytes, of all models together. The model that is in use stays, whatever it takes.
     """
 
-    def __init__(self, budget: float = math.inf) -> None:
-        self.budget = budget
+    def __init__(self, limit: float = math.inf) -> None:
+        self.limit = limit
         self.total = 0
         self.evictions = 0
         # The model that was not used for longest is first.
@@ -42,7 +42,7 @@ class Residents:
 
     def make_room(self) -> None:
         """Drop the models that were not used for longest, until the others fit. Raises what saving raises."""
-        while self.total > self.budget and len(self._sizes) > 1:
+        while self.total > self.limit and len(self._sizes) > 1:
             name = next(iter(self._sizes))
             self._drop[name](name)
             self.evictions += 1

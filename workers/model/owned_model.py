@@ -11,7 +11,7 @@ import msgspec
 import structlog
 from numpy.typing import NDArray
 
-from omdml.errors import CorruptError, FeedbackError
+from omdml.errors import FeedbackError
 from omdml.feedback import kind_of
 from omdml.learners import Learner
 from omdml.metrics import Metric
@@ -21,7 +21,7 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, refusal
 from omdml.workers.events.lookup import Located, Lookup
-from omdml.workers.events.repeats import Part, SeenIds
+from omdml.workers.events.repeats import NewEvents, SeenIds
 from omdml.workers.events.stretches import Stretches
 from omdml.workers.model.judging.drift import Drift
 from omdml.workers.model.judging.guard import Guard
@@ -80,7 +80,7 @@ class OwnedModel:
         self.progress = Progress(hold_out=hold_out, yardstick=guard.yardstick)
         self.judge = Judge(name, learner, catalogue, draw, guard, hold_out)
         self.drift = Drift()
-        # A message about drift that the history does not have yet.
+        # A message about drift that is not in the history yet.
         self.drifted = ""
         # Offsets of the held-out events of the last batch.
         self.held_out: frozenset[int] = frozenset()
@@ -100,26 +100,24 @@ class OwnedModel:
         self.published = -1
         # Bytes in memory.
         self.size = 0
-        # The metric that was made last, and what it was made of.
+        # The metric that was computed last, with its learner and version.
         self._metric: tuple[tuple[Learner, int], Metric] | None = None
+        # The learner's counts up to which the worker's metrics have counted.
         counted = ("version", "mistakes", "updates")
         self.counted = {name: getattr(learner, name) for name in counted if hasattr(learner, name)}
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Take on position and counts of a checkpoint (the learner is made from its state); raises CorruptError."""
+        """Take over a checkpoint's position and counts; raises CorruptError. The learner was made from its state."""
         self.home = Partition(*checkpoint.home)
         self.next = checkpoint.next
         self.event_time = checkpoint.event_time
-        try:
-            self.progress = msgspec.convert(checkpoint.progress, Progress)
-        except msgspec.ValidationError as error:
-            raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
+        self.progress = Progress.of(checkpoint)
         self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
         self.users = UserShares(self._max_share_a_user, self.progress.users)
         self.stretches = Stretches(self.progress.stretches, self._secret)
         self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
-            # These rows are of another table.
+            # The rows of these held-out events are those of another table.
             self.progress.hold_out.kept = []
         self.judge.judge_by(self.progress.hold_out)
         if checkpoint.reference:
@@ -182,31 +180,31 @@ class OwnedModel:
         held: set[int] = set()
         new: list[Record] = []
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, learned=0, held=0)
-        for new_part in self.new_parts(batch):
-            not_learned = self._take(new_part.batch, timed)
-            self.remember(new_part, not_learned)
+        for events in self.new_events(batch):
+            not_learned = self._take(events.batch, timed)
+            self.remember(events, not_learned)
             refused += not_learned
             held |= self.held_out
-            new += new_part.batch.records
+            new += events.batch.records
         self.held_out, self.repeated = frozenset(held), frozenset()
         if len(new) < len(batch.records):
             self.repeated = frozenset(record.offset for record in batch.records) - {record.offset for record in new}
         self.progress.tally.repeated += len(self.repeated)
         return refused
 
-    def new_parts(self, batch: Batch) -> Iterator[Part]:
-        """The events of a batch that were not learned before, part by part; :meth:`remember` must be told of each."""
-        for piece in self.stretches.parts(batch):
-            yield from self.seen.parts(piece)
+    def new_events(self, batch: Batch) -> Iterator[NewEvents]:
+        """The events of a batch that were not learned before, in pieces; :meth:`remember` must be told of each."""
+        for piece in self.stretches.without_copies(batch):
+            yield from self.seen.without_repeats(piece)
 
-    def remember(self, part: Part, refused: Sequence[Refusal]) -> None:
-        """Remember which events of a part were learned and which were refused."""
-        self.seen.add(part, refused)
-        self.stretches.take(part.batch, set(offsets_of(refused)))
+    def remember(self, events: NewEvents, refused: Sequence[Refusal]) -> None:
+        """Remember which of these events were learned and which were refused."""
+        self.seen.add(events, refused)
+        self.stretches.take(events.batch, set(offsets_of(refused)))
 
     def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
-            located, refused = self.located(batch)
+            located, refused = self.look_up(batch)
         learned, held_out, self.held_out = self.judge.split(located)
         with timed("learn"):
             not_learned = self._learn(learned, deque(held_out), timed)
@@ -214,7 +212,7 @@ class OwnedModel:
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, count, len(self.held_out))
         return refused + not_learned
 
-    def located(self, batch: Batch) -> tuple[Located, list[Refusal]]:
+    def look_up(self, batch: Batch) -> tuple[Located, list[Refusal]]:
         """The events whose items are known and whose users may send more, and the others."""
         located, refused = self._lookup.locate(batch)
         located, too_many = self.users.split(located, self.sent_as)
@@ -257,7 +255,7 @@ class OwnedModel:
     def _note_learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
         if rise := self.drift.add(scores):
-            # The version at which it was noticed, whatever came in the same batch, and whatever is live.
+            # The batch may have gone on after the comparison at which the drift was noticed.
             version = self.learner.version - rise.later
             self.drifted = f"{self.learner.name}, noticed at version {version:,}: {rise.message}"
             log.warning("drift", model=self.name, learner=self.learner.name, version=version, reason=rise.message)
@@ -265,7 +263,7 @@ class OwnedModel:
         if not times:
             return
         self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
-        # Otherwise this is a replay of what is live already.
+        # A replay of what is live already makes no events newer.
         if self.learner.version > self.published:
             self.trails.learned(self.learner.version, times)
 
@@ -314,7 +312,8 @@ class OwnedModel:
     def reference_again(self) -> Snapshot:
         """The reference as a snapshot, to replace a live version that was judged worse. It has that version's number.
 
-        A lower number would look like the late write of an earlier owner. Nothing that it learned is new.
+        A lower number would look like the late write of an earlier owner. It names no events, because it brings none
+        that nodes do not know.
         """
         again = {"metric": self.judge.guard.reference, "event_time": None, "oldest_event_time": None, "trails": ()}
         return msgspec.structs.replace(self.snapshot(), **again)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from omdml.errors import CorruptError
 from omdml.evaluate import Prequential
+from omdml.snapshot import Checkpoint
 from omdml.workers.events.stretches import Stretch
 from omdml.workers.model.judging.guard import Yardstick
 from omdml.workers.model.judging.hold_out import HoldOutState
@@ -24,3 +26,13 @@ class Progress(msgspec.Struct):
     users: bytes = b""
     tally: Tally = msgspec.field(default_factory=Tally)
     stretches: list[Stretch] = []
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Progress:
+        """What a checkpoint says; raises CorruptError if that cannot be read."""
+        try:
+            return msgspec.convert(checkpoint.progress, cls)
+        except msgspec.ValidationError as error:
+            raise CorruptError(
+                f"checkpoint of model {checkpoint.model!r}: its progress is damaged ({error})"
+            ) from error

@@ -13,7 +13,7 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.events.validation import check
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class CurrentModels:
@@ -78,7 +78,7 @@ class CurrentModels:
             except CatalogueError as error:
                 if self._logged.get(generation) != str(error):
                     self._logged[generation] = str(error)
-                    _log.warning(
+                    log.warning(
                         "catalogue_not_refreshed",
                         reason=str(error),
                         action="the node goes on with the items that it has",

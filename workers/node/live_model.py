@@ -140,7 +140,9 @@ class View:
         if not 1 <= k <= MAX_K:
             raise SearchError(f"k is {k}, expected 1 to {MAX_K}", "bad_k")
         if not 0 <= page.offset <= MAX_K - k:
-            raise SearchError(f"offset is {page.offset}, expected 0 to {MAX_K - k}: {MAX_K} with k", "bad_k")
+            raise SearchError(
+                f"offset is {page.offset}, expected 0 to {MAX_K - k}: at most {MAX_K} together with k", "bad_k"
+            )
         if len(page.exclude) > MAX_QUERY_ITEMS:
             wrong = f"{len(page.exclude)} ids to exclude, expected at most {MAX_QUERY_ITEMS}"
             raise SearchError(wrong, "invalid")
@@ -237,7 +239,7 @@ class View:
     def items(self, ids: Sequence[str]) -> Query:
         """The query for the mean of these items; raises SearchError for an unknown one."""
         check_count(len(ids))
-        rows = np.unique(self._known(ids))
+        rows = np.unique(self._rows(ids))
         if rows[-1] < self.count:
             return Query(rows)
         # Some were put since the gallery was embedded.
@@ -246,13 +248,13 @@ class View:
     def items_and_vectors(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for the mean of these items and of one item's raw vectors; raises SearchError."""
         check_count(len(ids) + 1)
-        rows, vectors = np.unique(self._known(ids)), self.vectors(raw).features
+        rows, vectors = np.unique(self._rows(ids)), self.vectors(raw).features
         assert vectors is not None
         table = {name: np.concatenate([self.catalogue.features[name][rows], x]) for name, x in vectors.items()}
         named = tuple(ids) if rows[-1] >= self.count else ()
         return Query(rows[rows < self.count], table, named=named)
 
-    def _known(self, ids: Sequence[str]) -> NDArray[np.int64]:
+    def _rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Row numbers of these items; SearchError if one is unknown."""
         rows = self.catalogue.rows(ids)
         if rows.min() < 0:
@@ -264,7 +266,7 @@ class View:
         """The query with options for sets; raises SearchError if the model has no sets."""
         if by is None and rerank is None:
             return query
-        raise SearchError(f"model {self.snapshot.model!r} is none of sets, which `by` and `rerank` are for", "invalid")
+        raise SearchError(f"`by` and `rerank` are for models of sets, and {self.snapshot.model!r} is none", "invalid")
 
     def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for one item's raw vectors, a modality each; raises SearchError if they do not fit."""
@@ -301,7 +303,7 @@ class SetView(View):
         """The query for these elements, a set standing for its own; raises SearchError for an unknown one."""
         check_count(len(ids))
         sets = self.catalogue.sets
-        rows = np.unique(np.concatenate([sets[item] if item in sets else self._known([item]) for item in ids]))
+        rows = np.unique(np.concatenate([sets[item] if item in sets else self._rows([item]) for item in ids]))
         check_count(len(rows))
         places = [self._places[item] for item in ids if item in self._places] if self.sets else rows[rows < self.count]
         return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})

@@ -165,7 +165,7 @@ class NodeMetrics:
         now, trails = time.time(), view.snapshot.trails
         new = [trail for trail in trails if before.snapshot.version < trail.version and is_recent(trail, now)]
         for trail in new:
-            self._known(label, trail, (view.pointer.published_at, now - took_s, now))
+            self._observe(label, trail, (view.pointer.published_at, now - took_s, now))
         ages = [now - trail.oldest for trail in new]
         oldest = view.snapshot.oldest_event_time
         if not trails and oldest is not None and now - oldest <= OLD_NEWS_S:
@@ -175,8 +175,8 @@ class NodeMetrics:
         if ages:
             self._recent.setdefault(label, deque(maxlen=REMEMBERED)).append((view.made_at, max(0.0, *ages)))
 
-    def _known(self, label: str, trail: Trail, later: tuple[float, float, float]) -> None:
-        """The events of a publication, which the view before did not know, are known to answers from now on.
+    def _observe(self, label: str, trail: Trail, later: tuple[float, float, float]) -> None:
+        """Observe how fresh the events of a publication are, which answers know from now on.
 
         ``later`` is when what answers was published, when this node began to load it, and now.
         """

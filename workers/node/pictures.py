@@ -1,4 +1,4 @@
-"""Pictures of items, for whoever looks at answers: a folder with one file an item, named by the item's id."""
+"""Pictures of items, for whoever looks at answers: a folder with one file for each item, named by the item's id."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Pictures:
         self._folder = Path(folder)
         if not self._folder.is_dir():
             raise ConfigurationError(
-                f"{where} is {str(folder)!r}, which is no folder, expected one with a file an item, such as ID.png"
+                f"{where} is {str(folder)!r}, expected a folder with a file for each item, such as ID.png"
             )
 
     def find(self, item: str) -> Picture | None:

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
-from omdml.feedback import decode
 from omdml.streams.part_names import part_name, part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import Store
-from omdml.workers.events.decoding import JSON, by_partition, content_type
+from omdml.workers.events.decoding import by_partition, decode_record
 from omdml.workers.events.stretches import Stretches
 from omdml.workers.model.parts.vector import record_of
 from omdml.workers.model.progress import Progress
@@ -220,17 +219,17 @@ def sums(store: Store) -> Iterator[ModelSum]:
             if record_of(checkpoint) is not None:
                 # It takes no events itself: its parts do.
                 continue
-            progress = msgspec.convert(checkpoint.progress, Progress)
+            progress = Progress.of(checkpoint)
             tally = progress.tally.resumed(Partition(*checkpoint.home), checkpoint.next)
             yield ModelSum(name, tally, stretches=Stretches(progress.stretches))
-        except (CorruptError, msgspec.ValidationError) as error:
+        except CorruptError as error:
             yield ModelSum(name, ill=str(error))
 
 
 def named(record: Record) -> str | None:
     """The model that this event is for; None if it cannot be decoded."""
     try:
-        return decode(record.value, content_type(record.headers) if record.headers else JSON).model
+        return decode_record(record).model
     except FeedbackError:
         return None
 

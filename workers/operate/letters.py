@@ -82,9 +82,9 @@ def fate(letter: Letter, book: Book, store: Store) -> str:
     if letter.position in book.resent:
         return "its event was sent again: nothing is left to do. If that copy was refused too, it has its own letter"
     for name in kept_as(letter if letter.model else with_model(letter)):
-        with suppress(CorruptError, msgspec.ValidationError):
+        with suppress(CorruptError):
             checkpoint = store.peek(name)
-            progress = msgspec.convert(checkpoint.progress, Progress) if checkpoint else Progress()
+            progress = Progress.of(checkpoint) if checkpoint else Progress()
             if Stretches(progress.stretches).learned(*letter.position):
                 return "its event was learned, or held out to judge with, after this letter was written: dismiss it"
     return ""

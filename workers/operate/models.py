@@ -116,7 +116,8 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
         raise StoreError(f"model {source!r}: {store} has no checkpoint of it: nothing was learned yet")
     if there is not None:
         raise StoreError(
-            f"model {target!r} is in {store} already, at version {there.version}: first omdml models delete {target}"
+            f"model {target!r} is in {store} already, at version {there.version}: first run "
+            f"omdml models delete {target}"
         )
     learner, label = resumed(spec, learned), target
     if spec.parts:

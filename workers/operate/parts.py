@@ -36,7 +36,7 @@ def parts_in(store: Store, name: str) -> list[str]:
 def require_whole(name: str, verb: str) -> None:
     """Raise ConfigurationError for the name of a part: parts are changed together."""
     if part := part_of(name):
-        raise ConfigurationError(f"{name!r} is a part of model {part.model!r}: omdml models {verb} {part.model}")
+        raise ConfigurationError(f"{name!r} is a part of model {part.model!r}: run omdml models {verb} {part.model}")
 
 
 def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
@@ -105,7 +105,7 @@ def begin_with(
     partition. Raises ConfigurationError if the settings do not fit, StoreError if the model has parts already.
     """
     if parts := parts_in(store, name):
-        raise StoreError(f"model {name!r} has parts in {store} already ({parts[0]}): omdml models delete {name}, first")
+        raise StoreError(f"model {name!r} has parts in {store} ({parts[0]}): first run omdml models delete {name}")
     start = emptied(cast(DCA, spec.resumed(learned)))
     _save_whole(store, spec, name, start, Record(), platform, home=Partition(topic_id, placement.home(name)))
     return part_name(name, placement.home(name))

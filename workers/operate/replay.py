@@ -229,9 +229,9 @@ class ReplayedModel(OwnedModel):
         for batch, others in self._mine(records):
             self.stretches.open(batch.records[0].partition, batch.records[0].offset)
             self.stretches.refuse(batch.records[0].partition, offsets_of(others))
-            for part in self.new_parts(batch):
-                located, refused = self.located(part.batch)
-                self.remember(part, refused)
+            for events in self.new_events(batch):
+                located, refused = self.look_up(events.batch)
+                self.remember(events, refused)
                 learned, held_out, _ = self.judge.split(located)
                 self.judge.keep(deque(held_out))
                 parts.append(learned)

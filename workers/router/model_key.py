@@ -8,7 +8,7 @@ from omdml.errors import FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK
 from omdml.streams.protocols.log import Record
 from omdml.workers.configuration.model_names import MAX_NAME, check_name
-from omdml.workers.events.decoding import JSON, content_type
+from omdml.workers.events.decoding import content_type
 
 
 class Named(msgspec.Struct, gc=False):
@@ -25,7 +25,7 @@ def key_of(record: Record) -> bytes | None:
     """The name of a record's model; None if no worker could learn the event, for any model."""
     if len(record.value) > MAX_EVENT_BYTES:
         return None
-    kind = content_type(record.headers) if record.headers else JSON
+    kind = content_type(record.headers)
     try:
         model = (_messagepack if kind == MESSAGEPACK else _json).decode(record.value).model
         name = model.encode()

@@ -28,7 +28,7 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
     from omdml.workers.learning.services import Services
     from omdml.workers.learning.worker import LearnerWorker
     from omdml.workers.model.allowance import Allowance
-    from omdml.workers.model.memory_budget import Residents
+    from omdml.workers.model.memory_budget import MemoryBudget
     from omdml.workers.model.newcomers import Newcomers
     from omdml.workers.telemetry.registry import ModelLabels
     from omdml.workers.telemetry.store_times import timed
@@ -48,7 +48,7 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
         platform=platform(),
         clock=time.monotonic,
         accept_gap=accept_gap,
-        residents=Residents(limits.memory_mb * MEGABYTE),
+        memory=MemoryBudget(limits.memory_mb * MEGABYTE),
         newcomers=Newcomers(limits.new_models_s),
         allowance=Allowance(limits.save_mb_s * MEGABYTE, limits.checkpoint_interval_s),
     )

@@ -14,22 +14,18 @@ class RedisPictures:
         self._client, self._key, self._where = client, key, where
 
     def read(self, name: str) -> bytes | None:
-        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
         with reaching(self._where):
             data: bytes | None = self._client.hget(self._key, name)
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
         with reaching(self._where):
             self._client.hset(self._key, name, data)
 
     def remove(self, name: str) -> None:
-        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
         with reaching(self._where):
             self._client.hdel(self._key, name)
 
     def names(self) -> list[str]:
-        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
         with reaching(self._where):
             return sorted(map(text, self._client.hkeys(self._key)))

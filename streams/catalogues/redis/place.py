@@ -27,10 +27,8 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from omdml.errors import CatalogueError
-from omdml.streams.addresses import masked
+from omdml.streams.addresses import SCHEMES, masked
 
-# Our schemes, and what redis-py calls them.
-SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 # Items of one pipeline.
 BATCH_ITEMS = 500
 # Seconds for a batch, which may have many megabytes.

@@ -79,7 +79,6 @@ class CsvTable:
         self.places = {modality: [header.index(name) for name in names] for modality, names in chosen.items()}
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
-        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         rows = max(1, min(rows, CHUNK_CELLS // len(self.header)))
         lines = islice(self._lines(), 1, None)
         while some := list(islice(lines, rows)):

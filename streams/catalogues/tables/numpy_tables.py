@@ -40,7 +40,6 @@ class ArrayTable:
         self.count: int | None = row_count(name, {what: array.shape for what, array in arrays.items()}, ids)
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
-        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         rows = rows_at_once(self.name, rows, {name: array.shape[1] for name, array in self.arrays.items()})
         for start in range(0, self.count or 0, rows):
             vectors = {name: array[start : start + rows] for name, array in self.arrays.items()}
@@ -115,7 +114,9 @@ def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[s
     counts = {name: shape[0] for name, shape in shapes.items()} | ({} if ids is None else {"ids": len(ids)})
     if len(set(counts.values())) > 1:
         counted = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise CatalogueError(f"{table}: the arrays have different numbers of rows ({counted}), expected a row an item")
+        raise CatalogueError(
+            f"{table}: the arrays have different numbers of rows ({counted}), expected a row for each item"
+        )
     return next(iter(counts.values()), 0)
 
 

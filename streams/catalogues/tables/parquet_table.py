@@ -98,7 +98,6 @@ class ParquetTable:
         return [self.id_column, *(name for names in self.columns.values() for name in names)]
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
-        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         dims = {modality: sum(self.widest[name] for name in names) for modality, names in self.columns.items()}
         rows = rows_at_once(self.name, rows, dims)
         # Ids stay in their dictionary until their lengths are known, because one long id may be in every row.
@@ -113,7 +112,6 @@ class ParquetTable:
                 yield Chunk(ids, vectors)
 
     def attributes(self, names: Sequence[str]) -> Iterator[Row]:
-        """See :class:`omdml.streams.catalogues.tables.attributes.TableWithAttributes`."""
         with opened(self.path) as data, _pyarrow_parquet(self.path).ParquetFile(data) as file:
             for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=[self.id_column, *names]):
                 ids = self._ids(batch.column(self.id_column))

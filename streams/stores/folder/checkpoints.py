@@ -1,4 +1,4 @@
-"""The checkpoints of one model in a folder: one folder an owner, and in it one file a checkpoint.
+"""The checkpoints of one model in a folder: one folder for each owner, and in it one file for each checkpoint.
 
 The names say everything that orders them, ``<epoch>/<number>.<next>.<partition>.<sha256>.<topic id>.checkpoint``: the
 highest epoch owns the model, its highest number is the newest checkpoint. Nothing is ever written over, so a process

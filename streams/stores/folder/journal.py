@@ -1,7 +1,8 @@
-"""The journal of a model's snapshots in a folder: a file an entry, named by its number, and a file a snapshot.
+"""The journal of a model's snapshots in a folder: one file for each entry, named by its number, and for each snapshot.
 
-An entry is added by a hard link, which fails if the number is taken: that is the compare-and-set. It is written
-aside in the folder of its owner's epoch, so that an owner whose model was deleted meanwhile finds nothing to link.
+An entry is added by a hard link, which fails if the number is taken: that is the compare-and-set. The entry is first
+written into the folder of its owner's epoch. If the model was deleted meanwhile, that folder is gone, and nothing can
+be linked.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class DirectoryJournal:
     def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
         """Add an entry, unless one came first or the epoch's folder is gone.
 
-        Who slept so long that the entry which came first was dropped adds a line amid the history, and moves nothing.
+        A writer may sleep until the entry that took its number is dropped again. Then its own entry stands amid the
+        history, and moves nothing.
         """
         aside = self._epochs / epoch if epoch else self.entries_path
         self.entries_path.mkdir(exist_ok=True)

@@ -13,9 +13,9 @@ log = structlog.get_logger(__name__)
 
 
 def read_state(path: Path) -> bytes:
-    """A checkpoint or a snapshot; empty, which is damaged, and an error in the log, if that cannot be one.
+    """The bytes of a checkpoint or a snapshot. If the file cannot be one, they are empty, and the log has an error.
 
-    Its first bytes say how long its header is: of a file that cannot be safetensors no more is read.
+    The first bytes of safetensors say how long their header is. If the file is too short for it, no more is read.
     """
     try:
         with opened(path) as file:

@@ -26,7 +26,7 @@ from omdml.streams.stores.retention import RETENTION, RetentionOf
 
 
 class DirectoryStore(DirectoryMarks, JournaledSnapshots):
-    """A CheckpointStore and SnapshotStore; any number of processes and threads may use it.
+    """A Store (see streams/protocols/store.py); any number of processes and threads may use it.
 
     Reading never creates anything: a folder that does not exist yet is an empty store.
 
@@ -56,11 +56,9 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
         return DirectoryJournal(self._folder(model))
 
     def claim(self, model: str) -> Claim:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return the_only(self.claim_all([model]))
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             self.make()
             self._be_an_owner()
@@ -73,12 +71,10 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
         return {model: position for model, position in positions.items() if position}
 
     def peek(self, model: str) -> Checkpoint | None:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             return self._checkpoints(model).peek()
 
     def fell_back(self, model: str) -> bool:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             return self._checkpoints(model).fell_back()
 
@@ -100,11 +96,9 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return together(self.save, ((*save, False, placement) for save in saves))
 
     def models(self) -> list[str]:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with self._reaching():
             names = os.listdir(self._models) if self._is_there() else []
             return sorted(unquote(name) for name in names if not name.startswith(ASIDE))

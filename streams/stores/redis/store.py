@@ -57,7 +57,7 @@ ATTEMPTS = 3
 
 
 class RedisStore(RedisMarks):
-    """A CheckpointStore and SnapshotStore; any number of processes and threads may use it.
+    """A Store (see streams/protocols/store.py); any number of processes and threads may use it.
 
     Parameters
     ----------
@@ -81,7 +81,6 @@ class RedisStore(RedisMarks):
         self._publications: defaultdict[str, Iterator[int]] = defaultdict(publication_counter)
 
     def claim(self, model: str) -> Claim:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return the_only(self.claim_all([model]))
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
@@ -168,7 +167,6 @@ class RedisStore(RedisMarks):
         return {model: read_position(values) for model, values in positions.items() if values[0]}
 
     def peek(self, model: str) -> Checkpoint | None:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         keys = self._keys.model(model)
         with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hget(keys.checkpoint, "data").hget(keys.previous, "data")
@@ -177,7 +175,6 @@ class RedisStore(RedisMarks):
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
     def fell_back(self, model: str) -> bool:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         keys = self._keys.model(model)
         with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hmget(keys.checkpoint, "digest", "damaged").hget(keys.newest, "saved").exists(keys.previous)
@@ -193,7 +190,6 @@ class RedisStore(RedisMarks):
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         return self._save_each(saves, placement)
 
     def _save_each(
@@ -214,7 +210,6 @@ class RedisStore(RedisMarks):
         return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
 
     def models(self) -> list[str]:
-        """See :class:`omdml.streams.protocols.store.CheckpointStore`."""
         with reaching(self._where):
             names = self._client.smembers(self._keys.models)
         return sorted(read_names(names))
@@ -376,8 +371,8 @@ class RedisStore(RedisMarks):
             return store_lost(model, self._where)
         if outcome == scripts.ABSENT:
             raise StoreError(
-                f"store {self._where}: model {model!r}: a snapshot vanished {ATTEMPTS} times once written: "
-                "is another program removing keys, or the server evicting them (maxmemory-policy)?"
+                f"store {self._where}: model {model!r}: a snapshot was gone {ATTEMPTS} times right after it "
+                "was written. Either another program removes keys, or the server evicts them (maxmemory-policy)"
             )
         return Written(outcome.decode())
 

@@ -48,7 +48,7 @@ def located(items, *events, learner=LOMDML):
     batch, convert = Batch(), conversion(learner.accepts)
     for offset, event in enumerate(events):
         record = Record(Partition("t", 0), offset, encode(event), None, None, ())
-        batch.add(record, event, convert(event, learner.accepts))
+        batch.add(record, event, convert(event))
     result, refused = Lookup("shop", learner, items).locate(batch)
     assert result.ends.tolist() == [sum(result.count(i) for i in range(n + 1)) for n in range(len(result.ends))]
     assert len(result.events.ids) == result.compared.size == sum(result.events.id_counts)
@@ -70,9 +70,7 @@ def test_what_is_left_of_a_page_is_learned_as_it_was_seen(items):
 
 def test_what_is_left_of_a_page_counts_as_one_opinion(items):
     batch, event = Batch(), page()
-    batch.add(
-        Record(Partition("t", 0), 0, encode(event), None, None, ()), event, conversion(DCA.accepts)(event, DCA.accepts)
-    )
+    batch.add(Record(Partition("t", 0), 0, encode(event), None, None, ()), event, conversion(DCA.accepts)(event))
     result, _ = Lookup("shop", DCA, items).locate(batch)
     # The comparisons with items that are gone do not count.
     assert result.columns["weight"].tolist() == [0.5] * 4

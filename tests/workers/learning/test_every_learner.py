@@ -274,7 +274,7 @@ def judged(event, catalogue):
     """Rows of one judgement, and the table they point into; or the reason why there are none."""
     batch = Batch()
     record = Record(Partition("topic", 0), 0, encode(event))
-    batch.add(record, event, conversion(Judges.accepts)(event, Judges.accepts))
+    batch.add(record, event, conversion(Judges.accepts)(event))
     located, refused = Lookup("photos", Judges, catalogue).locate(batch)
     return (refused[0].error.reason, refused[0].error) if refused else (located.compared[0], located.features)
 
@@ -323,7 +323,7 @@ def test_a_set_added_while_running_is_known_to_the_next_judgement_that_names_it(
 
 def test_a_judgement_of_more_sets_than_the_limit_is_refused():
     with pytest.raises(FeedbackError, match="set of 1003 ids, at most 1000") as caught:
-        conversion(Judges.accepts)(photo(relevant=("s3",) * 1000), Judges.accepts)
+        conversion(Judges.accepts)(photo(relevant=("s3",) * 1000))
     assert caught.value.reason == "too_many"
 
 

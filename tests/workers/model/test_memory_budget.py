@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omdml.errors import StoreError
-from omdml.workers.model.memory_budget import Residents
+from omdml.workers.model.memory_budget import MemoryBudget
 from tests.support.worlds import World, events, letters, run_until_idle
 
 NAMES = [f"user-{number}" for number in range(6)]
@@ -11,7 +11,7 @@ NAMES = [f"user-{number}" for number in range(6)]
 
 def small(worker, models):
     """The same worker, with memory for so many models of this test (and what lies between)."""
-    worker.services.residents.budget = (models + 0.5) * 16_000
+    worker.services.memory.limit = (models + 0.5) * 16_000
     return worker
 
 
@@ -60,22 +60,22 @@ def test_of_one_poll_no_more_models_are_in_memory_than_there_is_room_for(tmp_pat
 
 def test_the_model_that_was_not_used_for_longest_goes_first():
     gone = []
-    residents = Residents(budget=30)
+    memory = MemoryBudget(limit=30)
 
     def drop(name):
         gone.append(name)
-        residents.forget(name)
+        memory.forget(name)
 
     for name in ("one", "two", "three", "one"):
-        residents.use(name, 10, drop)
-    residents.make_room()
+        memory.use(name, 10, drop)
+    memory.make_room()
     assert gone == []
-    residents.use("four", 10, drop)
-    residents.make_room()
-    assert (gone, residents.total, len(residents)) == (["two"], 30, 3)
-    residents.use("five", 1000, drop)
-    residents.make_room()
-    assert (gone, residents.total) == (["two", "three", "one", "four"], 1000)
+    memory.use("four", 10, drop)
+    memory.make_room()
+    assert (gone, memory.total, len(memory)) == (["two"], 30, 3)
+    memory.use("five", 1000, drop)
+    memory.make_room()
+    assert (gone, memory.total) == (["two", "three", "one", "four"], 1000)
 
 
 def test_events_that_were_taken_before_load_no_checkpoint(tmp_path, monkeypatch):

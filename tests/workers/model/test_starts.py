@@ -41,7 +41,7 @@ def taught(spec, name, learner, count, seed=0):
     model = OwnedModel(name, learner, spec.catalogue, "epoch", spec.digest, Guard(spec.guard, spec.first_metric()))
     model.home, batch = Partition("topic", 0), Batch()
     for offset, event in enumerate(feedback(kind, count, seed, model=name)):
-        batch.add(Record(model.home, offset, encode(event)), event, conversion(learner.accepts)(event, learner.accepts))
+        batch.add(Record(model.home, offset, encode(event)), event, conversion(learner.accepts)(event))
     model.take(batch, nothing_timed)
     return model
 

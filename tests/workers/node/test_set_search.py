@@ -196,5 +196,5 @@ def test_sets_are_searched_over_http(album, node):
 
 
 def test_other_metrics_have_no_sets_to_search(tmp_path):
-    with Shop(tmp_path).serving() as node, pytest.raises(SearchError, match="is none of sets"):
+    with Shop(tmp_path).serving() as node, pytest.raises(SearchError, match="are for models of sets"):
         node.search(ids=["i0"], by="elements")

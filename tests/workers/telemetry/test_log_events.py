@@ -45,7 +45,7 @@ def said():
                 if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
                     continue
                 logger = node.func.value
-                if isinstance(logger, ast.Name) and logger.id in ("log", "_log") and node.func.attr in LEVELS:
+                if isinstance(logger, ast.Name) and logger.id == "log" and node.func.attr in LEVELS:
                     event = node.args[0]
                     if isinstance(event, ast.Constant):
                         yield LEVELS[node.func.attr], event.value

@@ -50,8 +50,8 @@ def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) ->
         ours, theirs = getattr(config, what), getattr(parent, what)
         if ours != theirs:
             raise ConfigurationError(
-                f"{where}: its {what} is {theirs!r}, this model's is {ours!r}, expected the same: what one learned "
-                "says nothing in the terms of the other"
+                f"{where}: its {what} is {theirs!r}, this model's is {ours!r}, expected the same: otherwise "
+                "this model cannot use what its parent learned"
             )
     ours, theirs = (_parameters(model) for model in (config, parent))
     if other := [f"{key} {theirs[key]!r} and {ours[key]!r}" for key in ours if ours[key] != theirs[key]]:

@@ -21,7 +21,7 @@ from omdml.streams.protocols.log import Record
 from omdml.streams.resent_events import RESENT
 from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.findings import Remark, error, warning
-from omdml.workers.events.decoding import JSON, content_type
+from omdml.workers.events.decoding import content_type
 from omdml.workers.events.unread_fields import UnreadFields
 from omdml.workers.operate.topics import advice as advice_on_added
 
@@ -93,7 +93,7 @@ class Senders:
         """Look at one event; what cannot be read names no model, and what ``omdml letters resend`` sent is our own."""
         if any(name == RESENT for name, _ in record.headers):
             return
-        kind = content_type(record.headers) if record.headers else JSON
+        kind = content_type(record.headers)
         try:
             event = decode(record.value, kind)
         except FeedbackError:

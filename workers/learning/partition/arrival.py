@@ -115,8 +115,8 @@ class Arrival:
 def learned_elsewhere(model: str, home: Partition, here: Partition) -> GapError:
     """The error for a model that was learned from an earlier log."""
     return GapError(
-        f"model {model!r} was learned from log {home.topic_id}, this one is {here.topic_id}: it was made again. Bring "
-        "the old log back, begin with an empty store, or go on with this log as it is: omdml worker --accept-gap"
+        f"model {model!r} was learned from log {home.topic_id}, but this log is {here.topic_id}: it was made again. "
+        "Bring the old log back, begin with an empty store, or go on with this log as it is: omdml worker --accept-gap"
     )
 
 
@@ -133,10 +133,10 @@ def ahead_of_log(model: str, here: Partition, position: int, end: int) -> GapErr
 def stayed_too_long(model: str, before: Partition, here: Partition, position: int, left: int) -> Misplaced:
     """The error for a model that was saved on its old home after it was placed on another one."""
     return Misplaced(
-        f"model {model!r} lives on partition {here.number} since offset {left} of partition {before.number}, but its "
-        f"checkpoint has learned that one up to {position}: a worker that was paused saved it later, and events "
-        f"from {left} on may be dead letters too. Learn the model again: omdml replay --model {model} --publish "
-        "--replace"
+        f"model {model!r} moved from partition {before.number} (at offset {left}) to partition {here.number}, but its "
+        f"checkpoint holds what partition {before.number} has up to offset {position}: a worker that was paused saved "
+        f"it after the move. Events from {left} on may be dead letters too. Learn the model again: omdml replay "
+        f"--model {model} --publish --replace"
     )
 
 

@@ -55,7 +55,7 @@ class Claiming:
         What a new part of a model begins with is written down before it is claimed.
         """
         specs, store, first = self._services.specs, self._services.store, needed.index(name)
-        room = self._services.residents.budget / MEMORY_SHARE / specs.of(name).start_bytes
+        room = self._services.memory.limit / MEMORY_SHARE / specs.of(name).start_bytes
         names = needed[first : first + int(max(1, min(CLAIMED_TOGETHER, room)))]
         for part in [name for name in names if part_of(name)]:
             begin_part(part, self._partition, self._models.placement, self._services)
@@ -97,7 +97,7 @@ class Claiming:
         first, last = span
         if claimed is None and self._has_taken(last, position):
             return
-        self._services.residents.make_room()
+        self._services.memory.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
             raise claimed
         if claimed is None:
@@ -196,5 +196,5 @@ def begin_part(name: str, partition: Partition, placement: Placement, services: 
         return
     written = begin(part.model, services.specs.of(name), store, partition, placement, services.platform)
     if written is not None:
-        fenced = f"model {part.model!r}: another worker begins it just now; nothing was written"
+        fenced = f"model {part.model!r}: another worker is beginning it; nothing was written"
         check_written(written, partition.topic_id, fenced)

@@ -43,7 +43,7 @@ class OwnedModels:
     unsaved
         Those that learned what no checkpoint has, the oldest change first.
     unpublished
-        Those that learned what no node can know of, likewise.
+        Those that learned what no node knows yet, the oldest change first.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class OwnedModels:
 
     def use(self, model: OwnedModel) -> None:
         """Note that a model is used now."""
-        self._services.residents.use(model.name, model.size, self.keep_and_drop)
+        self._services.memory.use(model.name, model.size, self.keep_and_drop)
 
     def keep_and_drop(self, name: str) -> None:
         """Publish and save one model, then drop it from memory. Raises Fenced."""
@@ -81,7 +81,7 @@ class OwnedModels:
         """Drop a model from memory. What it learned since its last save is read again."""
         for models in (self.loaded, self.unsaved, self.unpublished):
             models.pop(name, None)
-        self._services.residents.forget(name)
+        self._services.memory.forget(name)
 
     def note_change(self, model: OwnedModel, offset: int) -> None:
         """Note that a model must be saved, because its events from ``offset`` on are in no checkpoint."""
@@ -90,7 +90,7 @@ class OwnedModels:
             self.unsaved[model.name] = model
 
     def publish(self, until: float = math.inf) -> None:
-        """Bring what was learned to the nodes, the oldest first, at least one portion, none after ``until``; Fenced."""
+        """Bring what was learned to the nodes, the oldest first: at least one portion, and none after ``until``."""
         for models in portions(list(self.unpublished.values())):
             self._note_drift(models)
             self._publish(models)
@@ -186,8 +186,8 @@ class OwnedModels:
     def write(self, models: list[OwnedModel]) -> None:
         """Save models, the letters before them."""
         metrics = self._services.metrics
-        # No replay makes those again whose events the checkpoint skips.
-        self._letters.finish()
+        # If these letters were lost, nothing would make them again, because the checkpoint skips their events.
+        self._letters.flush()
         with metrics.timed("save"):
             checkpoints = [model.checkpoint(self._services.platform) for model in models]
             epochs = [model.epoch for model in models]
@@ -203,8 +203,11 @@ class OwnedModels:
 
     @contextmanager
     def unless_deleted(self, model: OwnedModel) -> Iterator[None]:
-        """Forget a model that was deleted; raises Rewind if events came for it since it was last saved: they begin it
-        again. If the store lost more than this one, raises StoreChanged, or StoreLost if there is no mark yet."""
+        """Drop a model if the store says that it was deleted.
+
+        Raises Rewind if it took events since it was last saved: they begin it again. Raises StoreChanged if the store
+        lost more than this model, and StoreLost if there is no mark to tell by.
+        """
         try:
             yield
         except StoreLost:

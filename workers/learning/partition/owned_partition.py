@@ -49,7 +49,7 @@ from omdml.workers.learning.partition.turn import turn_of
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
-from omdml.workers.model.claim import Claimed, snapshot
+from omdml.workers.model.claim import Claimed, served_snapshot
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.relocation import close_stretch, move_back_to_cut
 
@@ -116,16 +116,15 @@ class OwnedPartition:
         spans = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
         needed = [name for name in batches if self.claiming.must_claim(name, spans[name][1], positions.get(name))]
         for name, batch in batches.items():
-            first, last = spans[name]
             if name not in self.models.loaded and not self._waiting.waits(name):
                 try:
                     if name not in claimed and name in needed:
-                        # Together with those that need it after this one. Not all at once: memory may not hold them.
+                        # Those that come after it are claimed with it, as many as memory holds.
                         claimed |= self.claiming.claim_together(needed, name)
-                    begin, position = turn.records[0].offset, positions.get(name)
-                    self.claiming.claim_for_events(name, (first, last), position, begin, claimed.get(name))
+                    begin = turn.records[0].offset
+                    self.claiming.claim_for_events(name, spans[name], positions.get(name), begin, claimed.get(name))
                 except CorruptError as error:
-                    self._waiting.add(name, first, error)
+                    self._waiting.add(name, spans[name][0], error)
             if name in self.models.loaded:
                 self._take_model(self.models.loaded[name], batch, refused.pop(name, []))
         for model, refusals in refused.items():
@@ -225,7 +224,7 @@ class OwnedPartition:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
         if name in self.models.loaded:
             return
-        live = snapshot(name, self.services.store)
+        live = served_snapshot(name, self.services.store)
         if live and live.generation == self.services.specs.of(name).catalogue.generation:
             return
         if live is None and self.services.specs.of(name).parent and not self.services.store.positions([name]):
@@ -257,7 +256,7 @@ class OwnedPartition:
         New versions are published before they are saved: the next owner skips their events, so it would not publish.
         Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
-        self._letters.finish(until - self.services.clock())
+        self._letters.flush(until - self.services.clock())
         changed = list({**self.models.unsaved, **self.models.unpublished}.values())
         for models in portions(changed):
             self.models.keep(models)
@@ -277,7 +276,7 @@ class OwnedPartition:
         needed_from += [model.unsaved_from for model in self.models.unsaved.values()]
         if position is not None:
             needed_from.append(position)
-        self._letters.finish()
+        self._letters.flush()
         self.mark.move(min(needed_from, default=None))
         offset = self.mark.offset
         if not commit or offset is None or offset == self.committed:

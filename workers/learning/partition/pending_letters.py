@@ -22,7 +22,7 @@ class LettersAway(SourceError):
 
 
 class PendingLetters:
-    """The refused events of one partition: what the dead letters cannot take for now stays here."""
+    """The refused events of one partition, until the dead letters have taken them."""
 
     def __init__(self, letters: DeadLetters, specs: Specs, metrics: WorkerMetrics, refusal_log: RefusalLog) -> None:
         self._letters, self._specs, self._metrics, self._refusal_log = letters, specs, metrics, refusal_log
@@ -49,8 +49,8 @@ class PendingLetters:
             spec = self._specs.find(name) if name else None
             self._metrics.count_refused(spec.label if spec else "unknown", kind, reason, count)
 
-    def finish(self, limit_s: float = FLUSH_S) -> None:
-        """Return when all of it is acknowledged; raises SourceError if that is not so in time."""
+    def flush(self, limit_s: float = FLUSH_S) -> None:
+        """Send what is noted and wait until it is acknowledged; raises SourceError if that takes too long."""
         self.send()
         with naming_dead_letters():
             self._letters.flush(max(0.0, min(FLUSH_S, limit_s)))
@@ -58,7 +58,7 @@ class PendingLetters:
 
 @contextmanager
 def naming_dead_letters() -> Iterator[None]:
-    """Make errors say that the dead letters cannot be written: an operator has not configured them by name."""
+    """Make errors say that it is the dead letters which cannot be written. By default, no option names their topic."""
     try:
         yield
     except SourceRefused as error:

@@ -98,10 +98,10 @@ def _by_model(
 
 
 def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services) -> tuple[int, list[str], float]:
-    """What becomes of these models, none of which has a checkpoint.
+    """Decide which of these models, none of which has a checkpoint, may begin.
 
-    How many of them begin in this turn, which must not begin at all, and the offset where the turn ends because more
-    would begin.
+    Returns how many begin in this turn, which ones must not begin at all, and the offset where the turn ends because
+    more would begin.
     """
     if not new:
         return 0, [], math.inf

@@ -9,12 +9,12 @@ from omdml.workers.learning.interruptions import Rewind, StoreChanged
 
 
 class Mark:
-    """A partition's mark as its owner left it, and the store's run by then.
+    """A partition's mark as its owner left it, and the run that the store had then.
 
     Attributes
     ----------
     offset
-        The mark that was last looked at: what is below it was kept. None before there is one.
+        The mark when it was last looked at: everything below it is in checkpoints. None if there was none.
     taken
         The offset after the last record that was taken here; None before the first.
     """
@@ -53,19 +53,20 @@ class Mark:
         return Rewind(model, self._partition, begin, why)
 
     def go_back(self, offset: int) -> None:
-        """Have the mark be at this offset at most, before a model that goes on from there is saved again.
+        """Move the mark back to this offset, unless it is below it, before a model that goes on from there is saved.
 
-        Its checkpoint will not say any more that it lacks what lies between there and the mark. Errors as of
+        The new checkpoint no longer shows that the model lacks what lies between there and the mark. Errors as of
         :meth:`move`.
         """
         if self.offset is not None:
             self.move(min(offset, self.offset), back=True)
 
     def move(self, offset: int | None, back: bool = False) -> None:
-        """Move the mark, if there is need to, and look; raises StoreChanged if it is not as this owner left it.
+        """Move the mark if it is elsewhere, then look at it; raises StoreChanged if it is not as this owner left it.
 
-        One further on, in the same run, is an earlier owner's last save, and stays unless the mark is to go ``back``:
-        had that one missed anything that this owner has claimed, it would have been fenced and the mark not moved.
+        A mark that is further on, in the same run, was moved by an earlier owner's last save. It stays there unless the
+        mark is to go ``back``: if that save had lacked anything that this owner has claimed, it would have been fenced,
+        and the mark would not have moved.
         """
         wanted = self.offset if offset is None else offset
         moved = wanted is None or wanted == self.offset or self._store.move_mark(self._partition, self.offset, wanted)

@@ -128,7 +128,8 @@ class Guard:
         self.config = config
         self.reference = reference
         self.reference_bytes = metric_to_bytes(reference)
-        # What the tensors of the metric that was asked about last tell: it is judged several times before it goes live.
+        # The metric that was asked about last, why it is not finite, and its shape. Each metric is asked about several
+        # times before it goes live.
         self._seen: tuple[weakref.ref[Metric], str, Shape] | None = None
         self.take_back = False
         # Decisions by reason, until whoever counts them takes them.

@@ -146,7 +146,8 @@ def in_pairs(judges: Sequence[JudgingEvent]) -> bool:
 
 
 def judging(events: Sequence[JudgingEvent]) -> list[JudgingEvent]:
-    """The events that judge: pairs if they make more comparisons of a similar and a dissimilar one; else the rest."""
+    """The events that judge: the pairs, if they make more comparisons (of a similar and a dissimilar one) than the rest
+    has; otherwise the rest."""
     pairs = [event for event in events if event.similar is not None]
     comparisons = [event for event in events if event.similar is None]
     similar = sum(bool(event.similar) for event in pairs)

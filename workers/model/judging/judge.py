@@ -75,7 +75,7 @@ class Judge:
             self.start_comparison.compare(self.guard.margins, self.first_metric, self.window, features)
 
     def has_time(self, version: int) -> bool:
-        """Whether :meth:`verdict` has time for what it may have to look at."""
+        """Whether :meth:`verdict` can be asked now: it needs no look between two decisions, or there is time for it."""
         return self.guard.has_time or self.guard.is_near(version) or bool(self.guard.yardstick.withheld)
 
     def verdict(self, candidate: Metric, version: int) -> str:

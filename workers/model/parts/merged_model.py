@@ -61,7 +61,7 @@ class MergedModel(OwnedModel):
 
         def learners() -> Iterator[DCA]:
             for checkpoint in parts:
-                progress = progress_of(checkpoint)
+                progress = Progress.of(checkpoint)
                 components.append(Component(checkpoint.home[1], checkpoint.next, checkpoint.version))
                 if checkpoint.generation != self.catalogue.generation:
                     # These rows are of another table.
@@ -124,7 +124,7 @@ def resumed(name: str, spec: Spec, checkpoint: Checkpoint, record: Record, epoch
     """The whole model of a checkpoint, before it has seen any part; raises CorruptError, ConfigurationError."""
     start = emptied(cast(DCA, spec.resumed(checkpoint)))
     reference = metric_from_bytes(checkpoint.reference) if checkpoint.reference else start.metric
-    guard = Guard(spec.guard, reference, progress_of(checkpoint).yardstick if checkpoint.reference else None)
+    guard = Guard(spec.guard, reference, Progress.of(checkpoint).yardstick if checkpoint.reference else None)
     return MergedModel(name, start, spec, epoch, guard, record)
 
 
@@ -163,16 +163,8 @@ def start_of_parts(name: str, spec: Spec, store: Store) -> DCA:
     """What a new part of a model begins with; raises CorruptError if that was not written down yet."""
     checkpoint = store.peek(name)
     if checkpoint is None:
-        raise CorruptError(f"model {name!r}: what its parts begin with is not in the store yet: it is looked for again")
+        raise CorruptError(f"model {name!r}: what its parts begin with is not in the store yet. The worker looks again")
     return emptied(cast(DCA, spec.resumed(checkpoint)))
-
-
-def progress_of(checkpoint: Checkpoint) -> Progress:
-    """A checkpoint's counts and held-out events; raises CorruptError."""
-    try:
-        return msgspec.convert(checkpoint.progress, Progress)
-    except msgspec.ValidationError as error:
-        raise CorruptError(f"checkpoint of model {checkpoint.model!r}: progress not of this kind ({error})") from error
 
 
 def still_judging(hold_out: HoldOutState, forgotten: int) -> list[JudgingEvent]:

@@ -23,7 +23,7 @@ COUNTS_BYTES = 1 << 16
 # Seconds between two writes of the counts.
 WRITE_EVERY_S = 5.0
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Counts(msgspec.Struct):
@@ -125,7 +125,7 @@ class Tally:
         try:
             put(self._path, data)
         except OSError as error:
-            _log.error("counts_not_written", path=str(self._path), error=error.strerror, action="they stay in memory")
+            log.error("counts_not_written", path=str(self._path), error=error.strerror, action="they stay in memory")
 
 
 def _read(path: Path) -> Counts | None:

@@ -124,7 +124,7 @@ class Course:
         return sorted(newest.values(), key=lambda step: step.number)
 
     @property
-    def heard(self) -> bool:
+    def has_listeners(self) -> bool:
         """Whether anybody listens to this course."""
         return bool(self._listeners)
 

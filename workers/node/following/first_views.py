@@ -21,7 +21,7 @@ from omdml.workers.node.searching.options import SearchError
 # The pointer of a view of which nothing was published. Any pointer of the store is newer.
 NOTHING = Pointer(serial=0, version=0, digest="", epoch="", published_at=0.0)
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class FirstViews:
@@ -107,7 +107,7 @@ class FirstViews:
             if model not in self._prepared_in_vain:
                 self._prepared_in_vain.add(model)
                 hint = "correct the model's section or its catalogue, then restart the node"
-                _log.error("model_cannot_begin", model=model, reason=str(error), hint=hint)
+                log.error("model_cannot_begin", model=model, reason=str(error), hint=hint)
             return
         self.ready.add(model)
 

@@ -21,7 +21,7 @@ HINT_WAIT_S = 0.2
 # Without a turn of the thread: longer than the timeouts of any store, and than most embeddings.
 STUCK_AFTER_S = 60.0
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Follower:
@@ -124,7 +124,7 @@ class Follower:
             raise
         except Exception as error:
             self._refresher.fall_behind([model])
-            _log.exception("refresh_failed", model=model, error=repr(error))
+            log.exception("refresh_failed", model=model, error=repr(error))
         self._progressed_at = time.monotonic()
 
     def _note_lost(self, models: Iterable[str], error: Exception) -> None:
@@ -132,9 +132,9 @@ class Follower:
         if self._lost_at is None:
             self._lost_at = time.monotonic()
             unforeseen = not isinstance(error, StoreError)
-            _log.error("store_lost", error=str(error), serving="the last good snapshots", exc_info=unforeseen)
+            log.error("store_lost", error=str(error), serving="the last good snapshots", exc_info=unforeseen)
 
     def _note_reached(self) -> None:
         if self._lost_at is not None:
-            _log.info("store_found", lost_for_s=round(time.monotonic() - self._lost_at, 3))
+            log.info("store_found", lost_for_s=round(time.monotonic() - self._lost_at, 3))
             self._lost_at = None

@@ -32,10 +32,10 @@ ROWS_AT_ONCE = 10_000
 # Seconds between two lines of the log about new versions, whichever models they are of.
 LOG_EVERY_S = 60.0
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
-class Refusal(NamedTuple):
+class RefusedSnapshot(NamedTuple):
     """A live snapshot that cannot be served, and why."""
 
     version: int
@@ -92,7 +92,7 @@ class Refresher:
         # The store's pointer as it was last seen, of each model for which it is behind what answers.
         self._fallen: dict[str, Pointer] = {}
         # What the store points at and cannot be served, by model; it was logged and counted once.
-        self.refused: dict[str, Refusal] = {}
+        self.refused: dict[str, RefusedSnapshot] = {}
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
         self._embedding: set[str] = set()
         # When new versions were last logged, and how many came since then.
@@ -160,7 +160,7 @@ class Refresher:
         elif self._first:
             self._first.drop(model)
         if pointer is None and view and self._store.store_id == view.pointer.store_id:
-            _log.warning("model_deleted", model=model, was=view.snapshot.version)
+            log.warning("model_deleted", model=model, was=view.snapshot.version)
             self.forget(model)
         elif pointer is None:
             self._keep_last_view(model)
@@ -186,7 +186,7 @@ class Refresher:
         self._behind.add(model)
         if not known:
             serving, has = self.views[model].snapshot.version, pointer.version if pointer else None
-            _log.warning("store_fell_back", model=model, serving=serving, store=has, hint=STORE_FELL_BACK)
+            log.warning("store_fell_back", model=model, serving=serving, store=has, hint=STORE_FELL_BACK)
 
     def _confirm(self, model: str) -> None:
         self._confirmed[model] = time.monotonic()
@@ -197,7 +197,8 @@ class Refresher:
 
     def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError, began: float) -> None:
         """Keep the last good view, or load an older snapshot if there is none. Logged once for each snapshot."""
-        refusal = Refusal(pointer.version, pointer.digest, str(error)) if pointer else Refusal(-1, "", str(error))
+        version, digest = (pointer.version, pointer.digest) if pointer else (-1, "")
+        refusal = RefusedSnapshot(version, digest, str(error))
         known = self.refused.get(model)
         if model not in self.views and isinstance(error, CorruptError):
             self._serve_older(model, began)
@@ -206,7 +207,7 @@ class Refresher:
         if known is None or known.digest != refusal.digest:
             self._metrics.refused_snapshot(error.reason)
             serving = self.views[model].snapshot.version if model in self.views else None
-            _log.error("snapshot_refused", model=model, error=str(error), digest=refusal.digest, serving=serving)
+            log.error("snapshot_refused", model=model, error=str(error), digest=refusal.digest, serving=serving)
 
     def _serve_older(self, model: str, began: float) -> None:
         """Answer with the newest earlier live snapshot that can be served, until the live one can be."""
@@ -232,7 +233,7 @@ class Refresher:
             return
 
     def _adopt(self, model: str, view: View | None, pointer: Pointer, began: float) -> None:
-        """Swap in the pointer's snapshot: only its name if the bytes are the same, over a bridge if one is possible."""
+        """Swap in the pointer's snapshot, over a bridge if one is possible. Equal bytes only get the new pointer."""
         catalogue = self._catalogues(model)
         if view and (view.pointer.version, view.pointer.digest) == (pointer.version, pointer.digest):
             self._swap(model, view, replace(view, pointer=pointer), began)
@@ -272,11 +273,11 @@ class Refresher:
             "before": before.snapshot.version if before else None,
         }
         if before is None or move != "new_version":
-            _log.info(move, **fields)
+            log.info(move, **fields)
             return
         self._swaps_not_logged += 1
         if time.monotonic() - self._logged_at >= LOG_EVERY_S:
-            _log.info(move, **fields, swaps=self._swaps_not_logged)
+            log.info(move, **fields, swaps=self._swaps_not_logged)
             self._logged_at, self._swaps_not_logged = time.monotonic(), 0
 
     def take_in(self) -> None:
@@ -289,9 +290,9 @@ class Refresher:
                 self._take_in(model, view, view.catalogue, time.perf_counter(), at_once=True)
 
     def _take_in(self, model: str, view: View, catalogue: Catalogue, began: float, at_once: bool = False) -> None:
-        """Search in what came to the catalogue, and no longer in what went, or in a catalogue that was opened again.
+        """Search in the catalogue as it is now: items may have come or gone, or it may have been opened again.
 
-        If very much came, that is embedded in the background unless it is to be there ``at_once``.
+        If very many items came, they are embedded in the background, unless they are to be searched in ``at_once``.
         """
         if view.covers(catalogue):
             return
@@ -306,11 +307,11 @@ class Refresher:
             self._swap(model, view, self._embedded(model, view.pointer, view.snapshot, catalogue, view), began)
 
     def _index_later(self, model: str, view: View) -> None:
-        if self._unindexed(model, view):
+        if self._needs_index(model, view):
             self._embed_later(model)
 
-    def _unindexed(self, model: str, view: View) -> bool:
-        """Whether an approximate index is to be made, because there is none or too many rows came after it."""
+    def _needs_index(self, model: str, view: View) -> bool:
+        """Whether an approximate index must be made: there is none, or too many rows came after it."""
         return self._approximate(model) and is_index_due(view)
 
     def _embed_later(self, model: str) -> None:
@@ -319,34 +320,34 @@ class Refresher:
             self._embedder.submit(self._embed, model)
 
     def _embed(self, model: str) -> None:
-        """Embed the gallery until the view is complete: snapshots that come meanwhile are bridged to, then embedded."""
+        """Embed the gallery until its view is complete. Snapshots that come meanwhile get a bridge first."""
         try:
-            while (view := self._incomplete(model)) is not None:
+            while (view := self._view_to_embed(model)) is not None:
                 catalogue = self._catalogues(model)
                 made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
-                if self._unindexed(model, made):
+                if self._needs_index(model, made):
                     made = with_cells(made)
                 with self._loading:
-                    self._complete(model, view, made)
+                    self._swap_embedding(model, view, made)
         except Exception as error:
             # The next snapshot tries again.
-            _log.exception("embedding_failed", model=model, error=str(error))
+            log.exception("embedding_failed", model=model, error=str(error))
             with self._loading:
                 self._embedding.discard(model)
 
-    def _incomplete(self, model: str) -> View | None:
+    def _view_to_embed(self, model: str) -> View | None:
         """The view to embed; None if there is nothing to do, and then this model's embedding ends."""
         with self._loading:
             view = self.views.get(model)
             complete = view is None or (
-                view.origin is None and view.covers(self._catalogues(model)) and not self._unindexed(model, view)
+                view.origin is None and view.covers(self._catalogues(model)) and not self._needs_index(model, view)
             )
             if not complete and not self._closed:
                 return view
             self._embedding.discard(model)
             return None
 
-    def _complete(self, model: str, view: View, made: View) -> None:
+    def _swap_embedding(self, model: str, view: View, made: View) -> None:
         """Replace the embedding of the view that answers now by the finished one."""
         latest = self.views.get(model)
         if latest is None:
@@ -371,12 +372,14 @@ def move_between(old: Pointer, new: Pointer) -> str:
 
 
 def follows(new: Pointer, served: Pointer, gone: bool, fallen: Pointer | None = None) -> bool:
-    """Whether a node that serves one pointer goes on to a new one.
+    """Whether a node that answers with the pointer ``served`` goes on to the pointer ``new``.
 
-    Within a store serials tell the order (after its pointer was ``gone`` the model began again). A store that was
-    restored from a copy, or a replica that took over, may say less than what is served: then versions that it learns
-    again must not lead back, until they are as many. What an operator does there meanwhile does: a pin, or, after the
-    store said ``fallen``, a move to a version before that (a rollback, a reset).
+    Within one store, serials tell the order. If the pointer was ``gone``, the model began again: any new one counts.
+
+    A store that was restored from a copy, or a replica that took over, may be behind what is served; ``fallen`` is the
+    pointer that it had then. The versions that workers learn there again must not lead the node back: it waits until
+    they are as many as it serves. What an operator does there counts at once: a pin, or a move to a version before that
+    of ``fallen`` (a rollback, a reset).
     """
     before = fallen or served
     moved = new.store_id == before.store_id and new.serial > before.serial

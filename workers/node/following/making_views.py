@@ -92,7 +92,7 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
     if origin is None and view.origin is not None:
         return None
     if origin is not None:
-        # It may have come later, and hold more.
+        # It looked at the catalogue later, and may hold more.
         shown = origin.shown
     if shown.rows == view.count:
         return replace(view, shown=shown, origin=origin)

@@ -28,7 +28,7 @@ class Remarks:
 
     def look(self, hinted: Iterable[str]) -> None:
         """Look now and then at the models that were hinted at. Raises StoreError."""
-        if not self._course.heard:
+        if not self._course.has_listeners:
             self._hinted.clear()
             self._known.clear()
             return

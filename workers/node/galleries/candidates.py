@@ -32,7 +32,7 @@ TRIES = 3
 # Items whose place in the index is known here: at least this many, and this many for each coordinate.
 SAMPLE, SAMPLE_PER_COORDINATE = 1_000, 2
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Held(NamedTuple):
@@ -199,9 +199,9 @@ class CandidateIndex:
             self.away = str(error)
         if self.away and self.away != before:
             action = "searches of this model are refused until it can be read; trying again"
-            _log.warning("index_away", model=self._model, index=str(self), reason=self.away, action=action)
+            log.warning("index_away", model=self._model, index=str(self), reason=self.away, action=action)
         if before and not self.away:
-            _log.info("index_read", model=self._model, index=str(self), version=self.version)
+            log.info("index_read", model=self._model, index=str(self), version=self.version)
 
 
 def sample(ids: Sequence[str], indexed: Indexed) -> list[str]:

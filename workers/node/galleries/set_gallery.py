@@ -1,4 +1,4 @@
-"""Sets to search in: one vector a set, and greedy matching of elements for exact answers (MATHS 8; SETNET 5.3)."""
+"""Sets to search in: one vector for each set, and greedy matching of elements for exact ones (MATHS 8; SETNET 5.3)."""
 
 from __future__ import annotations
 

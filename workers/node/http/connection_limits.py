@@ -35,7 +35,7 @@ EVERY_S = 60.0
 # Requests of one connection that wait for answers to those before.
 MAX_AHEAD = 10
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Counted:
@@ -50,7 +50,7 @@ class Counted:
         self._count += 1
         now = self._clock()
         if now - self._logged_at >= EVERY_S:
-            _log.warning(self._event, count=self._count, **fields)
+            log.warning(self._event, count=self._count, **fields)
             self._count, self._logged_at = 0, now
 
 
@@ -133,7 +133,7 @@ class BoundedConnection(HttpToolsProtocol):
         if len(self.pipeline) < MAX_AHEAD:
             super().on_headers_complete()
         elif not self.transport.is_closing():
-            _log.warning("connection_ended", reason="too many requests sent ahead", ahead=MAX_AHEAD)
+            log.warning("connection_ended", reason="too many requests sent ahead", ahead=MAX_AHEAD)
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
@@ -162,7 +162,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Answer, unless an answer to an earlier request would be mixed up with it, and end the connection."""
         client = self.client[0] if self.client else ""
         self._metrics.not_a_request(status)
-        _log.warning("connection_ended", reason=message, status=status, client=client)
+        log.warning("connection_ended", reason=message, status=status, client=client)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             # The answer is for this very request if its body is still coming, and nothing else waits to be answered.

@@ -246,7 +246,7 @@ def search_of_parameters(parameters: QueryParams) -> Search:
 
 def parameters_as(struct: type[T], parameters: QueryParams) -> T:
     """The parameters of a URL; raises SearchError."""
-    _known(parameters.keys(), struct.__struct_fields__)
+    _refuse_unknown(parameters.keys(), struct.__struct_fields__)
     parsed: T = _converted(dict(parameters), struct, strict=False)
     return parsed
 
@@ -254,7 +254,7 @@ def parameters_as(struct: type[T], parameters: QueryParams) -> T:
 def move_of_body(body: bytes) -> Move:
     """What a move is asked for, ``{"version": 12}`` or nothing; raises SearchError."""
     fields = _fields(body) if body.strip() else {}
-    _known(fields, Move.__struct_fields__)
+    _refuse_unknown(fields, Move.__struct_fields__)
     move: Move = _converted(fields, Move, strict=True)
     return move
 
@@ -262,7 +262,7 @@ def move_of_body(body: bytes) -> Move:
 def struct_of_body(body: bytes, struct: type[T]) -> T:
     """The struct that a JSON body holds; raises SearchError."""
     fields = _fields(body)
-    _known(fields, struct.__struct_fields__)
+    _refuse_unknown(fields, struct.__struct_fields__)
     parsed: T = _converted(fields, struct, strict=True)
     return parsed
 
@@ -273,7 +273,7 @@ def search_of_body(body: bytes) -> Search:
     if len(body) > MAX_QUERY_BYTES and b'"picture"' not in body:
         raise _oversize(len(body), MAX_QUERY_BYTES)
     fields = _fields(body)
-    _known(fields, Search.__struct_fields__)
+    _refuse_unknown(fields, Search.__struct_fields__)
     asked: Search = _converted(fields, Search, strict=True)
     own = own_query(asked)
     if asked.queries is None:
@@ -312,7 +312,7 @@ def _fields(body: bytes) -> dict[str, Any]:
         raise SearchError(f"the body is not a JSON object: {malformed(error, body)}", "not_json") from error
 
 
-def _known(names: Iterable[str], valid: tuple[str, ...]) -> None:
+def _refuse_unknown(names: Iterable[str], valid: tuple[str, ...]) -> None:
     for name in names:
         if name not in valid:
             raise SearchError(f"no parameter {name!r}{suggestion(name, valid)}", "unknown_parameter")

@@ -32,7 +32,7 @@ OPEN_FILES = MAX_CONNECTIONS + BACKLOG + 500
 # For requests that are being answered when the server stops.
 GRACE_S = 10
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class HttpServer:
@@ -109,7 +109,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         if cancelled := len(self.server_state.tasks):
             reason, action = f"not answered {GRACE_S} s after the node was told to end", "their clients ask again"
-            _log.warning("requests_cancelled", requests=cancelled, reason=reason, action=action)
+            log.warning("requests_cancelled", requests=cancelled, reason=reason, action=action)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -146,11 +146,11 @@ def serve(
     server = HttpServer(create_app(node, access, names, pictures, office, experiments), host, port)
     on_signals(server.stop)
     with node, Messenger(server.condition_of(node)):
-        _log.info("node_started", url=server.url, models=node.models.all)
+        log.info("node_started", url=server.url, models=node.models.all)
         server.run()
     if experiments:
         experiments.close()
-    _log.info("node_stopped", url=server.url)
+    log.info("node_stopped", url=server.url)
 
 
 def allow_open_files(count: int) -> None:

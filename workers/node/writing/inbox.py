@@ -16,7 +16,7 @@ from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.writing.request_queue import RequestQueue
 from omdml.workers.telemetry import traces
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Event(NamedTuple):
@@ -112,7 +112,7 @@ class Inbox:
         except Exception as error:
             known = error if isinstance(error, OmdmlError) else SourceError(f"the feedback log failed: {error!r}")
             action = "their senders get an error, and send again"
-            _log.error("feedback_not_accepted", error=str(error), requests=len(batch), action=action)
+            log.error("feedback_not_accepted", error=str(error), requests=len(batch), action=action)
             for delivery in batch:
                 self._metrics.feedback.labels("failed").inc(len(delivery.events))
                 delivery.done.set_exception(known)

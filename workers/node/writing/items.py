@@ -18,7 +18,7 @@ from omdml.workers.node.writing.request_queue import RequestQueue
 # Changes that are made together. The requests after that wait for the next time.
 TOGETHER = 10_000
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Asked(NamedTuple):
@@ -76,7 +76,7 @@ class ItemWriter:
         except Exception as error:
             known = error if isinstance(error, OmdmlError) else CatalogueError(f"the catalogue failed: {error!r}")
             action = "their senders get an error, and send again"
-            _log.error("items_not_changed", error=str(error), requests=len(group), action=action)
+            log.error("items_not_changed", error=str(error), requests=len(group), action=action)
             for asked in group:
                 asked.done.set_exception(known)
             return

@@ -89,7 +89,7 @@ def _chunk(
     model = HistoryModel(job.model, spec, records[0].partition, job.secret)
     batches, others = sort_out(records, lambda name: spec.learner.accepts if name == job.model else None)
     batch, unread = batches.get(job.model, Batch()), others.get(job.model, [])
-    located, refused = model.located(batch) if batch.records else (None, [])
+    located, refused = model.look_up(batch) if batch.records else (None, [])
     by_offset, held_out = {entry.record.offset: entry for entry in refused}, {}
     if located is not None:
         events = [record.offset for record in located.events.records]

@@ -62,7 +62,7 @@ def located(said, items, learner=LOMDML, first=0):
     batch = Batch()
     for offset, event in enumerate(said, start=first):
         record = Record(Partition("topic", 3), offset, encode(event))
-        batch.add(record, event, conversion(learner.accepts)(event, learner.accepts))
+        batch.add(record, event, conversion(learner.accepts)(event))
     result, refused = Lookup("shop", learner, items).locate(batch)
     assert not refused
     return result

@@ -269,7 +269,7 @@ def test_tokens_are_read_from_files_and_never_shown(tmp_path):
             {"page": NamedToken(token=TOKEN, role="feedback")},
             r"node\.tokens\.page\.token is the same token as node",
         ),
-        (TOKEN, {"token": NAMED["page"]}, r"node\.tokens\.token: the history calls node\.token so"),
+        (TOKEN, {"token": NAMED["page"]}, r"node\.tokens\.token: the history calls node\.token by this name"),
     ],
 )
 def test_named_tokens_that_are_short_or_alike_are_refused(token, named, expected):

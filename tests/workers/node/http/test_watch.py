@@ -185,7 +185,7 @@ def test_pictures_are_served_by_the_id_of_an_item_and_nothing_else_is(tmp_path, 
 
 def test_a_node_without_pictures_says_so_and_a_folder_that_is_none_is_named(client, tmp_path):
     assert "'i5' has no picture" in refused(client.get("/picture?id=i5"), 404, "no_picture")
-    with pytest.raises(ConfigurationError, match=r"catalogues\.items\.pictures is .*nowhere.*, which is no folder"):
+    with pytest.raises(ConfigurationError, match=r"catalogues\.items\.pictures is .*nowhere.*, expected a folder"):
         Pictures(tmp_path / "nowhere", "catalogues.items.pictures")
 
 

@@ -57,7 +57,7 @@ INLINE_BYTES = 16_384
 CLICK_JS = Path(__file__).with_name("click.js").read_bytes()
 CLICK_JS_TAG = f'"{hashlib.sha256(CLICK_JS).hexdigest()[:16]}"'
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Api:
@@ -230,7 +230,7 @@ class Api:
         model: str = request.path_params["model"]
         self._node.models.require(model)
         pointer = await run_in_threadpool(self._moved, move, model, asked, Why(actor, asked.reason))
-        _log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial,
+        log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial,
                   actor=actor, reason=asked.reason)  # fmt: skip
         return reply({"model": model, "version": pointer.version, "serial": pointer.serial, "pinned": pointer.pinned})
 

@@ -27,7 +27,7 @@ MAX_SETTLED = 1000
 MAX_SETTLED_BYTES = 64 * MAX_SETTLED
 MAX_LETTERS = 1000
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Letters(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class Operators:
         actor = self._access.check(request.headers, "operator")
         asked = struct_of_body(await body_of(request, max(MAX_SETTLED_BYTES, MAX_MOVE_BYTES)), Settle)
         answer = await self._job(job, wanted=asked.positions)
-        _log.info("letters_settled", how=job, positions=len(asked.positions), actor=actor, reason=asked.reason)
+        log.info("letters_settled", how=job, positions=len(asked.positions), actor=actor, reason=asked.reason)
         self._looked_at = -HEALTH_KEPT_S
         return json_reply(answer)
 

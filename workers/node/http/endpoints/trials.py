@@ -25,7 +25,7 @@ from omdml.workers.node.searching.options import SearchError
 
 MAX_CLICKS, MAX_CLICKS_BYTES = 1000, 1 << 18
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Clicks(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class Trials:
             other = single(answers_of(self._other_view(experiment), whole))
         except OmdmlError as error:
             experiment.tally.failed()
-            _log.debug("not_interleaved", experiment=experiment.name, error=str(error))
+            log.debug("not_interleaved", experiment=experiment.name, error=str(error))
             return None
         query = msgspec.json.encode((asked.id, asked.ids, asked.features, asked.filter))
         return experiment.mixed(session, query, Sides(own, other), asked.k, asked.offset)

@@ -150,13 +150,13 @@ class Watch:
     async def history(self, request: Request) -> Response:
         """The newest moves of a model's live pointer, oldest first, as ``omdml history --json`` has them."""
         asked = parameters_as(History, request.query_params)
-        model = self._known(request)
+        model = self._configured_model(request)
         lines = await run_in_threadpool(self._node.store.history, model)
         return reply({"model": model, "lines": lines[-asked.last :]})
 
     async def guard(self, request: Request) -> Response:
         """``GET /models/{model}/guard``: what the guard decided last, and by how much."""
-        model = self._known(request)
+        model = self._configured_model(request)
 
         def live() -> Snapshot | None:
             try:
@@ -168,13 +168,13 @@ class Watch:
 
     async def steps(self, request: Request) -> Response:
         """What went live of a model on this node since it started, oldest first."""
-        model = self._known(request)
+        model = self._configured_model(request)
         return reply({"model": model, "steps": self._node.course.steps(model)})
 
     async def inspect(self, request: Request) -> Response:
         """``GET /models/{model}/inspect``: what a stored snapshot holds."""
         asked = parameters_as(OfVersion, request.query_params)
-        model = self._known(request)
+        model = self._configured_model(request)
         loaded = await run_in_threadpool(self._node.store.load, model, asked.version)
         if loaded is None:
             which = "nothing" if asked.version is None else f"no version {asked.version}"
@@ -183,7 +183,7 @@ class Watch:
 
     async def compare(self, request: Request) -> Response:
         """What moved in the answer to one item between two versions."""
-        asked, model = parameters_as(Compare, request.query_params), self._known(request)
+        asked, model = parameters_as(Compare, request.query_params), self._configured_model(request)
         return reply(await run_in_threadpool(self._compared, model, asked))
 
     def _compared(self, model: str, asked: Compare) -> Comparison:
@@ -248,7 +248,7 @@ class Watch:
             self._encoded[news.number] = as_event(news)
         return self._encoded[news.number]
 
-    def _known(self, request: Request) -> str:
+    def _configured_model(self, request: Request) -> str:
         model: str = request.path_params["model"]
         self._node.models.require(model)
         return model
