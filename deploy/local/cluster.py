@@ -45,7 +45,6 @@ class _Node(KafkaServer):
         lines |= {
             # A killed broker counts as out of sync after this time.
             "replica.lag.time.max.ms": "3000",
-            "replica.fetch.wait.max.ms": "50",
             # Leaders stay where a test has moved them.
             "leader.imbalance.check.interval.seconds": "3600",
         }

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 
-class Item(msgspec.Struct, frozen=True):
+# No garbage collection looks through items: it would take ten times as long as decoding a thousand of them.
+class Item(msgspec.Struct, frozen=True, gc=False):
     """An item of an answer.
 
     ``distance`` is the squared learned distance, or minus the score if the metric has no embedding. ``attributes`` are

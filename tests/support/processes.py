@@ -19,7 +19,8 @@ __all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 # Times to wait are those of a test that runs alone; others may run beside it, and a machine of CI may be slow.
 # Nobody waits longer than for the condition, so patience costs time only if a test fails.
 PATIENCE, MOST_S = 4.0, 120.0
-LATE_S = 0.2
+# A condition that came true is noticed this much later at most, or after a twentieth more of the time that it took.
+LATE_S, LATE_SHARE = 0.5, 1 / 20
 PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,15 +126,15 @@ def wait_for(
 ) -> None:
     """Wait until ``condition`` holds; if it does not in time, fail with the last lines of the process."""
     timeout_s = patient(timeout_s)
-    deadline = time.monotonic() + timeout_s
-    asked = time.thread_time()
+    began, asked = time.monotonic(), time.thread_time()
     while not condition():
-        late, ended = time.monotonic() >= deadline, process is not None and not process.running
+        waited_s, ended = time.monotonic() - began, process is not None and not process.running
+        late = waited_s >= timeout_s
         if late or ended:
             said = f"; it said: {process.said[-2000:]}" if process else ""
             raise AssertionError(f"{'the process ended before' if ended else f'waited {timeout_s} s for'} {what}{said}")
-        # Asking takes a twentieth of a processor, or a quarter if the next question would come late otherwise: the rest
-        # is for those who are waited for, who spend as much on their answers, and for other tests.
+        # Asking takes a twentieth of a processor, less in a long wait, or a quarter if the next question would come
+        # late otherwise: the rest is for those who are waited for, who spend as much on their answers, and for others.
         spent = time.thread_time() - asked
-        time.sleep(max(0.01, 3 * spent, min(19 * spent, LATE_S)))
+        time.sleep(max(0.01, 3 * spent, min(max(19 * spent, LATE_SHARE * waited_s), LATE_S)))
         asked = time.thread_time()

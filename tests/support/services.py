@@ -144,7 +144,7 @@ def servers_up_again() -> Iterator[None]:
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """Stop the cluster before a test that does not need it.
 
-    Its copying takes a tenth of a processor even if there is nothing to copy, and the tests that need it are few.
+    Its four processes take a tenth of a processor even if nothing happens, and the tests that need it are few.
     """
     if "kafka_cluster" not in getattr(nextitem, "fixturenames", ()):
         for server in _STARTED:

@@ -108,7 +108,7 @@ def test_marks_are_learned_by_the_worker_after_one_that_was_killed(service, brow
 
 def test_people_who_mark_at_the_same_time_all_see_what_comes_of_it(service, browser):
     service.start("worker")
-    with everywhere(browser, f"{service.url}/console/") as pages:
+    with everywhere(browser, f"{service.url}/console/", times=2) as pages:
         for number, page in enumerate(pages):
             search(page, f"i{number}")
             answers = page.locator(".results > li")

@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.support.browsers import Visit
-from tests.support.consoles import PAGES, SCREENSHOTS, go_to, mark, search
+from tests.support.consoles import LOOKS, PAGES, SCREENSHOTS, go_to, mark, search
 from tests.support.deep import deep
 from tests.support.shops import Shop, listening
 
@@ -56,8 +56,7 @@ def test_a_part_keeps_its_colour_when_another_one_vanishes(tmp_path, browser):
         context.close()
 
 
-# In style.css the size of a screen changes no colour, and the scheme changes nothing else: two of four pairs show all.
-@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+@pytest.mark.parametrize(("size", "scheme"), LOOKS)
 def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
     opened = visit(size=size, scheme=scheme, bypass_csp=True)
     page = opened.page

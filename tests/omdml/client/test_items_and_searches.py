@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,10 @@ def test_an_item_that_is_put_is_answered_and_one_that_is_deleted_is_not(client):
     assert client.delete_item("new").unknown == ["new"]
     with pytest.raises(NotFound, match="new"):
         client.search("new")
+
+
+def test_garbage_collection_does_not_look_through_the_items_of_an_answer(client):
+    assert not any(gc.is_tracked(item) for item in client.search("i1", k=50).items)
 
 
 def test_changes_of_any_number_go_in_batches_and_are_counted_together(client):

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from omdml.errors import ConfigurationError
 from omdml.evaluate import mean_average_precision
 from omdml.workers.demo.digits import AROUND, DESCRIPTORS, fourier, gradients, load_digits, patterns, projections
 
@@ -55,6 +56,21 @@ def patterns_one_by_one(picture):
                 for j, (left, right) in enumerate(((0, 3), (2, 6), (5, 8))):
                     counts[i, j, pattern] += top <= row < bottom and left <= column < right
     return counts.ravel()
+
+
+def test_pictures_and_labels_are_those_that_scikit_learn_loads(digits):
+    # Imported late, because that takes more than a second.
+    from sklearn import datasets
+
+    bunch = datasets.load_digits()
+    assert np.array_equal(digits.pictures * 16, bunch.images)
+    assert digits.labels == [str(label) for label in bunch.target]
+
+
+def test_a_missing_package_of_digits_is_told(monkeypatch):
+    monkeypatch.setattr("omdml.workers.demo.digits.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'omdml\[demo\]'"):
+        load_digits()
 
 
 def test_every_digit_has_five_modalities_of_the_documented_dimensions(digits):
