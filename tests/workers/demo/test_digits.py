@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 
+from omdml.errors import ConfigurationError
 from omdml.evaluate import mean_average_precision
 from omdml.workers.demo.digits import AROUND, DESCRIPTORS, fourier, gradients, load_digits, patterns, projections
 
@@ -104,3 +106,9 @@ def test_a_pixel_of_ink_is_projected_once_in_each_of_four_directions():
 def test_fourier_magnitudes_stay_when_a_digit_moves():
     moved = np.roll(pictures(), (2, 3), axis=(1, 2))
     np.testing.assert_allclose(fourier(moved), fourier(pictures()), atol=1e-9)
+
+
+def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'omdml\[demo\]'"):
+        load_digits()
