@@ -17,6 +17,7 @@ from omdml.streams.resent_events import headers_again
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.parts.vector import Vector, record_of
+from tests.support.deep import deep_after
 from tests.support.parts import HOT, drained, expected, hot_world, published, same_sums, scatter, whole
 from tests.support.worlds import checking_ends, damage, events, items, kill, letters, paced, rehomed, run_until_idle
 
@@ -61,7 +62,7 @@ def test_other_models_are_learned_at_home_as_before(tmp_path):
     assert [letter.reason for letter in letters(world)] == ["wrong_partition"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", deep_after(3, range(6)))
 def test_kills_lose_and_double_nothing_and_vectors_never_go_back(tmp_path, seed):
     world, chance = hot_world(tmp_path), random.Random(seed)
     world.store = Watched()
