@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 
 
 def event(**fields: object) -> bytes:
-    """A triplet with other fields."""
+    """An encoded triplet whose fields are replaced by these."""
     return msgspec.json.encode({"type": "triplet", "model": "shop", "query": "i1", "relevant": "i2", **fields})
 
 
@@ -44,7 +44,7 @@ def bombs() -> Iterator[bytes]:
 
 
 def installation(folder: Path) -> None:
-    """A catalogue and a configuration."""
+    """Build a catalogue and write a configuration that names it."""
     worlds.catalogue(folder / "items")
     (folder / "omdml.toml").write_text(CONFIGURATION)
 
@@ -100,7 +100,6 @@ def an_endless_line(path: Path) -> None:
 
 
 def every_bomb(path: Path) -> None:
-    """All events that are refused."""
     with path.open("wb") as file:
         file.writelines(one + b"\n" for one in bombs())
 

@@ -80,7 +80,6 @@ class Sampler(threading.Thread):
         self.samples.setdefault(name, []).append(seen)
 
     def end(self) -> None:
-        """Stop taking samples."""
         self._enough.set()
         self.join()
 

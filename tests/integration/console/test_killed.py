@@ -35,11 +35,9 @@ class Service:
         return self._started[-1]
 
     def log(self):
-        """The events in the log."""
         return [json.loads(record.value) for record in records_of(self._file)]
 
     def close(self):
-        """End everything."""
         for process in self._started:
             process.close()
 

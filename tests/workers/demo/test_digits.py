@@ -21,7 +21,6 @@ def digits():
 
 
 def pictures(count=3, seed=0):
-    """Random pictures."""
     return np.random.default_rng(seed).random((count, 8, 8))
 
 

@@ -280,7 +280,6 @@ def judged(event, catalogue):
 
 
 def photo(**changes):
-    """A judgement of sets."""
     ids = {"query": ("i7", "i9"), "relevant": ("s3", "i5"), "irrelevant": ("s4",)}
     return SetJudgement(**{"model": "photos", **ids, **changes})
 
