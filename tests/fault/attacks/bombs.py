@@ -54,10 +54,10 @@ def lines(folder: Path, events: Iterator[bytes]) -> int:
     sound, count = list(worlds.events(400)), 0
     (folder / "feedback").mkdir()
     with (folder / "feedback" / "00000001.jsonl").open("wb") as file:
-        file.writelines(encode_line(one, 1.5, "shop") for one in sound[:200])
+        file.writelines(encode_line(event, 1.5, "shop") for event in sound[:200])
         for count, bomb in enumerate(events, start=1):  # noqa: B007
             file.write(encode_line(bomb, 1.5, "shop"))
-        file.writelines(encode_line(one, 1.5, "shop") for one in sound[200:])
+        file.writelines(encode_line(event, 1.5, "shop") for event in sound[200:])
     return count
 
 
@@ -101,7 +101,7 @@ def an_endless_line(path: Path) -> None:
 
 def every_bomb(path: Path) -> None:
     with path.open("wb") as file:
-        file.writelines(one + b"\n" for one in bombs())
+        file.writelines(bomb + b"\n" for bomb in bombs())
 
 
 def built(bomb: test_bombs.Bomb, told: str) -> Callable[[Path], Measured]:

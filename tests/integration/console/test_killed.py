@@ -44,9 +44,9 @@ class Service:
 
 @pytest.fixture
 def service(tmp_path):
-    one = Service(tmp_path)
-    yield one
-    one.close()
+    service = Service(tmp_path)
+    yield service
+    service.close()
 
 
 def marked(pages):

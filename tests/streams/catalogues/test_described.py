@@ -89,8 +89,8 @@ def test_an_item_without_a_picture_is_an_item_all_the_same(tmp_path):
     assert np.isfinite(catalogue.features["color"][row]).all()
     assert catalogue.features["color"][row].any()
     assert read_index(catalogue.pictures).cell(row) is None
-    (one,) = read_left_out(tmp_path / "c")
-    assert (one.file, "no row of the tables" in one.reason) == (str(sources.pictures / "stranger.png"), True)
+    (entry,) = read_left_out(tmp_path / "c")
+    assert (entry.file, "no row of the tables" in entry.reason) == (str(sources.pictures / "stranger.png"), True)
 
 
 def test_a_row_without_words_is_filled_too_but_one_item_must_be_whole(tmp_path):

@@ -151,8 +151,8 @@ def test_a_mark_goes_back_although_an_earlier_owner_moved_it_on_meanwhile(tmp_pa
     (partition,) = world.log.partitions
     world.store.move_mark(partition, None, 30)
     earlier, owner = (Mark(partition, world.store) for _ in range(2))
-    for one in (earlier, owner):
-        one.start(None)
+    for watermark in (earlier, owner):
+        watermark.start(None)
     earlier.move(35)
     owner.go_back(back)
     assert (mark(world), owner.offset) == (back, back)

@@ -104,7 +104,7 @@ def test_a_part_that_fell_back_is_not_published_until_it_caught_up(tmp_path):
     assert all(vector.reaches(before) for vector in world.store.vectors[-3:])
     world.store._models[name].checkpoints.insert(0, (saved, data))
     drained(world, worker)
-    assert all(later.reaches(one) for one, later in pairwise(world.store.vectors))
+    assert all(later.reaches(earlier) for earlier, later in pairwise(world.store.vectors))
 
 
 def test_an_earlier_owner_can_publish_nothing(tmp_path):
@@ -171,7 +171,7 @@ def test_a_letter_that_is_sent_again_is_learned_once_by_its_part(tmp_path):
     world.log.send(letter.payload, away, headers_again(letter, world.store.secret()))
     drained(world, world.worker())
     assert published(world)[0].version == 21
-    assert [one.reason for one in letters(world)] == ["unknown_item", "wrong_partition"]
+    assert [letter.reason for letter in letters(world)] == ["unknown_item", "wrong_partition"]
 
 
 def test_a_part_that_cannot_be_read_keeps_the_version_and_says_so(tmp_path):
@@ -208,5 +208,5 @@ def test_after_a_cut_nothing_goes_live_until_the_part_has_come_as_far_again(tmp_
     assert world.store.peek(part_name("hot", 2)).next == world.log.end(partition)
     scatter(world, 200, seed=2)
     drained(world, world.worker())
-    assert all(later.reaches(one) for one, later in pairwise(world.store.vectors))
+    assert all(later.reaches(earlier) for earlier, later in pairwise(world.store.vectors))
     assert published(world)[0].version == 430
