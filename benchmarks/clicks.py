@@ -222,8 +222,8 @@ def random_triplets(name: str, seeds: Sequence[int], tick: Callable[[], None]) -
     """The rows of one data set, by share of wrong answers and by method; means over the seeds."""
     title = f"{name}, mAP after so many triplets (in brackets among items that no triplet named)"
     table = Table("wrong", "method", *(f"{count:,}" for count in COUNTS), title=title)
-    for label, found in zip(("plain features", "all labels: PCA + LDA"), means("bounds", name, seeds), strict=True):
-        table.add_row("", label, *[told(found)] * len(COUNTS))
+    for label, bound in zip(("plain features", "all labels: PCA + LDA"), means("bounds", name, seeds), strict=True):
+        table.add_row("", label, *[told(bound)] * len(COUNTS))
     for wrong in WRONG:
         for method, of, also in METHODS:
             label = f"{method}, {MAPPED}" if of == MAPPED else method

@@ -60,7 +60,7 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
             table = Table("wrong", "events", *(f"{count:,}" for count in COUNTS), title=title)
             for wrong in WRONG:
                 for stream, share in STREAMS.items():
-                    found = mean([curve(case, wrong, share) for case in cases])
-                    table.add_row(f"{wrong:.0%}", stream, *map(told, found))
+                    scores = mean([curve(case, wrong, share) for case in cases])
+                    table.add_row(f"{wrong:.0%}", stream, *map(told, scores))
                     progress.advance(task)
             console.print(table)

@@ -128,10 +128,10 @@ def main(console: Console) -> None:
                     runs.append(measured(name, seed, wrong))
                     progress.advance(task)
                 for parent, person in runs[0]:
-                    found = mean([run[parent, person] for run in runs])
-                    missed.append(np.maximum(found.parent, found.own) - found.child)
+                    figures = mean([run[parent, person] for run in runs])
+                    missed.append(np.maximum(figures.parent, figures.own) - figures.child)
                     worst = told(np.maximum(missed[-1], 0.0))
-                    table.add_row(name, parent, person, *map(told, found), worst)
+                    table.add_row(name, parent, person, *map(told, figures), worst)
         console.print(table)
         after = np.array(missed)[:, 1:]
         console.print(f"{(after > ALLOWED).sum()} of {after.size} figures miss the better one by more than {ALLOWED}")

@@ -45,8 +45,8 @@ def main(console: Console) -> None:
             for parts in (1, 2):
                 rates[parts].append(_learned_at(start, features, labels, parts, turn))
         rate_of_one = statistics.median(rates[1])
-        for parts, found in rates.items():
-            rate = statistics.median(found)
+        for parts, measured in rates.items():
+            rate = statistics.median(measured)
             learning.add_row(f"{dim}", f"{parts}", f"{EVENTS:,} each", f"{rate:,.0f}", f"{parts * rate:,.0f}",
                              f"{parts * rate / rate_of_one:.2f}")  # fmt: skip
         states = _states(start, features, labels)
@@ -95,12 +95,12 @@ def _learn(start: DCA, features: dict[str, Any], labels: Any, seed: int, results
 
 def _states(start: DCA, features: dict[str, Any], labels: Any) -> list[bytes]:
     """Checkpoints of as many parts as there are at most. Four are learned, and each serves again for other parts."""
-    found = []
+    states = []
     for number in range(LEARNED):
         learner = DCA.from_bytes(start.to_bytes())
         learner.learn_many(from_labels(labels, 4 * PIECE, 100 + number), features)
-        found.append(learner.to_bytes())
-    return found * (max(PARTS) // LEARNED)
+        states.append(learner.to_bytes())
+    return states * (max(PARTS) // LEARNED)
 
 
 def _merge_ms(start: DCA, states: list[bytes], parts: int) -> tuple[float, float]:

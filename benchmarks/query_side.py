@@ -115,8 +115,8 @@ def relevance_feedback(case: Case, queries: Array, weight: float) -> Array:
 def qdrant(case: Case) -> Array:
     """Scores by Qdrant's relevance feedback, with the weight that is best for queries of the training part."""
     asked = case._replace(test=np.random.default_rng(case.seed).choice(case.train, TUNED, replace=False))
-    found = [mean_precision(relevance_feedback(asked, asked.test, weight), asked) for weight in WEIGHTS]
-    return relevance_feedback(case, case.test, WEIGHTS[int(np.argmax(found))])
+    precisions = [mean_precision(relevance_feedback(asked, asked.test, weight), asked) for weight in WEIGHTS]
+    return relevance_feedback(case, case.test, WEIGHTS[int(np.argmax(precisions))])
 
 
 def check_qdrant() -> str:
@@ -215,7 +215,7 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
         for name in names:
             for method in METHODS:
                 runs = [scores_of(name, seed, method, others=method == METHODS[0]) for seed in seeds]
-                means = {way: np.mean([found[way] for found, _ in runs]) for way in runs[0][0]}
+                means = {way: np.mean([scores[way] for scores, _ in runs]) for way in runs[0][0]}
                 shares = np.mean([shares for _, shares in runs], axis=0)
                 cells = [f"{means[way]:.3f}" if way in means else "" for way in WAYS]
                 table.add_row(name, method, *cells, " ".join(f"{share:.3f}" for share in shares))

@@ -85,7 +85,7 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
             table = Table("wrong", "a ranking is", *(f"{count:,}" for count in SEARCHES), title=title)
             for wrong in WRONG:
                 for label, rule in RULES.items():
-                    found = mean([closed_loop(case, wrong, rule) for case in cases])
-                    table.add_row(f"{wrong:.0%}", label, *map(told, found))
+                    scores = mean([closed_loop(case, wrong, rule) for case in cases])
+                    table.add_row(f"{wrong:.0%}", label, *map(told, scores))
                     progress.advance(task)
             console.print(table)

@@ -85,7 +85,7 @@ def ranked(embedded: Array, queries: Array, count: int) -> Array:
 
 def recall(truth: Array, candidates: Array) -> float:
     """The share of the true nearest that are among the candidates, mean of the queries."""
-    shared = [np.isin(near, found).mean() for near, found in zip(truth, candidates, strict=True)]
+    shared = [np.isin(near, candidate).mean() for near, candidate in zip(truth, candidates, strict=True)]
     return float(np.mean(shared))
 
 
@@ -106,17 +106,17 @@ def recalls(name: str, seed: int = 0) -> tuple[int, dict[tuple[int, int], float]
     model.learn_many(rows[:HELD], features)
     index = embedding(model.metric, features)
     held = ranked(index, case.test, max(CANDIDATES))
-    found, learned = {}, HELD
+    recalled, learned = {}, HELD
     for further in FURTHER:
         if HELD + further > learned:
             model.learn_many(rows[learned : HELD + further], features)
             learned = HELD + further
         live = embedding(model.metric, features)
         truth = ranked(live, case.test, K)
-        found[further, NODE] = recall(truth, turned(index, live, case.test, DEPTH))
+        recalled[further, NODE] = recall(truth, turned(index, live, case.test, DEPTH))
         for count in (K, *CANDIDATES):
-            found[further, count] = recall(truth, held[:, :count])
-    return len(case.labels), found
+            recalled[further, count] = recall(truth, held[:, :count])
+    return len(case.labels), recalled
 
 
 class Asked(NamedTuple):
@@ -163,7 +163,7 @@ class Node:
             f"http://127.0.0.1:{self.port}/search", msgspec.json.encode(body), {"content-type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            return [found["id"] for found in msgspec.json.decode(answer.read())["items"]]
+            return [item["id"] for item in msgspec.json.decode(answer.read())["items"]]
 
     def processor_s(self) -> tuple[float, float]:
         """Seconds of processor so far: of the node, and of its database server."""
@@ -329,8 +329,8 @@ def main(console: Console, names: Sequence[str] = DATA) -> None:
     table.title = f"recall@{K} of dca from an index that was made after {HELD:,} comparisons, seed 0"
     with one_blas_thread():
         for name in names:
-            count, found = recalls(name)
+            count, recalled = recalls(name)
             for further in FURTHER:
-                cells = [f"{found[further, depth]:.3f}" for depth in (K, *CANDIDATES, NODE)]
+                cells = [f"{recalled[further, depth]:.3f}" for depth in (K, *CANDIDATES, NODE)]
                 table.add_row(f"{name}, {count:,} items", f"{further:,}", *cells)
     console.print(table)

@@ -2,8 +2,6 @@
 
 import gc
 import os
-from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 import structlog
@@ -45,13 +43,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Use four processes on two processors: three left a third of their time unused, because some tests wait."""
     return len(os.sched_getaffinity(0)) * 2
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Do not look for doctests in tests: there are none, and looking imports every module."""
-    collectors = yield
-    return [collector for collector in collectors if type(collector) is pytest.Module]
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -65,7 +65,9 @@ def link_required(name, folder, path, extras=frozenset()):
     """
     (package,) = metadata.distributions(name=name, path=path)
     for requirement in map(Requirement, package.requires or ()):
-        if not any(requirement.marker is None or requirement.marker.evaluate({"extra": one}) for one in {"", *extras}):
+        if not any(
+            requirement.marker is None or requirement.marker.evaluate({"extra": extra}) for extra in {"", *extras}
+        ):
             continue
         required = metadata.distribution(requirement.name)
         assert requirement.specifier.contains(required.version, prereleases=True), requirement

@@ -70,14 +70,14 @@ class TestMarksOfAnyStore:
         assert recorded == [placement.count]
 
     def test_a_mark_that_is_not_as_its_owner_left_it_is_not_moved(self, store: Store) -> None:
-        one = Partition("t", 0)
-        assert not store.move_mark(one, 5, 10)
-        assert store.marks([one]) == {}
-        assert store.move_mark(one, None, 10)
-        assert store.move_mark(one, None, 10), "a retry"
-        assert not store.move_mark(one, None, 12)
-        assert store.move_mark(one, 10, 4)
-        assert store.marks([one]) == {one: 4}
+        partition = Partition("t", 0)
+        assert not store.move_mark(partition, 5, 10)
+        assert store.marks([partition]) == {}
+        assert store.move_mark(partition, None, 10)
+        assert store.move_mark(partition, None, 10), "a retry"
+        assert not store.move_mark(partition, None, 12)
+        assert store.move_mark(partition, 10, 4)
+        assert store.marks([partition]) == {partition: 4}
 
     def test_the_run_is_the_same_for_all_who_look_and_however_often(self, store: Store) -> None:
         store.claim("shop")

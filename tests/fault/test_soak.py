@@ -42,7 +42,7 @@ def test_what_a_process_holds_is_what_the_kernel_says():
 
 
 def test_a_process_that_was_started_again_is_drawn_as_two_lines():
-    again = [*samples()[:50], *(one._replace(pid=2) for one in samples()[50:])]
+    again = [*samples()[:50], *(sample._replace(pid=2) for sample in samples()[50:])]
     assert not lived_throughout(again)
     assert quarters(again, "files") == [16, 16, 16, 16]
     picture = drawn({"worker 1": samples(), "worker 2": again}, "a soak")

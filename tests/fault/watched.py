@@ -100,7 +100,6 @@ class Watched:
         return process
 
     def fires(self, *names, limit_s=90):
-        """Wait until these alerts fire."""
         for name in names:
             wait_for(lambda name=name: name in self.prometheus.firing(), f"{name} to fire", limit_s)
 

@@ -108,7 +108,6 @@ def with_parent() -> DCA:
 
 
 def write_states(folder: Path) -> None:
-    """A state of each learner."""
     for model in learned():
         (folder / f"{model.name}.safetensors").write_bytes(model.to_bytes())
     (folder / "dca-with-parent.safetensors").write_bytes(with_parent().to_bytes())
@@ -307,7 +306,6 @@ def group_state(folder: Path) -> GroupState:
 
 
 def write_commit(folder: Path) -> None:
-    """A committed position."""
     group_state(folder).write(Committed(PARTITION.topic_id, 1 << 40 | 99, "0" * 64))
 
 

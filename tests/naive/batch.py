@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import clarabel
 import numpy as np
+
+# Its part for optimization is imported by its first use, because every process of tests imports this file.
+import scipy
 import scipy.sparse as sparse
-from scipy.optimize import minimize
 
 
 def contrasts(rows, x):
@@ -70,7 +72,7 @@ def vector_optimum(rows, x, margin, lam, h, signed):
     bounds = None if signed else [(0, None)] * x.shape[1]
     options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-16, "gtol": 1e-13, "maxcor": 30}
     arguments = (rows, x, margin, lam, h, signed)
-    return minimize(
+    return scipy.optimize.minimize(
         vector_objective, np.zeros(x.shape[1]), arguments, "L-BFGS-B", True, bounds=bounds, options=options
     ).fun
 
@@ -99,7 +101,9 @@ def ranked_optimum(rows, x, margin, lam):
     }
     begin = np.concatenate([np.zeros(d), np.maximum(margin, 0.0)])
     bounds, options = [(0, None)] * (d + count), {"maxiter": 2000, "ftol": 1e-14}
-    return minimize(value, begin, jac=True, method="SLSQP", bounds=bounds, constraints=[slack], options=options).fun
+    return scipy.optimize.minimize(
+        value, begin, jac=True, method="SLSQP", bounds=bounds, constraints=[slack], options=options
+    ).fun
 
 
 def pairs_objective(w, pairs, x, similar, lam):
@@ -124,6 +128,8 @@ def pairs_optimum(pairs, x, similar, lam):
 
     begin = np.ones(x.shape[1]) / held.sum(axis=1).min()
     bounds, options = [(0, None)] * x.shape[1], {"maxiter": 2000, "ftol": 1e-15}
-    w = minimize(value, begin, jac=True, method="SLSQP", bounds=bounds, constraints=[apart], options=options).x
+    w = scipy.optimize.minimize(
+        value, begin, jac=True, method="SLSQP", bounds=bounds, constraints=[apart], options=options
+    ).x
     # It may miss a constraint by some millionths.
     return value(w / min(1.0, (held @ w).min()))[0]

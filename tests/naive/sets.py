@@ -26,7 +26,6 @@ def vector(elements, net):
 
 
 def sigmoid(z):
-    """1 / (1 + exp(-z))."""
     return 1 / (1 + math.exp(-z))
 
 

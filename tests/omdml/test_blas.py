@@ -1,4 +1,4 @@
-"""How many threads BLAS has."""
+"""BLAS computes on one thread for a while, or always, if it is told to."""
 
 from __future__ import annotations
 

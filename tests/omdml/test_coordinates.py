@@ -40,7 +40,7 @@ def chosen(count, landmarks, seed=0):
 
 
 def assert_same_up_to_signs(one, other):
-    """Columns are equal, or opposite."""
+    """Each column of one is that of the other, or its opposite."""
     signs = np.sign((one * other).sum(axis=0))
     assert_allclose(one, other * signs, atol=2e-6 * np.abs(other).max())
 

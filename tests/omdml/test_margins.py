@@ -82,7 +82,7 @@ def literal_margin_of_sets(metric, judged, table):
         query, other = metric.embed_sets(table, [judged.query, one]).astype(np.float64)
         return sum(query * other)
 
-    near, far = ([cosine(one) for one in sets] for sets in (judged.relevant, judged.irrelevant))
+    near, far = ([cosine(members) for members in sets] for sets in (judged.relevant, judged.irrelevant))
     return (sum(near) / len(near) - sum(far) / len(far)) / 2
 
 
@@ -90,7 +90,7 @@ def test_margins_of_sets_are_those_of_one_judgement_after_another():
     table, judged = elements(), judgements(20)
     learner = SetNet(dims=DIMS, rank=3, clusters=2)
     learner.start(table)
-    expected = [literal_margin_of_sets(learner.metric, one, table) for one in judged]
+    expected = [literal_margin_of_sets(learner.metric, judgement, table) for judgement in judged]
     np.testing.assert_allclose(margins_of_sets(learner.metric, judged, table), expected, rtol=1e-4, atol=1e-6)
 
 

@@ -19,7 +19,7 @@ def elements(count=300, d=4, seed=0):
 def test_a_mean_of_unit_elements_has_unit_length():
     x = elements()
     expected = [np.mean([x[row] / np.linalg.norm(x[row]) for row in rows], axis=0) for rows in SETS]
-    np.testing.assert_allclose(mean_pooling(x, SETS), [one / np.linalg.norm(one) for one in expected])
+    np.testing.assert_allclose(mean_pooling(x, SETS), [vector / np.linalg.norm(vector) for vector in expected])
 
 
 def test_elements_are_whitened_before_they_are_averaged():

@@ -126,7 +126,7 @@ def grown(folder, partitions=2):
 
 
 def versions(world, names):
-    """How much each model learned."""
+    """How much each of these models learned, in this order."""
     return [world.store.peek(name).version for name in names]
 
 

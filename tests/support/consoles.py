@@ -33,7 +33,6 @@ class Demo(Process):
 
     @property
     def url(self) -> str:
-        """The address of the node."""
         return self.address.partition("/console/")[0]
 
 

@@ -100,5 +100,5 @@ def commands(text: str) -> list[list[str]]:
     for line in lines:
         for begin in re.finditer(r"\bomdml (?=[a-z])", line):
             words = WORDS_END.split(line[begin.end() :].split("\n")[0], maxsplit=1)[0]
-            listed.append(shlex.split(words))
-    return [list(words) for words in dict.fromkeys(map(tuple, listed))]
+            listed.append(words)
+    return [shlex.split(words) for words in dict.fromkeys(listed)]

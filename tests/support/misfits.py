@@ -19,13 +19,11 @@ def device(path: Path) -> None:
 
 
 def loop(path: Path) -> None:
-    """A link to itself."""
     path.unlink(missing_ok=True)
     path.symlink_to(path.name)
 
 
 def folder(path: Path) -> None:
-    """An empty folder."""
     path.unlink(missing_ok=True)
     path.mkdir()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import io
+import shutil
 import struct
+import tempfile
 import zlib
 from functools import cache
 from pathlib import Path
@@ -16,7 +19,7 @@ from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.describers.sources import Sources
 from omdml.workers.demo.products import Product, draw_products, picture
 
-COUNT = 40
+COUNT = 24
 TEXT = "description"
 
 
@@ -46,12 +49,22 @@ def write_shop(folder: Path, count: int = COUNT) -> tuple[Path, Sources]:
 
 
 def described_catalogue(folder: Path) -> MappedCatalogue:
-    """The catalogue in ``folder`` of the pictures and the words alone; its sources lie beside it."""
-    _, sources = write_shop(folder.parent)
-    table = folder.parent / "words.csv"
+    """The pictures and the words alone as a catalogue, which is built once in a process and copied from then on."""
+    shutil.copytree(_described(), folder, dirs_exist_ok=True)
+    return MappedCatalogue(folder)
+
+
+@cache
+def _described() -> Path:
+    """Build the catalogue that is copied. Its folder is removed at the end of this process."""
+    place = tempfile.TemporaryDirectory(prefix="omdml-described-")
+    atexit.register(place.cleanup)
+    _, sources = write_shop(Path(place.name))
+    table, target = Path(place.name) / "words.csv", Path(place.name) / "items"
     lines = [f"{product.id},{product.description}" for product, _ in drawn()]
     table.write_text("\n".join([f"id,{TEXT}", *lines]) + "\n")
-    return build_catalogue(folder, [table], sources=Sources(sources.pictures, [TEXT]))
+    build_catalogue(target, [table], sources=sources)
+    return target
 
 
 def png_that_says(width, height):

@@ -24,7 +24,6 @@ MODULES = "org.apache.kafka.common.security"
 
 
 def password(user: str) -> str:
-    """The password of a user."""
     return f"{user}-secret-4711"
 
 

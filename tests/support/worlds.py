@@ -281,7 +281,6 @@ def whole_log(world):
 
 
 def letters(world):
-    """The dead letters so far."""
     return list(read_letters(record for part in world.graves.partitions for record in world.graves.read(part, 0, 1000)))
 
 

@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 
 
 def event(**fields: object) -> bytes:
-    """A triplet with other fields."""
+    """An encoded triplet whose fields are replaced by these."""
     return msgspec.json.encode({"type": "triplet", "model": "shop", "query": "i1", "relevant": "i2", **fields})
 
 
@@ -44,7 +44,7 @@ def bombs() -> Iterator[bytes]:
 
 
 def installation(folder: Path) -> None:
-    """A catalogue and a configuration."""
+    """Build a catalogue and write a configuration that names it."""
     worlds.catalogue(folder / "items")
     (folder / "omdml.toml").write_text(CONFIGURATION)
 
@@ -54,10 +54,10 @@ def lines(folder: Path, events: Iterator[bytes]) -> int:
     sound, count = list(worlds.events(400)), 0
     (folder / "feedback").mkdir()
     with (folder / "feedback" / "00000001.jsonl").open("wb") as file:
-        file.writelines(encode_line(one, 1.5, "shop") for one in sound[:200])
+        file.writelines(encode_line(event, 1.5, "shop") for event in sound[:200])
         for count, bomb in enumerate(events, start=1):  # noqa: B007
             file.write(encode_line(bomb, 1.5, "shop"))
-        file.writelines(encode_line(one, 1.5, "shop") for one in sound[200:])
+        file.writelines(encode_line(event, 1.5, "shop") for event in sound[200:])
     return count
 
 
@@ -100,9 +100,8 @@ def an_endless_line(path: Path) -> None:
 
 
 def every_bomb(path: Path) -> None:
-    """All events that are refused."""
     with path.open("wb") as file:
-        file.writelines(one + b"\n" for one in bombs())
+        file.writelines(bomb + b"\n" for bomb in bombs())
 
 
 def built(bomb: test_bombs.Bomb, told: str) -> Callable[[Path], Measured]:

@@ -53,7 +53,6 @@ class Node:
             connection.close()
 
     def connect(self) -> socket.socket:
-        """A connection of an attacker."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=40)
 
     @property

@@ -148,7 +148,6 @@ def flipped(path: Path) -> None:
 
 
 def digits(path: Path) -> None:
-    """A number of 5,000 digits."""
     path.write_text("9" * 5000)
 
 

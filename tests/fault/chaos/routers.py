@@ -20,7 +20,7 @@ def killed(service: Service, chance: Random) -> None:
     service.routers[number].kill()
     service.routers[number].close()
     service.routers[number] = router(service, number)
-    service.wait(lambda: all(one.running for one in service.routers), "routers to run")
+    service.wait(lambda: all(router.running for router in service.routers), "routers to run")
 
 
 def begin(service: Service) -> None:

@@ -127,7 +127,6 @@ class Servers:
         self.close()
 
     def close(self) -> None:
-        """End all servers."""
         for server in (self.kafka, self.valkey, self.always, self.saving, self.forgetful, self.replicated):
             server.close()
 

@@ -51,7 +51,6 @@ class Watch(threading.Thread):
                 self._note(model, self._look(model))
 
     def end(self) -> None:
-        """Stop watching."""
         self._enough.set()
         self.join()
         for model in self.versions:

@@ -24,16 +24,16 @@ def drawn(samples: Mapping[str, Sequence[Sample]], title: str) -> str:
     end = max(entry.at for some in samples.values() for entry in some)
     for number, measure in enumerate(MEASURES):
         top = TOP + number * (PANEL + GAP) + 15
-        most = max(getattr(one, measure.field) for some in samples.values() for one in some) * 1.1
+        most = max(getattr(sample, measure.field) for some in samples.values() for sample in some) * 1.1
         parts += _frame(top, measure.told, most, end)
         for line, (name, some) in enumerate(samples.items()):
             colour = COLOURS[line % len(COLOURS)]
-            for pid in dict.fromkeys(one.pid for one in some):
+            for pid in dict.fromkeys(sample.pid for sample in some):
                 points = " ".join(
-                    f"{LEFT + one.at / end * (WIDTH - LEFT - RIGHT):.1f},"
-                    f"{top + PANEL - getattr(one, measure.field) / most * PANEL:.1f}"
-                    for one in some
-                    if one.pid == pid
+                    f"{LEFT + sample.at / end * (WIDTH - LEFT - RIGHT):.1f},"
+                    f"{top + PANEL - getattr(sample, measure.field) / most * PANEL:.1f}"
+                    for sample in some
+                    if sample.pid == pid
                 )
                 parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
             legend = f'x="{WIDTH - RIGHT + 10}" y="{top + 12 + 16 * line}" fill="{colour}"'

@@ -80,7 +80,6 @@ class Sampler(threading.Thread):
         self.samples.setdefault(name, []).append(seen)
 
     def end(self) -> None:
-        """Stop taking samples."""
         self._enough.set()
         self.join()
 
@@ -89,14 +88,14 @@ def quarters(samples: Sequence[Sample], field: str) -> list[float]:
     """The median of each quarter of the time, by what was measured; those of a quarter without any are left out."""
     end = samples[-1].at
     parts: list[list[float]] = [[], [], [], []]
-    for one in samples:
-        parts[min(3, int(4 * one.at / end)) if end else 0].append(getattr(one, field))
+    for sample in samples:
+        parts[min(3, int(4 * sample.at / end)) if end else 0].append(getattr(sample, field))
     return [median(part) for part in parts if part]
 
 
 def lived_throughout(samples: Sequence[Sample]) -> bool:
     """Whether it is one process from the first sample to the last."""
-    return len({one.pid for one in samples}) == 1
+    return len({sample.pid for sample in samples}) == 1
 
 
 def rise(samples: Sequence[Sample], measure: Measure) -> float:
@@ -104,10 +103,10 @@ def rise(samples: Sequence[Sample], measure: Measure) -> float:
 
     The first half is not looked at: models come into memory, and caches fill.
     """
-    late = [one for one in samples if one.at >= samples[-1].at / 2]
+    late = [sample for sample in samples if sample.at >= samples[-1].at / 2]
     if len({entry.at for entry in late}) < 2:
         return 0.0
-    slope = linear_regression([entry.at for entry in late], [getattr(one, measure.field) for one in late]).slope
+    slope = linear_regression([entry.at for entry in late], [getattr(sample, measure.field) for sample in late]).slope
     return slope * (3600 if measure.hourly else late[-1].at - late[0].at)
 
 

@@ -15,11 +15,11 @@ from tests.support.shops import Shop
 @pytest.fixture(scope="package")
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("console")
-    one = Demo(folder, "demo", "--console", "--keep", str(folder / "kept"))
-    one.folder = folder / "kept"
-    wait_for(lambda: "Ctrl-C ends the demo" in one.said, "the demo to be ready", SET_UP_S, one)
-    yield one
-    one.close()
+    demo = Demo(folder, "demo", "--console", "--keep", str(folder / "kept"))
+    demo.folder = folder / "kept"
+    wait_for(lambda: "Ctrl-C ends the demo" in demo.said, "the demo to be ready", SET_UP_S, demo)
+    yield demo
+    demo.close()
 
 
 @pytest.fixture(scope="package")
@@ -35,9 +35,9 @@ def shop(tmp_path):
 
 @pytest.fixture
 def site():
-    one = Site()
-    yield one
-    one.stop()
+    site = Site()
+    yield site
+    site.stop()
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def visit(demo, browser):
         return visits[-1]
 
     yield open_console
-    for one in visits:
-        one.context.close()
-        assert one.wrong == []
-        assert one.hosts == {urlsplit(demo.url).netloc}
+    for visit in visits:
+        visit.context.close()
+        assert visit.wrong == []
+        assert visit.hosts == {urlsplit(demo.url).netloc}

@@ -154,14 +154,14 @@ def test_it_works_behind_a_proxy_that_puts_a_path_before_it(demo, browser):
     with proxy(urlsplit(demo.url).netloc, "/inner/omdml") as url:
         context = browser.new_context()
         # The root leads to the console, wherever it is.
-        one = Visit(context, f"{url}/inner/omdml/#token={demo.address.partition('token=')[2]}")
-        page = one.page
+        visit = Visit(context, f"{url}/inner/omdml/#token={demo.address.partition('token=')[2]}")
+        page = visit.page
         mark(page, [0], [1])
         assert page.evaluate("[...document.querySelectorAll('.results img')].some((image) => image.naturalWidth > 0)")
         for name, shows in SHOWS.items():
             go_to(page, name)
             expect(page.get_by_role("main")).to_contain_text(shows)
-        assert (one.wrong, one.hosts) == ([], {urlsplit(url).netloc})
+        assert (visit.wrong, visit.hosts) == ([], {urlsplit(url).netloc})
         context.close()
 
 

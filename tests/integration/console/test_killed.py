@@ -35,20 +35,18 @@ class Service:
         return self._started[-1]
 
     def log(self):
-        """The events in the log."""
         return [json.loads(record.value) for record in records_of(self._file)]
 
     def close(self):
-        """End everything."""
         for process in self._started:
             process.close()
 
 
 @pytest.fixture
 def service(tmp_path):
-    one = Service(tmp_path)
-    yield one
-    one.close()
+    service = Service(tmp_path)
+    yield service
+    service.close()
 
 
 def marked(pages):

@@ -176,8 +176,8 @@ def test_another_generation_waits_for_its_catalogue(shop, database, tmp_path):
 
 
 def test_one_process_writes_an_index_at_a_time(shop, database):
-    with Sync(shop, database.open()) as one:
-        one.step()
+    with Sync(shop, database.open()) as sync:
+        sync.step()
         with Sync(shop, database.open()) as other, pytest.raises(IndexAway, match="another omdml sync writes"):
             other.step()
     with Sync(shop, database.open()) as other:

@@ -61,7 +61,6 @@ class Place:
         sink.close()
 
     def grow(self, partitions):
-        """Add partitions to the topic."""
         admin = open_admin(KafkaOptions(servers=self.kafka.servers))
         admin.create_partitions({self.topic: partitions})
         admin.close()

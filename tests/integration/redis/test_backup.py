@@ -36,8 +36,6 @@ class Dump:
 
 
 class Copy:
-    """A copy of a folder."""
-
     def __init__(self, folder):
         self.path, self.backup = folder / "state", folder / "backup"
         self.store = DirectoryStore(self.path)

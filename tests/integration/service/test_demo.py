@@ -26,7 +26,6 @@ class Demo(Process):
     """A running ``omdml demo``, with what it printed so far."""
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         self._child.send_signal(number)
 
     def children(self) -> dict[str, int]:

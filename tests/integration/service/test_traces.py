@@ -55,9 +55,9 @@ class Receiver:
 
 @pytest.fixture
 def receiver():
-    one = Receiver()
-    yield one
-    one.close()
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
 
 
 class Followed:

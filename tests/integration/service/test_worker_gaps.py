@@ -44,7 +44,6 @@ class Place:
         )
 
     def send(self, first, last):
-        """Send these events."""
         sink = KafkaSink(self.options, topic=self.topic)
         for event in SAID[first:last]:
             sink.send(event, key="shop")
@@ -102,13 +101,11 @@ class Place:
         return -1 if checkpoint is None else checkpoint.version
 
     def mark(self, number):
-        """The mark of a partition."""
         partition = self.administer(lambda admin: Partition(describe(admin, self.topic).id, number))
         return self.store.marks([partition]).get(partition)
 
     @property
     def letters(self):
-        """The dead letters."""
         return [json.loads(line) for line in self.omdml("letters", "list", "--json").output.splitlines()]
 
     def omdml(self, *arguments):

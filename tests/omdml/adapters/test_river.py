@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from river import base, neighbors
+from river import base
 
 from omdml.adapters.river import MetricTransformer
 from omdml.errors import FeedbackError, ParameterError
@@ -26,6 +26,9 @@ def samples(count=200, seed=0):
 
 
 def nearest():
+    # It is imported late, because it imports narwhals.
+    from river import neighbors
+
     return neighbors.KNNClassifier(engine=neighbors.LazySearch(window_size=500))
 
 

@@ -31,8 +31,8 @@ def test_sums_are_those_of_all_parts_added_in_order(sizes):
     features, rows, *_ = world(3)
     start, learned = apart(features, rows, sizes)
     whole = merged(start, iter(learned))
-    assert same_sums(whole, summed_in_order(one for one in learned if one.version))
-    assert (whole.version, whole.mistakes) == (150, sum(one.mistakes for one in learned))
+    assert same_sums(whole, summed_in_order(part for part in learned if part.version))
+    assert (whole.version, whole.mistakes) == (150, sum(part.mistakes for part in learned))
     assert DCA.from_bytes(whole.to_bytes()).to_bytes() == whole.to_bytes()
     assert merged(start, learned).to_bytes() == whole.to_bytes()
     assert start.version == 0

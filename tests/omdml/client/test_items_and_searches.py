@@ -78,8 +78,8 @@ def test_several_queries_are_answered_under_one_version_as_each_alone(client):
     each = client.search_each(queries, 5, exclude=["i8"])
     alone = [client.search("i5", 5, exclude=["i8"]), client.search(["i6", "i7"], 5, exclude=["i8"]),
              client.search(None, 5, features=raw(9), exclude=["i8"])]  # fmt: skip
-    assert [ids(one) for one in each] == [ids(one) for one in alone]
-    assert {one.version for one in each} == {0}
+    assert [ids(answer) for answer in each] == [ids(answer) for answer in alone]
+    assert {answer.version for answer in each} == {0}
 
 
 def test_parts_add_up_to_the_distance_and_a_query_may_mix_items_and_vectors(client):

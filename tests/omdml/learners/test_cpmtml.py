@@ -349,7 +349,7 @@ def test_opposed_tasks_are_both_learned():
     model.start(features)
     before = [mean_average_precision(model.metric.embed(features, t), y, np.arange(300)) for t, y in labels.items()]
     for task, label in labels.items():
-        near = np.array([draw.choice(np.flatnonzero(label == one)) for one in label])
+        near = np.array([draw.choice(np.flatnonzero(label == kind)) for kind in label])
         for _ in range(5):
             order = draw.permutation(300)
             far = draw.integers(0, 300, 300)

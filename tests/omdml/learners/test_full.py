@@ -178,8 +178,8 @@ def test_a_row_that_is_not_finite_leaves_the_state_unchanged():
     assert caught.value.row == 17
     assert model.to_bytes() == before
     twin = OMDML.from_bytes(before)
-    for one in (model, twin):
-        one.learn_many(rows[20:37], features, margin=margins[20:37])
+    for learner in (model, twin):
+        learner.learn_many(rows[20:37], features, margin=margins[20:37])
     assert model.to_bytes() == twin.to_bytes()
 
 
@@ -255,8 +255,8 @@ def test_what_a_diverging_rate_leaves_behind_can_be_read_again(eta, options):
 def test_what_stops_a_projection_half_way_leaves_nothing_behind(size, monkeypatch):
     features, rows, margins = world(5, [size], width=3)
     model, twin = (OMDML(dims_of(features), C=10.0, init="pca", rank=5, dtype="float64") for _ in range(2))
-    for one in (model, twin):
-        one.learn_many(rows[:20], features, margin=margins[:20])
+    for learner in (model, twin):
+        learner.learn_many(rows[:20], features, margin=margins[:20])
     calls, lowest = [], spectral.BlockSpectrum.lowest
 
     def interrupted(*arguments):
@@ -270,6 +270,6 @@ def test_what_stops_a_projection_half_way_leaves_nothing_behind(size, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             model.learn_many(rows[20:30], features, margin=margins[20:30])
     assert model.to_bytes() == twin.to_bytes()
-    for one in (model, twin):
-        one.learn_many(rows[30:], features, margin=margins[30:])
+    for learner in (model, twin):
+        learner.learn_many(rows[30:], features, margin=margins[30:])
     assert model.to_bytes() == twin.to_bytes()

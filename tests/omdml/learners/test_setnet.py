@@ -41,7 +41,7 @@ def test_vectors_of_sets_and_of_elements_are_the_golden_ones():
     np.testing.assert_allclose(metric.embed(items), stored["v_element"], rtol=1e-9)
     net = kernel.Net(*(np.atleast_2d(stored[name]) for name in ("A", "bias", "c", "P", "p0")), np.zeros((1, 2)))
     order = np.concatenate(sets)
-    pooled = kernel.forward(stored["elements"][order], np.cumsum([len(one) for one in sets]), net)
+    pooled = kernel.forward(stored["elements"][order], np.cumsum([len(members) for members in sets]), net)
     np.testing.assert_allclose(pooled.v[:8], stored["v_set"], rtol=1e-9)
 
 
@@ -94,7 +94,7 @@ def test_any_chunking_gives_the_same_bytes_also_across_a_restart(seed, dtype, wh
     start = 0
     for size in [*sizes, 1, 30]:
         parts.learn_many(judged[start : start + size], items) if size > 1 else [
-            parts.learn_one(one, items) for one in judged[start : start + 1]
+            parts.learn_one(judgement, items) for judgement in judged[start : start + 1]
         ]
         parts = SetNet.from_bytes(parts.to_bytes())
         start += size
@@ -108,7 +108,7 @@ def test_judged_sets_are_ranked_better_than_by_mean_pooling():
     draw = np.random.default_rng(5)
     sets = [draw.choice(len(label), 3, replace=False) for _ in range(400)]
     queries = draw.choice(len(label), 60, replace=False)
-    relevance = np.array([[(label[one] == label[q]).any() for one in sets] for q in queries])
+    relevance = np.array([[(label[members] == label[q]).any() for members in sets] for q in queries])
 
     def measured(scores):
         return ndcg(np.take_along_axis(relevance, rank_by_score(scores), axis=1), 10).mean()

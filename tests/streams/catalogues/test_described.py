@@ -20,7 +20,7 @@ from omdml.streams.describers.pictures import decoded
 from omdml.streams.describers.sources import Sources
 from omdml.streams.describers.thumbnails import own_name, read_index
 from tests.support.changing import change
-from tests.support.products import COUNT, TEXT, drawn, write_shop
+from tests.support.products import COUNT, TEXT, described_catalogue, drawn, write_shop
 
 PRODUCTS = [product for product, _ in drawn()]
 
@@ -89,8 +89,8 @@ def test_an_item_without_a_picture_is_an_item_all_the_same(tmp_path):
     assert np.isfinite(catalogue.features["color"][row]).all()
     assert catalogue.features["color"][row].any()
     assert read_index(catalogue.pictures).cell(row) is None
-    (one,) = read_left_out(tmp_path / "c")
-    assert (one.file, "no row of the tables" in one.reason) == (str(sources.pictures / "stranger.png"), True)
+    (entry,) = read_left_out(tmp_path / "c")
+    assert (entry.file, "no row of the tables" in entry.reason) == (str(sources.pictures / "stranger.png"), True)
 
 
 def test_a_row_without_words_is_filled_too_but_one_item_must_be_whole(tmp_path):
@@ -127,28 +127,27 @@ def test_a_picture_that_is_added_later_equals_one_that_was_built(tmp_path, mappe
 
 def test_items_are_added_with_pictures_and_words_within_the_generation(tmp_path):
     write_shop(tmp_path / "all")
-    table, sources = write_shop(tmp_path / "first", 30)
+    table, sources = write_shop(tmp_path / "first", 15)
     more = tmp_path / "more"
     more.mkdir()
     whole = build_catalogue(tmp_path / "c", [table], sources=sources, mapped=True)
     rows = [line for line in (tmp_path / "all/products.csv").read_text().splitlines() if line]
-    (more / "products.csv").write_text("\n".join([rows[0], *rows[31:]]) + "\n")
+    (more / "products.csv").write_text("\n".join([rows[0], *rows[16:]]) + "\n")
     added = add_items(
         tmp_path / "c", [more / "products.csv"], sources=Sources(tmp_path / "all/pictures", sources.texts)
     )
     assert (added.generation, len(added.ids)) == (whole.generation, COUNT)
-    assert read_index(added.pictures).cell(39) == (30, 9)
-    change(added, Change(id="x", features={"weight": [35.0, 0.0]}, text={TEXT: PRODUCTS[35].description},
-                         picture=drawn()[35][1]))  # fmt: skip
+    assert read_index(added.pictures).cell(23) == (15, 8)
+    change(added, Change(id="x", features={"weight": [17.0, 3.0]}, text={TEXT: PRODUCTS[17].description},
+                         picture=drawn()[17][1]))  # fmt: skip
     for name, matrix in added.features.items():
-        np.testing.assert_array_equal(matrix[COUNT], matrix[35], name)
+        np.testing.assert_array_equal(matrix[COUNT], matrix[17], name)
     with pytest.raises(CatalogueError, match="was built with --pictures --text description"):
         add_items(tmp_path / "c", [table], sources=Sources(sources.pictures))
 
 
 def test_changes_that_cannot_be_described_are_refused_with_the_reason(tmp_path):
-    table, sources = write_shop(tmp_path)
-    catalogue = build_catalogue(tmp_path / "c", [table], sources=sources)
+    catalogue = described_catalogue(tmp_path / "c")
     plain = build_catalogue(tmp_path / "p", {"color": np.random.default_rng(0).random((5, 3))})
     for where, wanted, reason in (
         (catalogue, Change(id="x", picture=b"no picture"), "bad_picture"),
@@ -176,8 +175,7 @@ def test_a_catalogue_that_is_replaced_keeps_what_describes_its_texts(tmp_path):
 
 
 def test_a_damaged_describer_is_refused_and_a_missing_one_too(tmp_path):
-    table, sources = write_shop(tmp_path)
-    build_catalogue(tmp_path / "c", [table], sources=sources)
+    described_catalogue(tmp_path / "c")
     path = tmp_path / "c" / "describer.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -190,18 +188,18 @@ def test_a_damaged_describer_is_refused_and_a_missing_one_too(tmp_path):
 
 
 def test_atlases_show_each_item_in_the_cell_of_its_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(thumbnails, "CELLS_OF_ATLAS", 16)
+    monkeypatch.setattr(thumbnails, "CELLS_OF_ATLAS", 9)
     table, sources = write_shop(tmp_path)
     catalogue = build_catalogue(tmp_path / "c", [table], sources=sources)
     index = read_index(catalogue.pictures)
-    assert [(atlas.first, atlas.rows) for atlas in index.atlases] == [(0, 16), (16, 16), (32, 8)]
+    assert [(atlas.first, atlas.rows) for atlas in index.atlases] == [(0, 9), (9, 9), (18, 6)]
     describer = catalogue.describer
-    for row in (0, 17, 39):
+    for row in (0, 10, 23):
         atlas, cell = index.cell(row)
         shown = thumbnails.cut(decoded(catalogue.pictures.read(f"{atlas}.webp")), cell)
         wanted = describer.picture(drawn()[row][1]).thumbnail
         assert np.abs(shown.astype(int) - wanted).mean() < 6
-    assert index.cell(40) is None
+    assert index.cell(COUNT) is None
 
 
 def test_sources_that_do_not_go_together_are_refused(tmp_path):

@@ -45,7 +45,6 @@ def of(table: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
 
 
 def raw(row: int, seed: int = 0) -> dict[str, list[float]]:
-    """Raw vectors of one item."""
     return {name: x[row].tolist() for name, x in worlds.items(seed)[0].items()}
 
 

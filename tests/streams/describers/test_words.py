@@ -20,7 +20,7 @@ def close(words, one, other):
 
 
 def naive_tfidf(words, text):
-    """The definition, term by term."""
+    """Compute it as the definition says, term by term."""
     known = {int(term): place for place, term in enumerate(words.terms)}
     row = np.zeros(len(words.terms))
     terms = list(terms_of(text))

@@ -253,7 +253,6 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(place: Path, what: str
 
 
 def write_tar(path: Path, name: str) -> None:
-    """An archive with one file."""
     with tarfile.open(path, "w") as archive:
         archive.addfile(tarfile.TarInfo(name), io.BytesIO())
 

@@ -31,7 +31,6 @@ def shop(tmp_path, monkeypatch):
 
 
 def logged(folder):
-    """The events in the log."""
     return [decode(line) for file in sorted(folder.glob("feedback/*.jsonl")) for line in file.read_bytes().splitlines()]
 
 

@@ -42,7 +42,7 @@ def labels_file(labels, tmp_path):
 
 
 def taken(shop):
-    """Events in the feedback log."""
+    """The events that the feedback log holds."""
     (partition,) = shop.log.partitions
     return [decode(record.value) for record in shop.log.read(partition, 0, 100_000)]
 

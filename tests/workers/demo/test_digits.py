@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -20,7 +21,6 @@ def digits():
 
 
 def pictures(count=3, seed=0):
-    """Random pictures."""
     return np.random.default_rng(seed).random((count, 8, 8))
 
 
@@ -120,3 +120,9 @@ def test_a_pixel_of_ink_is_projected_once_in_each_of_four_directions():
 def test_fourier_magnitudes_stay_when_a_digit_moves():
     moved = np.roll(pictures(), (2, 3), axis=(1, 2))
     np.testing.assert_allclose(fourier(moved), fourier(pictures()), atol=1e-9)
+
+
+def test_without_scikit_learn_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'omdml\[demo\]'"):
+        load_digits()

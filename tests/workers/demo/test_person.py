@@ -23,7 +23,7 @@ def labels():
 def marked(labels, habits=Habits(), searches=300, seed="0", shown=PAGE):  # noqa: B008 - a tuple
     """The comparisons that a person makes in many searches."""
     person = Person(labels, habits, seed)
-    return [one for _ in range(searches) for one in person.compare(person.think(), shown)]
+    return [comparison for _ in range(searches) for comparison in person.compare(person.think(), shown)]
 
 
 def right(comparison):
@@ -78,14 +78,14 @@ def test_marks_go_to_the_page_as_often_as_habits_say(labels):
     # What is found elsewhere may happen to be on the page.
     elsewhere = len(PAGE) / 400
     for kind, often in (("relevant", 0.25), ("irrelevant", 0.75)):
-        on_page = sum(getattr(one, kind) in PAGE for one in comparisons) / len(comparisons)
+        on_page = sum(getattr(comparison, kind) in PAGE for comparison in comparisons) / len(comparisons)
         assert on_page == pytest.approx(often + (1 - often) * elsewhere, abs=0.03)
 
 
 def test_a_page_without_a_wrong_item_is_no_obstacle(labels):
     reds = [item for item in PAGE if OF[item] == "red"]
-    assert all(right(one) for one in marked(labels, Habits(wrong=0.0), shown=reds))
-    assert all(right(one) for one in marked(labels, Habits(wrong=0.0), shown=[]))
+    assert all(right(comparison) for comparison in marked(labels, Habits(wrong=0.0), shown=reds))
+    assert all(right(comparison) for comparison in marked(labels, Habits(wrong=0.0), shown=[]))
 
 
 def test_the_same_seed_says_the_same(labels):

@@ -103,7 +103,7 @@ def test_sets_hold_two_to_five_open_items_of_a_label_that_is_looked_for():
     for query in albums.held_out:
         assert not any(query in held for held in sets.values())
         fitting = {name for name, held in sets.items() if labels.of[query] in {labels.of[item] for item in held}}
-        assert set(albums.among(query, True)) == fitting == {one for one in sets if albums.fits(query, one)}
+        assert set(albums.among(query, True)) == fitting == {album for album in sets if albums.fits(query, album)}
         assert set(albums.among(query, False)) == set(sets) - fitting
     assert not albums.is_open("i0")
     assert albums.answers == 40

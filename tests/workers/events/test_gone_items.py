@@ -122,7 +122,9 @@ def test_learners_of_quadruplets_learn_what_is_left_of_a_page_too(items):
 @given(st.lists(pages(), min_size=1, max_size=6))
 def test_any_pages_are_learned_alike_one_by_one_and_together(items, drawn):
     # "q" is no item of the world.
-    events = [page(query="i0", shown=one.shown, clicked=one.clicked, positions=one.positions) for one in drawn]
+    events = [
+        page(query="i0", shown=drawing.shown, clicked=drawing.clicked, positions=drawing.positions) for drawing in drawn
+    ]
     events = [event for event in events if preferred(event)]
     without = [*GONE, "q"]
     together, refused = located(items, *events)

@@ -82,7 +82,7 @@ def comparison(event, catalogue, width):
             return (row(event.left), row(event.right)), {"similar": event.similar, "task": event.task}
         case SetJudgement():
             relevant, irrelevant = (tuple(map(members, ids)) for ids in (event.relevant, event.irrelevant))
-            return Judgement(np.array([row(one) for one in event.query]), relevant, irrelevant), {}
+            return Judgement(np.array([row(name) for name in event.query]), relevant, irrelevant), {}
 
 
 def learned_directly(name, catalogue, **more):
@@ -280,7 +280,6 @@ def judged(event, catalogue):
 
 
 def photo(**changes):
-    """A judgement of sets."""
     ids = {"query": ("i7", "i9"), "relevant": ("s3", "i5"), "irrelevant": ("s4",)}
     return SetJudgement(**{"model": "photos", **ids, **changes})
 
@@ -315,8 +314,8 @@ def test_a_judgement_of_what_is_not_in_the_catalogue_is_refused(tmp_path, unknow
 
 def test_a_set_added_while_running_is_known_to_the_next_judgement_that_names_it(tmp_path):
     items = catalogue(tmp_path)
-    one = {name: np.asarray(matrix[:1]) for name, matrix in items.features.items()}
-    add_items(tmp_path, one, ids=["new"], sets={"s999": ["i1", "new"]})
+    item = {name: np.asarray(matrix[:1]) for name, matrix in items.features.items()}
+    add_items(tmp_path, item, ids=["new"], sets={"s999": ["i1", "new"]})
     judgement, _ = judged(photo(relevant=("s999",)), items)
     assert judgement.relevant[0].shape == (2,)
 

@@ -80,6 +80,15 @@ def restored_while_waiting(world, worker):
     world.store._models["shop"].checkpoints = older
 
 
+def learned(catalogue, eta):
+    """The state after all events in order, with the settings that were in force at each of them."""
+    model = LOMDML(dims=dict(catalogue.dims), rank=3)
+    model.learn_many(triplets(ALL)[:SAVED], catalogue.features)
+    model = model.learning_on(rank=3, eta=eta)
+    model.learn_many(triplets(ALL)[SAVED:], catalogue.features)
+    return model.to_bytes()
+
+
 def cut_off(world, writes, error, prepare):
     """A worker whose store is cut off after so many writes; whether it was, and the store as the worker sees it."""
     store = Cut(world.store, 0, error)
@@ -104,6 +113,7 @@ def cut_off(world, writes, error, prepare):
 )
 def test_a_model_that_goes_on_from_before_the_mark_loses_nothing(tmp_path, monkeypatch, error, eta, prepare, first):
     monkeypatch.setattr("omdml.workers.learning.worker.RETRY_S", 0.0)
+    expected = learned(World(tmp_path / "expected").catalogue, eta)
     for writes in itertools.count(first):
         # Given a model that lacks events below the mark, and a worker that is cut off after each of its writes in turn
         world = lacking(tmp_path / str(writes), eta)
@@ -111,12 +121,8 @@ def test_a_model_that_goes_on_from_before_the_mark_loses_nothing(tmp_path, monke
         # If another worker goes on, I expect it to learn every event once, in order.
         world.send(*SENT[AHEAD + 5 :])
         run_until_idle(world.worker(), 60)
-        model = LOMDML(dims=dict(world.catalogue.dims), rank=3)
-        model.learn_many(triplets(ALL)[:SAVED], world.catalogue.features)
-        model = model.learning_on(rank=3, eta=eta)
-        model.learn_many(triplets(ALL)[SAVED:], world.catalogue.features)
         assert (mark(world), world.store.peek("shop").version, letters(world)) == (ALL, ALL, []), writes
-        assert world.store.peek("shop").state == model.to_bytes(), writes
+        assert world.store.peek("shop").state == expected, writes
         assert audited(world)[1].wrong == {}
         if not was_cut_off:
             break
@@ -145,8 +151,8 @@ def test_a_mark_goes_back_although_an_earlier_owner_moved_it_on_meanwhile(tmp_pa
     (partition,) = world.log.partitions
     world.store.move_mark(partition, None, 30)
     earlier, owner = (Mark(partition, world.store) for _ in range(2))
-    for one in (earlier, owner):
-        one.start(None)
+    for watermark in (earlier, owner):
+        watermark.start(None)
     earlier.move(35)
     owner.go_back(back)
     assert (mark(world), owner.offset) == (back, back)

@@ -48,7 +48,7 @@ def gauge(worker):
 
 
 def said_by_the_doctor(world):
-    """What it says of checkpoints."""
+    """What the doctor says of the checkpoints."""
     specs = world.worker().services.specs
     seen = look_at_checkpoints(specs, world.store, world.store.models(), lambda: extents(world))
     found = checkpoints(seen, len(world.store.models()))

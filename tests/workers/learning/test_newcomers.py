@@ -132,8 +132,8 @@ def test_a_worker_told_to_stop_leaves_what_saving_has_no_time_for(tmp_path, monk
     monkeypatch.setattr("omdml.workers.learning.rounds.FINISH_S", 0.0)
     monkeypatch.setattr("omdml.workers.learning.partition.portions.PORTION", 2)
     world, whole = World(tmp_path / "stopped"), World(tmp_path / "whole")
-    for one in (world, whole):
-        one.send(*of_each(NAMES, 3))
+    for place in (world, whole):
+        place.send(*of_each(NAMES, 3))
     run_until_idle(whole.worker())
     worker = world.worker()
     worker.rounds.saved_at = float("inf")

@@ -162,7 +162,7 @@ class Life:
         self.send(partition=self.chance.randrange(len(self.world.log.partitions)))
 
     def foreign(self):
-        """A sender with another partitioner."""
+        """Send as a sender with another partitioner would."""
         name = self.chance.choice(NAMES)
         self.send(name, murmur2(name.encode()) % len(self.world.log.partitions))
 

@@ -47,7 +47,7 @@ def configured(world, **models):
 
 def without(world, name):
     """From now on this model is not configured."""
-    models = {one: config for one, config in world.configuration.models.items() if one != name}
+    models = {model: config for model, config in world.configuration.models.items() if model != name}
     world.configuration = msgspec.structs.replace(world.configuration, models=models)
 
 

@@ -35,7 +35,7 @@ def test_pages_are_parts_of_one_long_answer(client):
 def test_what_is_excluded_is_passed_over_and_the_answer_stays_full(client):
     whole = ids_found(client, k=ITEMS)
     out = [whole[0], whole[2], whole[9], "i5", "nobody", whole[0]]
-    left = [one for one in whole if one not in out]
+    left = [name for name in whole if name not in out]
     assert ids_found(client, k=8, exclude=out) == left[:8]
     assert ids_found(client, k=8, exclude=out, offset=5) == left[5:13]
     assert ids_found(client, k=8, exclude=whole) == []

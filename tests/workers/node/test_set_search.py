@@ -100,7 +100,7 @@ def test_sets_are_excluded_by_their_names_and_answered_in_pages(node):
     asked = {"ids": ["f3", "f77"]}
     whole = [item.id for item in node.search(**asked, k=SETS).items]
     answer = node.search(**asked, k=3, page=Page(offset=2, exclude=[whole[0], whole[3], "f3"]))
-    assert [item.id for item in answer.items] == [one for one in whole if one not in (whole[0], whole[3])][2:5]
+    assert [item.id for item in answer.items] == [name for name in whole if name not in (whole[0], whole[3])][2:5]
 
 
 def test_an_aggregated_query_is_one_vector_of_all_its_elements(album, node):

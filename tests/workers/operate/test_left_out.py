@@ -53,9 +53,9 @@ def digest_told(ran):
 def test_what_is_learned_without_a_user_is_what_a_log_without_them_says(tmp_path, guard):
     events = clicks(300)
     shop, twin = LoggedShop(tmp_path / "a", guard=guard), LoggedShop(tmp_path / "b", guard=guard)
-    for one in (shop, twin):
-        on = msgspec.structs.replace(one.configuration.guard, on=guard == "true")
-        one.configuration = msgspec.structs.replace(one.configuration, guard=on)
+    for place in (shop, twin):
+        on = msgspec.structs.replace(place.configuration.guard, on=guard == "true")
+        place.configuration = msgspec.structs.replace(place.configuration, guard=on)
     shop.tell(*events)
     before = shop.worked()
     ran = omdml(shop, "forget", "shop", "--user", "ben", "--user", "nobody")

@@ -17,7 +17,7 @@ from tests.support.worlds import World, events, run_until_idle
 
 
 def values(page):
-    """Values by metric and model."""
+    """The value of each metric, by metric and model."""
     return {
         (sample.name, sample.labels.get("model")): sample.value
         for family in text_string_to_metric_families(page)

@@ -110,9 +110,9 @@ def test_an_item_with_a_nul_in_its_id_can_still_be_deleted(shop):
 
 def test_elements_of_sets_do_not_change_and_new_items_may_come(tmp_path):
     catalogue = worlds.catalogue(tmp_path / "c")
-    for one in (Change(id="i1", delete=True), Change(id="i1", features=VECTORS)):
+    for wanted in (Change(id="i1", delete=True), Change(id="i1", features=VECTORS)):
         with pytest.raises(ChangeError, match="is an element of a set, and sets do not change"):
-            change(catalogue, one)
+            change(catalogue, wanted)
     with pytest.raises(ChangeError, match="'s1' is named like a set"):
         change(catalogue, Change(id="s1", features=VECTORS))
     assert change(catalogue, Change(id="new", features=VECTORS), Change(id="i1", attributes={"price": 1})).put == 1
@@ -122,9 +122,9 @@ def test_items_are_added_behind_changes_and_changed_behind_additions(tmp_path, s
     reader, twin = MappedCatalogue(tmp_path / "c"), Twin()
     draw = np.random.default_rng(1)
     for number in range(4):
-        one = Change(id=f"i{number}", features=raw_item(draw))
-        change(shop, one)
-        twin.make(one)
+        wanted = Change(id=f"i{number}", features=raw_item(draw))
+        change(shop, wanted)
+        twin.make(wanted)
         added = {name: np.array([values]) for name, values in raw_item(draw).items()}
         add_items(tmp_path / "c", added, ids=[f"more-{number}"])
         twin.vectors[f"more-{number}"] = {name: x[0].tolist() for name, x in added.items()}

@@ -148,33 +148,26 @@ def test_a_store_that_became_read_only_is_a_warning(tmp_path):
     assert "cannot be written by this user" in remark.text
 
 
-def doctor_sees(folder, read_only_part):
-    """The findings of ``omdml doctor`` that are not well, as level and text, if this part of a service is read-only."""
-    FileSink(folder / "feedback").close()
-    FileSink(folder / "letters").close()
-    DirectoryStore(folder / "state").secret()
-    (folder / "omdml.toml").write_text(
+def test_doctor_names_each_part_of_a_service_that_is_read_only(tmp_path):
+    FileSink(tmp_path / "feedback").close()
+    FileSink(tmp_path / "letters").close()
+    DirectoryStore(tmp_path / "state").secret()
+    (tmp_path / "omdml.toml").write_text(
         '[log]\npath = "feedback"\nletters = "letters"\n[store]\nurl = "dir:state"\n[node]\nbind = "127.0.0.1:1"\n'
     )
-    command = [*read_only(folder / read_only_part), sys.executable, "-m", "omdml.workers.cli", "doctor", "--json"]
+    disks = [word for part in ("feedback", "letters", "state") for word in read_only(tmp_path / part)]
+    command = [*disks, sys.executable, "-m", "omdml.workers.cli", "doctor", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=300, check=False)
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=300, check=False)
+    assert run.returncode == 1
     seen = [(finding["level"], finding["text"]) for finding in json.loads(run.stdout)["findings"]]
-    return run.returncode, [(level, text) for level, text in seen if "cannot be written" in text]
-
-
-def test_doctor_says_that_a_read_only_feedback_log_refuses_feedback(tmp_path):
-    code, ((level, text),) = doctor_sees(tmp_path, "feedback")
-    assert (code, level) == (1, "error")
-    assert text.startswith("feedback log feedback: feedback cannot be written by this user. A node of this user")
-    assert "give it the right to write. If the file system is read-only" in text
-
-
-@pytest.mark.parametrize("part", ["letters", "state"])
-def test_doctor_says_that_a_worker_waits_for_read_only_letters_and_stores(tmp_path, part):
-    _, ((level, text),) = doctor_sees(tmp_path, part)
-    assert level == "warning"
-    assert text.startswith(f"{part} cannot be written by this user. That is enough for a node, but a worker waits")
+    log, *others = sorted((level, text) for level, text in seen if "cannot be written" in text)
+    assert log[0] == "error"
+    assert log[1].startswith("feedback log feedback: feedback cannot be written by this user. A node of this user")
+    assert "give it the right to write. If the file system is read-only" in log[1]
+    for (level, text), part in zip(others, ("letters", "state"), strict=True):
+        assert level == "warning"
+        assert text.startswith(f"{part} cannot be written by this user. That is enough for a node, but a worker waits")
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,10 @@ def test_river_alone_tells_of_two_points():
 def test_it_goes_on_from_its_bytes():
     rows = scores(0.1, 0.4)
     through, drift = Drift(), Drift()
-    for one in np.split(rows, len(rows)):
-        told = through.add(one)
+    for row in np.split(rows, len(rows)):
+        told = through.add(row)
         drift = Drift(drift.to_bytes())
-        assert bool(drift.add(one)) == bool(told)
+        assert bool(drift.add(row)) == bool(told)
         assert drift.to_bytes() == through.to_bytes()
 
 

@@ -201,5 +201,5 @@ def test_the_examples_of_the_page_for_users_are_filters():
     (known,) = re.findall(r"```\n(\{.*?)```", text, re.DOTALL)
     table = Attributes(known.encode().splitlines(), "SEARCH.md")
     asked = [json.loads(line) for line in examples.splitlines()]
-    results = [table.mask(one, Ids("17", "4"), 2).tolist() for one in asked]
+    results = [table.mask(wanted, Ids("17", "4"), 2).tolist() for wanted in asked]
     assert results == [[True, False], [True, False], [True, False], [False, True]]

@@ -363,8 +363,8 @@ def test_more_connections_than_allowed_are_refused_until_others_end(shop, monkey
     with shop.serving() as node, listening(node) as server:
         held = [Slow(server) for _ in range(3)]
         until(lambda: Slow(server).hear() == b"")
-        for one in held:
-            one.socket.close()
+        for connection in held:
+            connection.socket.close()
         until(lambda: answers(server))
         assert answers(server)
 

@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import pytest
 import structlog
-from openapi_spec_validator import validate
 from prometheus_client import CollectorRegistry
 
 from omdml.client import Client, Freshness
@@ -49,12 +48,12 @@ def test_ten_items_are_answered_unless_asked_otherwise(client):
 def test_one_item_several_items_and_vectors_can_be_posted(client):
     features, _ = items()
     vectors = {name: matrix[5].tolist() for name, matrix in features.items()}
-    one = client.post("/search", json={"id": "i5", "k": 4}).json()["items"]
+    alone = client.post("/search", json={"id": "i5", "k": 4}).json()["items"]
     listed = client.post("/search", json={"ids": ["i5"], "k": 4}).json()["items"]
     by_vectors = client.post("/search", json={"features": vectors, "k": 5}).json()["items"]
     several = client.post("/search", json={"ids": ["i5", "i6"], "k": 200}).json()["items"]
-    assert one == listed
-    assert [by_vector["id"] for by_vector in by_vectors] == ["i5", *(found["id"] for found in one)]
+    assert alone == listed
+    assert [by_vector["id"] for by_vector in by_vectors] == ["i5", *(found["id"] for found in alone)]
     assert len(several) == 118
 
 
@@ -225,14 +224,17 @@ def test_the_schema_describes_every_route_but_those_of_the_console(node, client)
     assert described == routes - pages
     document = client.get("/schema").json()
     assert document == json.loads(json.dumps(openapi()))
+    # It is imported late, because every process of tests imports this file.
+    from openapi_spec_validator import validate
+
     validate(document)
 
 
 def test_the_schema_says_what_every_parameter_and_field_means():
     document = openapi()
     requests = [request for methods in document["paths"].values() for request in methods.values()]
-    parameters = [one for request in requests for one in request.get("parameters", [])]
-    assert [one for one in parameters if not (one.get("description") or one["schema"].get("description"))] == []
+    parameters = [parameter for request in requests for parameter in request.get("parameters", [])]
+    assert all(parameter.get("description") or parameter["schema"].get("description") for parameter in parameters)
     fields = {
         (name, field): option
         for name, part in document["components"]["schemas"].items()

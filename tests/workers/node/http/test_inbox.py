@@ -32,7 +32,7 @@ def test_the_answer_says_since_when_events_may_be_in_the_log(shop, client):
 def test_the_answer_names_fields_that_nothing_reads(shop, client):
     event = json.loads(next(events(1)))
     mistyped, own = {**event, "usr": "ann"}, {**event, "user": "bob", "usr": "bob", "colour": "red"}
-    lines = b"\n".join(json.dumps(one).encode() for one in (event, mistyped, own, {**event, "user": "eve"}))
+    lines = b"\n".join(json.dumps(line).encode() for line in (event, mistyped, own, {**event, "user": "eve"}))
     response = client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"})
     unread = "'usr' (2 events; did you mean 'user'?), 'colour' (1 event)"
     answer = response.json()

@@ -149,12 +149,12 @@ def test_streams_that_are_asked_for_at_once_are_counted_too(node, monkeypatch):
     ask = b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with listening(node) as server, client_of(server) as client:
         sockets = [socket.create_connection((server.host, server.port)) for _ in range(12)]
-        for one in sockets:
-            one.sendall(ask)
-        answers = [one.recv(12) for one in sockets]
+        for connection in sockets:
+            connection.sendall(ask)
+        answers = [connection.recv(12) for connection in sockets]
         assert sorted(answers) == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 503"] * 9
-        for one in sockets:
-            one.close()
+        for connection in sockets:
+            connection.close()
         # If their clients have gone, I expect room for others.
         until(lambda: stream_status(client) == 200)
 

@@ -52,8 +52,8 @@ def searched(node, ids, asked=lambda number: ASKED, most_scans=None):
     searches._most_scans = most_scans or searches._most_scans
 
     async def ask():
-        waits = [searches.answers(view, [view.query([one])], asked(number))
-                 for number, one in enumerate(ids)]  # fmt: skip
+        waits = [searches.answers(view, [view.query([name])], asked(number))
+                 for number, name in enumerate(ids)]  # fmt: skip
         return await asyncio.gather(*waits, return_exceptions=True)
 
     return asyncio.run(ask())
@@ -67,7 +67,7 @@ def alone(node, one, asked=ASKED):
 def test_searches_that_come_at_once_get_what_each_gets_alone(node, scans):
     ids = [f"i{number}" for number in range(40)]
     results = searched(node, ids)
-    assert [entry.answers for entry in results] == [alone(node, one).answers for one in ids]
+    assert [entry.answers for entry in results] == [alone(node, name).answers for name in ids]
     # Threads may begin in any order.
     assert sorted(scans) == [8, AT_ONCE, AT_ONCE]
 
@@ -105,9 +105,9 @@ def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(
 
         waits = [search(ids[0])]
         await asyncio.to_thread(first.wait)
-        for one in ids[1:]:
+        for name in ids[1:]:
             # Each comes in a turn of its own.
-            waits.append(search(one))
+            waits.append(search(name))
             await asyncio.sleep(0)
         going_on.set()
         await asyncio.gather(*waits)
@@ -184,9 +184,9 @@ def test_of_shared_searches_only_the_one_that_cannot_be_answered_is_refused(node
 
     monkeypatch.setattr(type(node.view("shop")), "search_each", fails)
     result = searched(node, [f"i{number}" for number in range(6)])
-    errors = [number for number, one in enumerate(result) if isinstance(one, SearchError)]
+    errors = [number for number, outcome in enumerate(result) if isinstance(outcome, SearchError)]
     assert errors == [3]
-    assert [len(one.answers[0]) for number, one in enumerate(result) if number != 3] == [5] * 5
+    assert [len(outcome.answers[0]) for number, outcome in enumerate(result) if number != 3] == [5] * 5
 
 
 def test_every_search_of_a_group_is_counted(node, scans):
@@ -207,7 +207,7 @@ def test_many_clients_over_http_get_their_own_answers(shop, node):
 
         async def ask():
             async with httpx.AsyncClient(base_url=base, verify=False, timeout=60.0) as many:
-                return await asyncio.gather(*(many.get("/search", params={"id": one, "k": 5}) for one in expected))
+                return await asyncio.gather(*(many.get("/search", params={"id": name, "k": 5}) for name in expected))
 
-        for one, response in zip(expected, asyncio.run(ask()), strict=True):
-            assert [hit["id"] for hit in response.json()["items"]] == expected[one]
+        for name, response in zip(expected, asyncio.run(ask()), strict=True):
+            assert [hit["id"] for hit in response.json()["items"]] == expected[name]

@@ -1,4 +1,7 @@
-"""The example that embeds a catalogue with Spark (deploy/examples/embed_catalogue.py)."""
+"""The example that embeds a catalogue with Spark (deploy/examples/embed_catalogue.py).
+
+It is imported late, because every process of tests imports this file, and the example imports pandas and PySpark.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
-from deploy.examples.embed_catalogue import embed, opened
 from omdml.errors import ConfigurationError
 from omdml.learners import DCA
 from omdml.snapshot import Snapshot
@@ -37,6 +39,8 @@ def described(folder):
 
 @pytest.mark.deep
 def test_a_catalogue_embedded_with_spark_is_what_an_export_writes(tmp_path, spark):
+    from deploy.examples.embed_catalogue import embed
+
     snapshot = described(tmp_path)
     names = [str(tmp_path / name) for name in ("shop.snapshot", "items", "items.parquet", "out")]
     embed(spark, *names)
@@ -58,6 +62,8 @@ def test_a_catalogue_embedded_with_spark_is_what_an_export_writes(tmp_path, spar
 
 
 def test_a_snapshot_of_another_catalogue_is_refused(tmp_path):
+    from deploy.examples.embed_catalogue import opened
+
     described(tmp_path)
     features, _ = items(seed=1)
     build_catalogue(tmp_path / "others", features)
