@@ -31,7 +31,7 @@ def test_watch_draws_what_went_live_and_tells_it_as_a_table_too(visit):
     mark(page, [0], [9])
     go_to(page, "Watch")
     expect(page.locator(".charts .card")).to_have_count(7)
-    chart = page.locator(".charts .card", has_text="Weights")
+    chart = page.locator(".charts .card", has=page.get_by_role("heading", name="Weights"))
     chart.get_by_text("As a table").click()
     expect(chart.get_by_role("columnheader", name="plain")).to_be_visible()
     assert chart.locator("details tbody tr").count() >= 2

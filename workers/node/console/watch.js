@@ -5,7 +5,7 @@ import { interval } from "./interval.js";
 import { Seldom, whileSeen } from "./live.js";
 import { colourOf } from "./parts.js";
 
-const KEPT = 2000;
+const KEPT = 1000;
 const ROWS = 12;
 // Between two drawings, as versions may come twenty times a second, and between two looks at the history while versions
 // come, and while none does.
