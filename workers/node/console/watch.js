@@ -41,7 +41,7 @@ export async function watchPage(place, { model, onStep, onRemark }) {
     ], "Nothing to show yet: 32 such clicks are needed, so about 1,600 clicks in all."),
     new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
       [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => step.weights[name], colourOf(names, at)])),
-    new Chart("Hedge's loss", "What the weights have cost so far: how often what counts was wrong. It stays below the bound, or the weights are not what they should be", count, () => [
+    new Chart("Hedge's loss", "How wrong the parts of the model were so far, each by its weight. It stays below the bound.", count, () => [
       ["loss", learned("hedge_loss")], ["bound", learned("hedge_loss_bound")],
     ], "Nothing to show yet: only learners that weigh with Hedge have it (dca, lomdml and omdml)."),
     new Chart("Click to live", "The time from a click until this node answers with it, and its stages: in the log, learning, publishing, fetching, swapping in", seconds, () => [
