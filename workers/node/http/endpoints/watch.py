@@ -116,10 +116,10 @@ class Watch:
             names = [asked.id] if asked.id in names else []
         if asked.find:
             wanted = asked.find.casefold()
-            labels = attributes.labels(view, names) or [None] * len(names)
+            called = attributes.labels(view, names) or [None] * len(names)
             names = [
                 name
-                for name, label in zip(names, labels, strict=True)
+                for name, label in zip(names, called, strict=True)
                 if wanted in name.casefold() or (label and wanted in label.casefold())
             ]
         ids = list(names[asked.offset : asked.offset + asked.limit])
