@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -304,10 +305,17 @@ class OwnedModel:
                 **self.judge.start_comparison.figures,
                 **self.judge.guard.figures,
                 **self.learner.figures,
+                **self._hedge,
             },
             metric=self.metric,
             trails=self.trails.for_snapshot(),
         )
+
+    @property
+    def _hedge(self) -> dict[str, float]:
+        """The loss of a learner that weighs with Hedge, and the bound that it must not cross, if there is one."""
+        told = {name: getattr(self.learner, name, math.inf) for name in ("hedge_loss", "hedge_loss_bound")}
+        return {name: value for name, value in told.items() if math.isfinite(value)}
 
     def reference_again(self) -> Snapshot:
         """The reference as a snapshot, to replace a live version that was judged worse. It has that version's number.

@@ -214,7 +214,7 @@ def test_an_address_that_nobody_can_read_leads_to_the_first_page(shop, browser):
         listening(node) as server,
         opened(browser, f"{server.url}/console/#watch/%E0%A4%A") as page,
     ):
-        expect(page.locator(".charts .card")).to_have_count(6)
+        expect(page.locator(".charts .card")).to_have_count(7)
 
 
 def test_everybody_can_read_why_a_page_cannot_be_shown(shop, browser):
@@ -280,7 +280,7 @@ def test_the_keyboard_leads_from_the_page_try_to_another(shop, browser):
         search(page, "i5")
         page.get_by_role("link", name="Watch").focus()
         page.keyboard.press("Enter")
-        expect(page.locator(".charts .card")).to_have_count(6)
+        expect(page.locator(".charts .card")).to_have_count(7)
 
 
 def test_a_chart_of_one_step_is_about_a_minute(shop, browser):

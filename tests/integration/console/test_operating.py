@@ -30,8 +30,8 @@ def test_watch_draws_what_went_live_and_tells_it_as_a_table_too(visit):
     page = visit().page
     mark(page, [0], [9])
     go_to(page, "Watch")
-    expect(page.locator(".charts .card")).to_have_count(6)
-    chart = page.locator(".charts .card", has_text="Weights")
+    expect(page.locator(".charts .card")).to_have_count(7)
+    chart = page.locator(".charts .card", has=page.get_by_role("heading", name="Weights"))
     chart.get_by_text("As a table").click()
     expect(chart.get_by_role("columnheader", name="plain")).to_be_visible()
     assert chart.locator("details tbody tr").count() >= 2
@@ -209,14 +209,16 @@ def test_charts_tell_what_the_node_does(tmp_path, browser):
     shop = Shop(tmp_path)
     with shop.serving() as node, listening(node) as server:
         names = ("recent_mistake_rate", "mistake_rate", "held_out_right", "held_out_right_at_start")
+        hedge = {"hedge_loss": 12.25, "hedge_loss_bound": 30.5}
         shop.learn()
-        shop.publish(progress=dict(zip(names, (0.125, 0.25, 0.875, 0.5), strict=True)))
+        shop.publish(progress=dict(zip(names, (0.125, 0.25, 0.875, 0.5), strict=True)) | hedge)
         node._refresher.refresh("shop")
         step = httpx.get(f"{server.url}/models/shop/steps").json()["steps"][-1]
         shares = [f"{100 * step['figures'][name]:.1f} %" for name in names]
         told = {
             "Mistakes": shares[:2],
             "Clicks kept for judging": shares[2:],
+            "Hedge's loss": ["12", "31"],
             "Weights": [f"{weight:.3f}" for weight in step["weights"].values()],
         }
         with opened(browser, f"{server.url}/console/#watch/shop") as page:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import httpx
 import pytest
 from playwright.sync_api import expect
 
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.workers.node.attributes.table import Attributes
 from tests.support import worlds
 from tests.support.browsers import Visit
-from tests.support.consoles import cards, go_to, learned, live, mark, search
+from tests.support.consoles import cards, go_to, learned, live, mark, opened, search
 from tests.support.shops import Shop, listening
 
 pytestmark = pytest.mark.xdist_group("console")
@@ -116,18 +118,30 @@ def test_items_are_called_by_their_label(tmp_path, browser):
     shop = Shop(tmp_path)
     with shop.serving(attributes=lambda model: known) as node, listening(node) as server:
         context = browser.new_context(viewport={"width": 1280, "height": 800})
-        opened = Visit(context, f"{server.url}/console/")
-        page = opened.page
+        visited = Visit(context, f"{server.url}/console/")
+        page = visited.page
         search(page, "i5")
         for card in page.locator(".results > li").all():
             item = card.get_attribute("data-id")
             name = card.locator(".id")
             expect(name).to_have_text(labels.get(item, f"Mug {item}"))
             expect(name).to_have_attribute("title", f"{item}, colour blue")
+        grid = page.get_by_role("listbox", name="Items")
+        page.get_by_label("Find an item by its id or label").fill("a MUG")
+        found = grid.get_by_role("option", name="<b>a mug</b>", exact=True)
+        expect(found).to_have_attribute("title", "<b>a mug</b>, i0")
+        found.click()
+        expect(page.locator(".query .id")).to_have_text(["<b>a mug</b>", "i0"])
+        page.get_by_role("button", name="Search from Mug i", exact=False).first.click()
+        expect(page.locator(".query .id").first).to_contain_text("Mug i")
+        page.reload()
+        expect(page.locator(".query .id").first).to_contain_text("Mug i")
+        expect(page.get_by_role("button", name="Fits: Mug i").first).to_be_visible()
         go_to(page, "Versions")
+        expect(page.locator(".asked .id")).not_to_be_empty()
         expect(page.locator(".two .id").first).to_have_attribute("title", re.compile("colour blue"))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert opened.wrong == []
+        assert visited.wrong == []
         context.close()
 
 
@@ -160,3 +174,56 @@ def test_the_keyboard_alone_picks_marks_and_sends(demo, visit):
 
     learned(page, send)
     assert live(demo) == version + 1
+
+
+def test_vectors_that_are_pasted_find_what_is_similar(tmp_path, browser):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        page.get_by_text("Search by vectors").click()
+        field = page.get_by_label("Vectors")
+
+        def ask(text):
+            field.fill(text)
+            field.press("Tab")
+            page.keyboard.press("Enter")
+
+        features = {"noise": [0.1] * 5, "shape": [-0.5] * 9}
+        ask(json.dumps(features))
+        expect(page.locator(".query .shown")).to_contain_text("Similar to these vectors")
+        answers = page.locator(".results[data-of=''] > li")
+        expect(answers).to_have_count(20)
+        answer = httpx.post(f"{server.url}/search", json={"features": features, "k": 20}).raise_for_status().json()
+        assert cards(page) == [item["id"] for item in answer["items"]]
+        expect(page.locator(".send")).to_contain_text("Marks need an item to compare with")
+        for text, message in {
+            '{"shape": [1, 2, 3]}': "shape: you gave 3 numbers, and the items' vectors have 9.",
+            '{"shape": [1, "2"]}': "shape: expected a list of numbers",
+            '{"colour": [1]}': 'The items have no vectors called "colour". They have: ',
+            '{"shape": [1': "This is no JSON",
+            "1, 2, 3": 'Say which vectors these are, as in {"',
+            "{}": "Paste at least one vector.",
+        }.items():
+            ask(text)
+            expect(page.get_by_role("status")).to_contain_text(message)
+        # Nobody was searched for again.
+        assert cards(page) == [item["id"] for item in answer["items"]]
+        # What is typed is no mark.
+        field.press("u")
+        expect(field).to_have_value("{}u")
+
+
+def test_the_numbers_alone_are_enough_if_items_have_one_vector(tmp_path, browser):
+    shape = worlds.items()[0]["shape"]
+    ids = [f"i{row}" for row in range(len(shape))]
+    shop = Shop(tmp_path, items=lambda folder: build_catalogue(folder, {"shape": shape}, ids=ids))
+    with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
+        page.get_by_text("Search by vectors").click()
+        field, button = page.get_by_label("Vectors"), page.get_by_role("button", name="Search", exact=True)
+        field.fill("[" + ", ".join(map(str, shape[7])) + "]")
+        button.click()
+        expect(page.locator(".results[data-of=''] > li").first).to_have_attribute("data-id", "i7")
+        for text, message in {"1 2": "you gave 2 numbers", "1; two": '"two" is no number.', "": "at least one"}.items():
+            field.fill(text)
+            button.click()
+            expect(page.get_by_role("status")).to_contain_text(message)

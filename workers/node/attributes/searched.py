@@ -15,6 +15,9 @@ from omdml.workers.node.live_model import View
 from omdml.workers.node.searching.answers import Answers
 from omdml.workers.node.searching.options import SearchError
 
+# The attribute that says what people call an item.
+LABEL = "label"
+
 
 class SearchAttributes:
     """The attributes of the items that views search in. Any number of threads may ask.
@@ -49,6 +52,13 @@ class SearchAttributes:
         """The names of the attributes that answers can show."""
         layers = self._layers(view)
         return list(layers.columns) if layers else []
+
+    def labels(self, view: View, items: Sequence[str]) -> list[str | None] | None:
+        """What these items are called; None if no item of the view has a label."""
+        layers = self._layers(view)
+        if layers is None or LABEL not in layers.columns:
+            return None
+        return [str(known[LABEL]) if known else None for known in layers.of(items, [LABEL])]
 
     def _layers(self, view: View) -> Layers | None:
         return self._changed.over(self._filed(view.snapshot.model), view.catalogue)

@@ -77,7 +77,7 @@ export async function healthPage(place) {
     findings.replaceChildren(...sorted.filter((one) => one.level !== "ok").map(item));
     const fine = sorted.filter((one) => one.level === "ok");
     well.hidden = fine.length === 0;
-    well.firstChild.textContent = `${fine.length} checks found nothing wrong`;
+    well.firstChild.textContent = `${fine.length} ${fine.length === 1 ? "check" : "checks"} found nothing wrong`;
     well.lastChild.replaceChildren(...fine.map(item));
     drawLog(status);
   }

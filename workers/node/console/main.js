@@ -35,10 +35,19 @@ const adding = (set) => (listener) => {
 const onStep = adding(listeners);
 const onRemark = adding(remarkListeners);
 
-/** The page and the model stand in the address, so that both can be sent to a colleague. */
+/** Page, model and query stand in the address, so that they outlast a reload and can be sent to a colleague. */
 function where() {
-  const [page, model] = location.hash.slice(1).split("/").map(decoded);
-  return { page: page in PAGES ? page : "try", model: model || choice.options[0]?.value || "" };
+  const [page, model, query = ""] = location.hash.slice(1).split("/").map(decoded);
+  return { page: page in PAGES ? page : "try", model: model || choice.options[0]?.value || "", query };
+}
+
+const addressOf = (...parts) => `#${parts.filter(Boolean).map(encodeURIComponent).join("/")}`;
+
+/** Put the query that a page shows into the address; empty if it has none that an address can hold. Back leads to the one before. */
+function remember(query) {
+  const { page, model, query: before } = where();
+  if (query === before) return;
+  history[before ? "pushState" : "replaceState"](null, "", addressOf(page, model, query));
 }
 
 function decoded(text) {
@@ -52,21 +61,21 @@ function decoded(text) {
 /** Show the page that the address names. If it could not be shown before, what was said about that stays until it can. */
 async function show(again = false) {
   const mine = (turn += 1);
-  const { page, model } = where();
+  const { page, model, query } = where();
   leave();
   leave = () => {};
   if (model && ![...choice.options].some((one) => one.value === model)) choice.append(el("option", { value: model }, model));
   choice.value = model;
   document.title = `${PAGES[page][0]} · ${model || "omdml"}`;
   document.getElementById("tabs").replaceChildren(...Object.entries(PAGES).map(([name, [title]]) =>
-    el("a", { href: `#${name}/${encodeURIComponent(model)}`, ...(name === page ? { ariaCurrent: "page" } : {}) }, title)));
+    el("a", { href: addressOf(name, model), ...(name === page ? { ariaCurrent: "page" } : {}) }, title)));
   if (!again) hush();
   generation = "";
   const inside = el("div", {}, el("h1", { className: "unseen" }, `${PAGES[page][0]}: ${model}`));
   if (!again) place.replaceChildren(inside);
   drawLive(null);
   try {
-    const left = await (model || page === "health" ? PAGES[page][1] : noModel)(inside, { model, onStep, onRemark });
+    const left = await (model || page === "health" ? PAGES[page][1] : noModel)(inside, { model, query, remember: (shown) => { if (mine === turn) remember(shown); }, onStep, onRemark });
     if (mine !== turn) {
       left();
       return;
@@ -95,7 +104,7 @@ function noModel(inside) {
   const name = el("input", { type: "text", required: true, autocomplete: "off", aria: { label: "Name of a model" } });
   const submit = (event) => {
     event.preventDefault();
-    location.hash = `${where().page}/${encodeURIComponent(name.value.trim())}`;
+    location.hash = addressOf(where().page, name.value.trim());
   };
   inside.append(el("section", { className: "card stack" }, el("h2", {}, "No model is loaded yet"),
     el("p", {}, `This node loads a model when somebody asks for it by name. It may have models named ${patterns.join(", ")}.`),
@@ -167,7 +176,7 @@ async function begin() {
   await signIn();
   patterns = told.patterns;
   drawChoice(told.models);
-  choice.addEventListener("change", () => { location.hash = `${where().page}/${encodeURIComponent(choice.value)}`; });
+  choice.addEventListener("change", () => { location.hash = addressOf(where().page, choice.value); });
   addEventListener("hashchange", async () => {
     if (takeToken()) await signIn();
     await show();

@@ -1,25 +1,25 @@
 // A grid to pick an item from, of any number of items: only what is in sight is in the page, and was asked for.
 import { get } from "./api.js";
 import { el, say, trying } from "./dom.js";
-import { listed } from "./picture.js";
+import { itemAt, labelOf, listed } from "./picture.js";
 
 // Pixels a side, at least: items fill the width.
 const SIDE = 56;
 const GAP = 6;
 const PART = 200;
 
-/** The id of any item; `total` is how many there were a while ago. */
-export async function anyId(model, total) {
+/** Any item; `total` is how many there were a while ago. */
+export async function anyItem(model, total) {
   const any = (count) => get("/items", { model, offset: Math.floor(Math.random() * count), limit: 1 });
   let part = await any(total);
   // Items may have gone since then.
   if (!part.items.length) part = await any(part.total);
   if (!part.items.length) throw new Error("There is no item to search from: the catalogue is empty.");
-  return part.items[0];
+  return itemAt(part, 0);
 }
 
 export class Picker {
-  /** `picked` is called with an id. */
+  /** `picked` is called with an item. */
   constructor(model, picked) {
     Object.assign(this, { model, picked, find: "", total: 0, at: 0, chosen: "" });
     this.parts = new Map();
@@ -44,7 +44,7 @@ export class Picker {
     const first = await trying(() => this.part(0));
     if (!first || this.find !== find) return;
     this.total = first.total;
-    if (find && !first.total) say(`No item has "${find}" in its id.`);
+    if (find && !first.total) say(`No item has "${find}" in its id${first.labels ? " or label" : ""}.`);
     this.draw(true);
   }
 
@@ -102,15 +102,16 @@ export class Picker {
     this.sheet.append(cell);
     const { find } = this;
     const part = await this.part(Math.floor(at / PART)).catch(() => null);
-    const id = part?.items[at % PART];
-    if (id === undefined || this.find !== find || !cell.isConnected) return;
+    const one = part?.items.length > at % PART ? itemAt(part, at % PART) : null;
+    if (!one || this.find !== find || !cell.isConnected) return;
+    const { id } = one;
     cell.append(listed(this.model, part, at % PART));
-    cell.title = id;
+    cell.title = labelOf(one) === id ? id : `${labelOf(one)}, ${id}`;
     cell.dataset.id = id;
     cell.setAttribute("aria-selected", String(id === this.chosen));
     cell.addEventListener("click", () => {
       this.at = at;
-      this.picked(id);
+      this.picked(one);
     });
   }
 

@@ -1,10 +1,22 @@
-// An item as people see it: its picture, or its id if it has none.
-import { address } from "./api.js";
+// An item as people see it: its picture, or what it is called. An item has an `id`, and `attributes` if they are known.
+import { address, get } from "./api.js";
 import { el } from "./dom.js";
 
+/** An item of a part of a list, as `GET /items` answers. */
+export const itemAt = ({ items, labels }, at) => ({ id: items[at], attributes: labels?.[at] ? { label: labels[at] } : {} });
+
+/** The item with this id; `items` is an answer of `GET /items`. Only labels have to be asked for. */
+export async function itemOf(model, id, items) {
+  const part = items.labels ? await get("/items", { model, id }) : { items: [] };
+  return part.items.length ? itemAt(part, 0) : { id };
+}
+
+/** What an item is called: its attribute `label` if it has one. */
+export const labelOf = ({ id, attributes }) => String(attributes?.label ?? id);
+
 /** A thumbnail out of an atlas, a square of cells that many items share. */
-function thumbnail(model, id, cells, [first, cell]) {
-  const element = el("span", { className: "picture", role: "img", aria: { label: id } });
+function thumbnail(model, one, cells, [first, cell]) {
+  const element = el("span", { className: "picture", role: "img", aria: { label: labelOf(one) } });
   const place = (number) => `${(number / (cells - 1)) * 100}%`;
   element.style.backgroundImage = `url("${address("/atlas", { model, first })}")`;
   element.style.backgroundSize = `${cells * 100}%`;
@@ -12,26 +24,28 @@ function thumbnail(model, id, cells, [first, cell]) {
   return element;
 }
 
-/** An item in a part of a list, as `GET /items` answers: out of an atlas if there is one. */
+/** The picture of an item of a part of a list: out of an atlas if there is one. */
 export function listed(model, part, at) {
+  const one = itemAt(part, at);
   const cell = part.cells?.[at];
-  return cell ? thumbnail(model, part.items[at], part.atlas.cells, cell) : picture(model, part.items[at], part.pictures);
+  return cell ? thumbnail(model, one, part.atlas.cells, cell) : picture(model, one, part.pictures);
 }
 
 /** The attributes that answers are to bring, if `items`, an answer of `GET /items`, have labels. */
-export const fieldsOf = (items) => (items.attributes.includes("label") ? items.attributes : []);
+export const fieldsOf = (items) => (items.labels ? items.attributes : []);
 
-/** What an item is called: its attribute `label` if it has one. A pointer on it shows its id and its other attributes. */
-export function named({ id, attributes: { label = id, ...others } = {} }) {
-  const more = Object.entries(others).map((pair) => pair.join(" "));
-  return el("p", { className: "id", dir: "auto", title: [id, ...more].join(", ") }, String(label));
+/** What an item is called. A pointer on it shows its id and its other attributes. */
+export function named({ id, attributes = {} }) {
+  const more = Object.entries(attributes).filter(([name]) => name !== "label").map((pair) => pair.join(" "));
+  return el("p", { className: "id", dir: "auto", title: [id, ...more].join(", ") }, labelOf({ id, attributes }));
 }
 
-export function picture(model, id, pictures) {
-  const words = () => el("span", { className: "picture words" }, id);
+export function picture(model, one, pictures) {
+  const { id } = one;
+  const words = () => el("span", { className: "picture words", dir: "auto" }, labelOf(one));
   if (!pictures) return words();
   return el("img", {
-    className: "picture", alt: id, loading: "lazy", decoding: "async", src: address("/picture", { model, id }),
+    className: "picture", alt: labelOf(one), loading: "lazy", decoding: "async", src: address("/picture", { model, id }),
     on: { error: (event) => event.target.replaceWith(words()) },
   });
 }

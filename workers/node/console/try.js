@@ -4,8 +4,8 @@ import { describeFields } from "./describe.js";
 import { el, say, seconds, trying } from "./dom.js";
 import { Seldom } from "./live.js";
 import { legend, shares } from "./parts.js";
-import { anyId, Picker } from "./picker.js";
-import { arrow, fieldsOf, named, picture } from "./picture.js";
+import { anyItem, Picker } from "./picker.js";
+import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "./picture.js";
 
 const SHOWN = 20;
 // Of people who type, before the grid is asked anew.
@@ -32,7 +32,7 @@ const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 const unanswered = new Map();
 let sendings = 0;
 
-export async function tryPage(place, { model, onStep }) {
+export async function tryPage(place, { model, query, remember, onStep }) {
   const items = await get("/items", { model, limit: 1 });
   const state = { query: null, shown: [], marks: new Map(), serial: null, version: null, asked: 0, moved: 0, sent: false, waiting: null, explain: true, interleaved: null };
 
@@ -49,13 +49,13 @@ export async function tryPage(place, { model, onStep }) {
   const news = el("p", { className: "news", hidden: true });
   const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark what fits ✓ and what does not ✗", "Send", "Watch the order change"].map((step) => el("li", {}, step)));
   const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
-  const picker = new Picker(model, (id) => trying(() => search(id)));
+  const picker = new Picker(model, (one) => trying(() => search(one)));
   let typing = 0;
   const find = el("input", {
-    type: "search", placeholder: "Find an id", autocomplete: "off", aria: { label: "Find an item by its id" },
+    type: "search", placeholder: items.labels ? "Find an item" : "Find an id", autocomplete: "off", aria: { label: `Find an item by its id${items.labels ? " or label" : ""}` },
     on: { input: () => { clearTimeout(typing); typing = setTimeout(() => picker.show(find.value.trim()), PAUSE_MS); } },
   });
-  const random = el("button", { type: "button", on: { click: () => trying(async () => search(await anyId(model, items.total))) } }, "Any item");
+  const random = el("button", { type: "button", on: { click: () => trying(async () => search(await anyItem(model, items.total))) } }, "Any item");
   const searchCurl = el("button", {
     className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", inAddress() ? { parameters: wanted() } : { body: { ...wanted(), ...(state.query?.picture ? { picture: "BASE64 OF THE PICTURE" } : {}) } }) },
   }, "Copy as curl");
@@ -72,17 +72,19 @@ export async function tryPage(place, { model, onStep }) {
   });
   const marked = (kind) => [...state.marks].filter(([, mark]) => mark === kind).map(([id]) => id);
 
-  async function search(id) {
+  async function search(one) {
+    const { id } = one;
     if (id !== state.query?.id) begin({ id });
-    shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id", title: id }, id)));
+    begunFrom.set(model, one);
+    shown.replaceChildren(picture(model, one, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), named(one), labelOf(one) !== id && el("p", { className: "soft id" }, id)));
     picker.choose(id);
     await first();
   }
 
-  /** Search by words or a picture; `looks` shows what was asked. */
-  async function describe(query, looks) {
+  /** Search by words, vectors or a picture; `looks` shows what was asked, `told` says what it is. */
+  async function describe(query, looks, told) {
     begin(query);
-    shown.replaceChildren(looks, el("p", { className: "soft" }, query.text ? "Similar to these words" : "Similar to this picture"));
+    shown.replaceChildren(looks, el("p", { className: "soft" }, `Similar to ${told}`));
     picker.choose("");
     await first();
   }
@@ -126,7 +128,7 @@ export async function tryPage(place, { model, onStep }) {
     if (state.waiting?.late) state.waiting = null;
     state.query = query;
     state.marks = unsentOf(query.id);
-    if (query.id !== undefined) begunFrom.set(model, query.id);
+    remember(query.id ?? "");
     drawMarks();
   }
 
@@ -192,15 +194,14 @@ export async function tryPage(place, { model, onStep }) {
   }
 
   function card(one, rank, compare) {
-    const button = (mark, className, text, name) => el("button", {
-      className, type: "button", data: { mark }, aria: { pressed: "false", label: `${name}: ${one.id}` }, on: { click: () => setMark(one.id, mark) },
+    const button = (mark, className, text, does) => el("button", {
+      className, type: "button", data: { mark }, aria: { pressed: "false", label: `${does}: ${labelOf(one)}` }, on: { click: () => setMark(one.id, mark) },
     }, text);
-    const name = named(one);
-    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${name.textContent}` } },
-      el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${one.id}` }, on: { click: () => trying(() => search(one.id)) } },
-        picture(model, one.id, items.pictures)),
+    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${labelOf(one)}` } },
+      el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${labelOf(one)}` }, on: { click: () => trying(() => search(one)) } },
+        picture(model, one, items.pictures)),
       el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compare ? arrow(one.was, rank) : null, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
-      name,
+      named(one),
       shares(one.parts),
       fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
   }
@@ -329,7 +330,7 @@ export async function tryPage(place, { model, onStep }) {
 
   const keys = (press) => {
     const held = press.repeat && !press.key.startsWith("Arrow");
-    if (held || press.ctrlKey || press.metaKey || press.altKey || /^(INPUT|SELECT)$/.test(press.target.tagName)) return;
+    if (held || press.ctrlKey || press.metaKey || press.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(press.target.tagName)) return;
     const id = press.target.closest?.("li")?.dataset.id;
     const mark = { r: "relevant", i: "irrelevant" }[press.key.toLowerCase()];
     if (id && mark) setMark(id, mark);
@@ -352,11 +353,15 @@ export async function tryPage(place, { model, onStep }) {
     picker.close();
     document.removeEventListener("keydown", keys);
   };
-  const id = begunFrom.get(model) ?? await anyId(model, items.total).catch((error) => {
+  const start = () => (query ? itemOf(model, query, items) : begunFrom.get(model) ?? anyItem(model, items.total));
+  let one;
+  try {
+    one = await start();
+  } catch (error) {
     end();
     throw error;
-  });
+  }
   // Unless somebody was quicker.
-  if (!state.query) await trying(() => search(id));
+  if (!state.query) await trying(() => search(one));
   return end;
 }

@@ -2,8 +2,8 @@
 import { copyAsCurl, copyInstead, get, post } from "./api.js";
 import { day, el, isSecond, percent, say, table, trying, whole } from "./dom.js";
 import { Seldom } from "./live.js";
-import { anyId } from "./picker.js";
-import { arrow, fieldsOf, named as called, picture } from "./picture.js";
+import { anyItem } from "./picker.js";
+import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "./picture.js";
 
 const SHOWN = 10;
 const LINES = 200;
@@ -12,7 +12,7 @@ const LIVE = "live";
 // Between two looks at the history while versions come.
 const LOOK_MS = 2000;
 
-export async function versionsPage(place, { model, onStep }) {
+export async function versionsPage(place, { model, query: begin, remember, onStep }) {
   const path = `/models/${encodeURIComponent(model)}`;
   const items = await get("/items", { model, limit: 1 });
   const now = el("div", { className: "stack" });
@@ -21,8 +21,8 @@ export async function versionsPage(place, { model, onStep }) {
   const told = el("div");
   const from = el("select", { aria: { label: "Before" }, on: { change: () => trying(compare) } });
   const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
-  const query = el("input", { type: "search", aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
-  const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
+  const query = el("input", { type: "search", value: begin, aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
+  const any = el("button", { type: "button", on: { click: () => trying(compareAny) } }, "Any item");
   const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional, for the history" });
   const copy = copyInstead();
   const page = el("div", { className: "stack" }, el("section", { className: "card stack" }, now,
@@ -97,8 +97,8 @@ export async function versionsPage(place, { model, onStep }) {
       el("p", { className: "soft" }, `digest ${held.digest}, catalogue ${held.generation}`)));
   }
 
-  async function anyItem() {
-    query.value = await anyId(model, items.total);
+  async function compareAny() {
+    query.value = (await anyItem(model, items.total)).id;
     await compare();
   }
 
@@ -108,24 +108,25 @@ export async function versionsPage(place, { model, onStep }) {
     if (!query.value || !from.value || !to.value) return;
     const mine = (turn += 1);
     const id = query.value;
+    remember(id);
     let answers;
     try {
-      answers = await Promise.all([from, to].map((one) =>
-        post("/search", { model, id, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) })));
+      answers = await Promise.all([itemOf(model, id, items), ...[from, to].map((one) =>
+        post("/search", { model, id, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) }))]);
     } catch (error) {
       // The answers of the query before would look like answers to this one.
       if (mine === turn) compared.replaceChildren();
       throw error;
     }
     if (mine !== turn) return;
-    const [before, after] = answers;
-    asked.hidden = !items.pictures;
-    asked.replaceChildren(picture(model, id, items.pictures));
+    const [item, before, after] = answers;
+    asked.hidden = !items.pictures && labelOf(item) === id;
+    asked.replaceChildren(...(items.pictures ? [picture(model, item, true)] : []), ...(labelOf(item) === id ? [] : [named(item)]));
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
-      el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
-        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? arrow(compareTo.get(one.id) ?? -1, rank) : null), called(one)))));
-    compared.replaceChildren(column(named(before.version), before, null), column(named(after.version), after, ranks));
+      el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one, items.pictures),
+        el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? arrow(compareTo.get(one.id) ?? -1, rank) : null), named(one)))));
+    compared.replaceChildren(column(titleOf(before.version), before, null), column(titleOf(after.version), after, ranks));
   }
 
   const looking = new Seldom(() => trying(refresh), LOOK_MS);
@@ -140,11 +141,11 @@ export async function versionsPage(place, { model, onStep }) {
     throw error;
   });
   place.append(page);
-  await trying(anyItem);
+  await trying(begin ? compare : compareAny);
   return end;
 }
 
-function named(version) {
+function titleOf(version) {
   return version ? `Version ${whole(version)}` : "Before the first click (version 0)";
 }
 

@@ -5,7 +5,7 @@ import { interval } from "./interval.js";
 import { Seldom, whileSeen } from "./live.js";
 import { colourOf } from "./parts.js";
 
-const KEPT = 2000;
+const KEPT = 1000;
 const ROWS = 12;
 // Between two drawings, as versions may come twenty times a second, and between two looks at the history while versions
 // come, and while none does.
@@ -41,10 +41,13 @@ export async function watchPage(place, { model, onStep, onRemark }) {
     ], "Nothing to show yet: 32 such clicks are needed, so about 1,600 clicks in all."),
     new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
       [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => step.weights[name], colourOf(names, at)])),
+    new Chart("Hedge's loss", "How wrong the parts of the model were so far, each by its weight. It stays below the bound.", count, () => [
+      ["loss", learned("hedge_loss")], ["bound", learned("hedge_loss_bound")],
+    ], "Nothing to show yet: only learners that weigh with Hedge have it (dca, lomdml and omdml)."),
     new Chart("Click to live", "The time from a click until this node answers with it, and its stages: in the log, learning, publishing, fetching, swapping in", seconds, () => [
       ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
-    new Chart("Comparisons a second", "How much is learned. One click can stand for several comparisons.", (value) => (value === null || value === undefined ? "–" : value < 10 ? String(Number(value.toPrecision(2))) : whole(value)), () => [
+    new Chart("Comparisons a second", "How much is learned. One click can stand for several comparisons.", count, () => [
       ["comparisons", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
     ]),
   ];
@@ -106,6 +109,8 @@ export async function watchPage(place, { model, onStep, onRemark }) {
     for (const chart of charts) chart.close();
   };
 }
+
+const count = (value) => (value === null || value === undefined ? "–" : value < 10 ? String(Number(value.toPrecision(2))) : whole(value));
 
 /** Seconds from a click until answers know it. A node that just started did not answer before. */
 const waited = (step) => (step.what === "model_live" ? null : step.freshness_s);

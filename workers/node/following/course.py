@@ -14,9 +14,9 @@ from omdml.workers.versions.inspection import weights
 
 # Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a course of any length
 # keeps its shape.
-MOST = 2000
+MOST = 1000
 # Steps that are kept in all, 1 to 2 kB each: labels share them evenly, but each has room for some.
-IN_ALL = 20_000
+IN_ALL = 10_000
 FEWEST = 50
 
 

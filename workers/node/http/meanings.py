@@ -67,9 +67,10 @@ MEANINGS: dict[str, dict[str, str]] = {
     "OfVersion": {"version": "A kept version; without it, the live one"},
     "Items": {
         "model": CATALOGUE_OF,
-        "find": "Only ids that hold this text; capital letters make no difference",
-        "offset": "How many of the ids to pass over",
-        "limit": "How many ids to answer",
+        "id": "Only the item with this id",
+        "find": "Only items whose id or label holds this text; capital letters make no difference",
+        "offset": "How many of them to pass over",
+        "limit": "How many to answer",
     },
     "OfModel": {"model": CATALOGUE_OF},
     "ItemPicture": {"model": CATALOGUE_OF},

@@ -227,7 +227,7 @@ def items(structs: Structs) -> dict[str, Any]:
     return {
         "/items": {
             "get": operation(
-                "Ids of a model's items, in the catalogue's order", ITEMS, parameters=structs.query(Items)
+                "Ids and labels of a model's items, in the catalogue's order", ITEMS, parameters=structs.query(Items)
             ),
             "post": operation(
                 "Put, change and delete items: one change on each line, all of them or none. " + CONFIRMED,

@@ -157,9 +157,10 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Items(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET /items``: the ids of a model's items that hold the text ``find``, in the catalogue's order."""
+    """``GET /items``: a model's items whose id or label holds the text ``find``, in the catalogue's order."""
 
     model: str | None = None
+    id: str | None = None
     find: str = ""
     offset: Annotated[int, msgspec.Meta(ge=0)] = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100

@@ -22,8 +22,18 @@ ITEMS = {
         "attributes": {"type": "array", "items": TEXT, "description": "what `fields` of a search may name"},
         "describes": {
             "type": "object",
-            "description": "what a search may bring instead of an item: these texts, and whether a picture",
-            "properties": {"texts": {"type": "array", "items": TEXT}, "picture": {"type": "boolean"}},
+            "description": "what a search may bring instead of an item: these texts, whether a picture, and vectors of "
+            "so many numbers",
+            "properties": {
+                "texts": {"type": "array", "items": TEXT},
+                "picture": {"type": "boolean"},
+                "vectors": {"type": "object", "additionalProperties": {"type": "integer"}},
+            },
+        },
+        "labels": {
+            "type": "array",
+            "description": "if items have an attribute `label`: that of each item; null: none",
+            "items": {"type": ["string", "null"]},
         },
         "atlas": {
             "type": "object",

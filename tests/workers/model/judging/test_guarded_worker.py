@@ -328,5 +328,8 @@ def test_a_snapshot_tells_how_many_held_out_events_it_and_the_start_order_well(t
     compared = model.judge.guard.compared
     assert compared.margin > compared.doubt > 0
     assert {name: figures[f"guard_{name}"] for name in compared._fields} == compared._asdict()
+    learner = model.learner
+    assert (figures["hedge_loss"], figures["hedge_loss_bound"]) == (learner.hedge_loss, learner.hedge_loss_bound)
+    assert 0 < figures["hedge_loss"] < figures["hedge_loss_bound"]
     # It is measured at decisions, after which a few more events were held out.
     assert figures["held_out_right_at_start"] == pytest.approx((at_start > 0).mean(), abs=0.1)

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import ConfigurationError
+from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints import console, watch
 from omdml.workers.node.pictures import Pictures
 from tests.integration.waiting import until
 from tests.support.nodes import serves
-from tests.support.shops import client_of, listening, refused
+from tests.support.shops import asking, client_of, listening, refused
 
 PNG = b"\x89PNG\r\n\x1a\n of i5"
 UPLOT = {
@@ -53,7 +54,7 @@ def learn(shop, node):
     until(serves(node, version))
 
 
-def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(client):
+def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(shop, client):
     body = client.get("/items", params={"offset": 118, "limit": 5}).raise_for_status().json()
     assert body == {
         "model": "shop",
@@ -62,11 +63,23 @@ def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(client):
         "position": 0,
         "pictures": False,
         "attributes": [],
-        "describes": {"texts": [], "picture": False},
+        "describes": {"texts": [], "picture": False, "vectors": dict(shop.catalogue.raw_dims)},
     }
     answer = client.get("/items", params={"find": "I11", "limit": 3}).json()
     assert (answer["items"], answer["total"]) == (["i11", "i110", "i111"], 11)
     assert "limit" in refused(client.get("/items?limit=100000"), 400, "invalid")
+    answer = client.get("/items", params={"id": "i11"}).json()
+    assert (answer["items"], answer["total"]) == (["i11"], 1)
+    assert client.get("/items", params={"id": "nobody"}).json()["items"] == []
+
+
+def test_items_are_listed_with_their_labels_and_found_by_them(shop):
+    known = Attributes.of_items([("i5", {"label": "Blue Mug"}), ("i7", {"colour": "blue"})])
+    with shop.serving(attributes=lambda model: known) as node, asking(node) as client:
+        answer = client.get("/items", params={"offset": 5, "limit": 3}).json()
+        assert (answer["items"], answer["labels"]) == (["i5", "i6", "i7"], ["Blue Mug", None, None])
+        answer = client.get("/items", params={"find": "blue"}).json()
+        assert (answer["items"], answer["labels"], answer["total"]) == (["i5"], ["Blue Mug"], 1)
 
 
 def test_a_version_that_is_kept_can_answer_though_another_is_live(shop, node, client):

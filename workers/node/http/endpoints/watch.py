@@ -33,6 +33,7 @@ from omdml.workers.node.http.requests import (
     OfVersion,
     parameters_as,
 )
+from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.compare import Comparison, compare_versions
@@ -104,25 +105,37 @@ class Watch:
         ]
 
     async def items(self, request: Request) -> Response:
-        """A part of the ids of a model's items, in the catalogue's order."""
+        """A part of the items of a model, in the catalogue's order."""
         asked = parameters_as(Items, request.query_params)
-        view = self._node.view(asked.model)
+        return reply(await run_in_threadpool(self._items, asked, self._node.view(asked.model)))
+
+    def _items(self, asked: Items, view: View) -> dict[str, Any]:
+        attributes = self._node.attributes
         names = view.listed
-
-        def chosen() -> tuple[list[str], int]:
-            if not asked.find:
-                return list(names[asked.offset : asked.offset + asked.limit]), len(names)
+        if asked.id is not None:
+            names = [asked.id] if asked.id in names else []
+        if asked.find:
             wanted = asked.find.casefold()
-            matching = [name for name in names if wanted in name.casefold()]
-            return matching[asked.offset : asked.offset + asked.limit], len(matching)
-
-        ids, total = await run_in_threadpool(chosen)
-        model = view.snapshot.model
-        thumbnails = await run_in_threadpool(self._thumbnails.told, view.catalogue, ids)
-        pictures = self._pictures(model) is not None or bool(thumbnails)
-        page = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
-        page["attributes"] = await run_in_threadpool(self._node.attributes.names, view)
-        return reply({"model": model, **page, "describes": describes(view.catalogue), **thumbnails})
+            called = attributes.labels(view, names) or [None] * len(names)
+            names = [
+                name
+                for name, label in zip(names, called, strict=True)
+                if wanted in name.casefold() or (label and wanted in label.casefold())
+            ]
+        ids = list(names[asked.offset : asked.offset + asked.limit])
+        labels = attributes.labels(view, ids)
+        thumbnails = self._thumbnails.told(view.catalogue, ids)
+        return {
+            "model": view.snapshot.model,
+            "items": ids,
+            "total": len(names),
+            "position": view.position,
+            "pictures": self._pictures(view.snapshot.model) is not None or bool(thumbnails),
+            "attributes": attributes.names(view),
+            "describes": describes(view.catalogue),
+            **({} if labels is None else {"labels": labels}),
+            **thumbnails,
+        }
 
     async def picture(self, request: Request) -> Response:
         """``GET /picture``: the picture of an item, or 404."""

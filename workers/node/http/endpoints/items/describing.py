@@ -28,9 +28,13 @@ def described(catalogue: Catalogue, asked: Search) -> Search:
 
 
 def describes(catalogue: Catalogue) -> dict[str, Any]:
-    """What a search may bring instead of an item: names of texts, and whether a picture."""
+    """What a search may bring instead of an item: names of texts, whether a picture, and vectors of what lengths."""
     describer = catalogue.describer
-    return {"texts": list(describer.texts) if describer else [], "picture": bool(describer and describer.pictures)}
+    return {
+        "texts": list(describer.texts) if describer else [],
+        "picture": bool(describer and describer.pictures),
+        "vectors": dict(catalogue.raw_dims),
+    }
 
 
 def _with_features(describer: Describer | None, query: AnyQuery) -> AnyQuery:
