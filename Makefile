@@ -29,7 +29,7 @@ FLAT := $(PYTEST) omdml tests --ignore=tests/integration --ignore=tests/fault --
 WITH_SERVERS := $(PYTEST) tests/fault tests/integration --dist loadgroup
 AGAIN := -n 1 --last-failed --last-failed-no-failures none
 test: .venv/.dev .venv/.compiled ## all tests: flat ones beside those that need Kafka and Redis, and those that kill processes
-	@said=$$(mktemp); FIRST_PROCESS=8 nice -n 10 $(FLAT) -n 3 -o cache_dir=.pytest_cache/flat >"$$said" 2>&1 & beside=$$!; \
+	@said=$$(mktemp); FIRST_PROCESS=8 nice -n 10 $(FLAT) -n 4 -o cache_dir=.pytest_cache/flat >"$$said" 2>&1 & beside=$$!; \
 	trap 'exit 130' INT TERM; trap 'kill $$beside 2>/dev/null; rm -f "$$said"' EXIT; \
 	$(WITH_SERVERS) -n $(AT_ONCE); servers=$$?; \
 	wait $$beside; flat=$$?; cat "$$said"; \
@@ -37,7 +37,7 @@ test: .venv/.dev .venv/.compiled ## all tests: flat ones beside those that need 
 	echo "flat tests ended with $$flat, those with servers with $$servers"; [ $$flat = 0 ] && [ $$servers = 0 ]
 
 flat: .venv/.dev .venv/.compiled ## the tests that need no servers
-	$(FLAT) -n auto
+	$(FLAT) -n 4
 
 test-deep: export DEEP := 1
 test-deep: test ## all of them, with many more examples of each property, and the longest sequences of faults

@@ -344,7 +344,7 @@ def test_a_rehome_while_senders_go_on_is_refused_after_a_killed_worker(tmp_path)
     committed = world.log.group("omdml").committed
     committed[world.log.partitions[1]] -= 1
     with pytest.raises(
-        ConfigurationError, match=r"but committed up to \d+\. Start one worker and no other .*stop it with SIGTERM"
+        ConfigurationError, match=r"but committed up to \d+\. Start the workers, .*, stop them with SIGTERM"
     ):
         rehomed(world, senders_go_on=True)
     assert world.store.placement(world.log.topic_id).count == 2

@@ -71,7 +71,9 @@ def test_ctrl_c_ends_a_command_without_a_word():
 
 # What the installed command does, with a signal as it comes to import a module.
 SIGNALLED = """
-import importlib, os, sys
+import importlib, os, signal, sys
+# Whoever started the tests in the background had Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 entry, module, number = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
 class Press:
     def find_spec(self, name, path=None, target=None):

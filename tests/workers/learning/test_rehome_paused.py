@@ -140,7 +140,7 @@ def test_a_model_saved_on_its_old_home_after_moving_waits_and_says_why(tmp_path)
     worker = world.worker()
     run_until_idle(worker)
     assert worker.services.metrics.registry.get_sample_value("omdml_worker_models_waiting", {"cause": "moved"}) == 1
-    with pytest.raises(CorruptError, match=r"learned that one up to 8: .* omdml replay --model"):
+    with pytest.raises(CorruptError, match=r"holds what partition 0 has up to offset 8: .* omdml replay --model"):
         worker.partitions[world.log.home(model)].claiming.claim(model)
 
 
