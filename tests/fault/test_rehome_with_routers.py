@@ -107,8 +107,11 @@ def rehomed_while_events_come(service):
 
 
 def start_workers(service):
+    """Start workers, and wait until each can be told to stop: one of them may own all partitions before the other."""
+    before = service.said("worker_started")
     for number in range(WORKERS):
         service.start(number)
+    service.wait(lambda: service.said("worker_started") >= before + WORKERS, "workers to start")
 
 
 def stop_workers(service):

@@ -65,6 +65,26 @@ def test_a_reload_and_a_link_show_page_model_and_query_again(shop, site, browser
             assert other.title() == "Versions · shop"
 
 
+def test_the_query_that_a_page_begins_with_does_not_replace_one_that_was_typed_meanwhile(shop, site, browser):
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/") as page:
+        late = []
+        page.route(re.compile(r"/items\?.*offset="), lambda route: late.append(route))
+        go_to(page, "Versions")
+        query = page.get_by_label("Query: an item's id")
+        query.fill("i7")
+        query.blur()
+        expect(page.locator(".two h3")).to_have_count(2)
+        with page.expect_response(re.compile(r"/items\?.*offset=")) as answer:
+            for route in late:
+                route.continue_()
+        answer.value.finished()
+        # A page that took it over would have done so by then.
+        page.wait_for_timeout(300)
+        expect(query).to_have_value("i7")
+        assert page.url.endswith("#versions/shop/i7")
+
+
 def test_an_item_with_any_name_outlasts_a_reload(tmp_path, site, browser):
     names = ["50 % off/red#1?", "ä & ö"] + [f"i{row}" for row in range(ITEMS - 2)]
     features = worlds.items()[0]

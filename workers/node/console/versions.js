@@ -98,7 +98,11 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   }
 
   async function compareAny() {
-    query.value = (await anyItem(model, items.total)).id;
+    const before = query.value;
+    const { id } = await anyItem(model, items.total);
+    // Whoever typed meanwhile asks for something else.
+    if (query.value !== before) return;
+    query.value = id;
     await compare();
   }
 
