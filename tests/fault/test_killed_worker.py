@@ -58,6 +58,7 @@ def test_kills_under_load_change_nothing_and_a_node_answers_throughout(place, tm
             # The kill comes at any moment, not only right after a publication.
             time.sleep(chance.uniform(0, 0.7))
             worker.kill()
+            started = worker.said.count("worker_started")
             worker = ForkedProcess(tmp_path, "worker", "--config", str(path), name="worker")
         load.end()
         # The version of this one is live only when all before it are learned again.
@@ -65,6 +66,8 @@ def test_kills_under_load_change_nothing_and_a_node_answers_throughout(place, tm
         sink.flush()
         learned = learned_of(path, open_store(url).secret())
         wait_for(lambda: asker.versions[-1] == len(learned), "an answer that knows every event", 60, worker)
+        # All may have been learned before the last kill.
+        wait_for(lambda: worker.said.count("worker_started") > started, "the last worker to start", 60, worker)
         assert worker.stop() == 0, worker.said[-2000:]
     finally:
         load.end()

@@ -65,7 +65,7 @@ def test_a_reload_and_a_link_show_page_model_and_query_again(shop, site, browser
             assert other.title() == "Versions · shop"
 
 
-def test_the_query_that_a_page_begins_with_does_not_replace_one_that_was_typed_meanwhile(shop, site, browser):
+def test_what_versions_begins_with_does_not_replace_a_query_that_was_typed(shop, site, browser):
     site.serve(shop)
     with opened(browser, f"{site.url}/console/") as page:
         late = []

@@ -306,7 +306,7 @@ RUBBISH = (
 )
 
 
-def test_audit_and_oracle_agree_after_a_rehome_while_senders_go_on_beside_rubbish(place, valkey_server):
+def test_audit_and_oracle_agree_after_a_rehome_beside_senders_and_rubbish(place, valkey_server):
     # Given rubbish before a rehome, behind what was learned then, and after it; and events of models that move
     def litter(partitions):
         for partition in range(partitions):

@@ -116,7 +116,7 @@ parent = "shop"
 """
 
 
-def test_all_mistakes_of_a_file_are_listed_and_none_that_only_follows_from_another(check):
+def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(check):
     done = check(MISTAKEN, "--json")
     assert done.exit_code == 2
     findings = json.loads(done.output)["findings"]

@@ -128,7 +128,7 @@ def test_a_commit_that_is_refused_to_the_end_is_made_once_all_have_left(tmp_path
     assert world.log.group("omdml").committed
 
 
-def test_a_partition_that_goes_to_another_worker_while_this_one_is_told_to_stop_is_saved(tmp_path):
+def test_a_partition_that_goes_elsewhere_while_the_worker_stops_is_saved(tmp_path):
     world = World(tmp_path)
     worker = paced(world.worker(), save=1000.0)
     world.send(*events(10))
