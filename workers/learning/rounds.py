@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from heapq import merge
+from itertools import repeat
+
 import structlog
 
 from omdml.errors import Fenced, SourceError, StoreError
@@ -95,8 +98,9 @@ class Rounds:
         """
         allowance, until = self._services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
-        changed = [(model, owned) for owned in self._partitions.values() for model in owned.models.unsaved.values()]
-        changed.sort(key=lambda pair: pair[0].changed_at)
+        # There may be thousands, and time for a few of them only.
+        of_each = [zip(list(owned.models.unsaved.values()), repeat(owned)) for owned in self._partitions.values()]
+        changed = merge(*of_each, key=lambda pair: pair[0].changed_at)
         self._cut_short = False
         for owned, models in by_owner(changed, lambda: allowance.left):
             owned.models.keep(models)

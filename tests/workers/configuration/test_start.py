@@ -1,8 +1,19 @@
 """What a process does once its start is over."""
 
 import gc
+from collections.abc import Iterator
+
+import pytest
 
 from omdml.workers.configuration.process import forget_start
+
+
+@pytest.fixture(autouse=True)
+def thresholds() -> Iterator[None]:
+    """Other tests keep the thresholds of this process."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
 
 
 def test_full_collections_pass_over_what_was_made_at_the_start() -> None:
@@ -11,3 +22,11 @@ def test_full_collections_pass_over_what_was_made_at_the_start() -> None:
     forget_start()
     assert gc.get_freeze_count() >= before + len(made)
     assert not any(thing is made for thing in gc.get_objects())
+
+
+def test_objects_that_stay_are_not_looked_at_again_and_again() -> None:
+    forget_start()
+    full = gc.get_stats()[2]["collections"]
+    made = [[] for _ in range(1_000_000)]
+    assert gc.get_stats()[2]["collections"] == full
+    assert len(made) == 1_000_000

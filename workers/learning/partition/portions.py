@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
+from operator import itemgetter
 from typing import TypeVar
 
 from omdml.workers.model.owned_model import OwnedModel
@@ -15,22 +16,23 @@ PORTION_BYTES = 4_000_000
 Owner = TypeVar("Owner")
 
 
-def portions(models: list[OwnedModel], left: Callable[[], float] = lambda: math.inf) -> Iterator[list[OwnedModel]]:
+def portions(models: Iterable[OwnedModel], left: Callable[[], float] = lambda: math.inf) -> Iterator[list[OwnedModel]]:
     """Models in order, in portions that are written to the store together: a few at a time, within the bytes left."""
-    while models:
-        count, room = 0, min(PORTION_BYTES, left())
-        while count < min(PORTION, len(models)) and (room > 0 or not count):
-            room -= models[count].size
-            count += 1
-        yield models[:count]
-        models = models[count:]
+    portion, room = [], min(PORTION_BYTES, left())
+    for model in models:
+        portion.append(model)
+        room -= model.size
+        if len(portion) == PORTION or room <= 0:
+            yield portion
+            portion, room = [], min(PORTION_BYTES, left())
+    if portion:
+        yield portion
 
 
 def by_owner(
-    changed: list[tuple[OwnedModel, Owner]], left: Callable[[], float]
+    changed: Iterable[tuple[OwnedModel, Owner]], left: Callable[[], float]
 ) -> Iterator[tuple[Owner, list[OwnedModel]]]:
     """Models in order, in portions of one partition each that are written together."""
-    for _, neighbours in groupby(changed, key=lambda pair: id(pair[1])):
-        models, owners = zip(*neighbours, strict=True)
-        for portion in portions(list(models), left):
-            yield owners[0], portion
+    for owner, neighbours in groupby(changed, key=itemgetter(1)):
+        for portion in portions((model for model, _ in neighbours), left):
+            yield owner, portion
