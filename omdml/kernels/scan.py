@@ -147,6 +147,7 @@ def scan(
     lows: Array,
     counts: Array,
     begin: int,
+    most: int,
 ) -> None:
     """For each query, find all rows that can be among its k nearest, and a lower bound of each one's distance.
 
@@ -174,6 +175,8 @@ def scan(
         longer candidates, because closer ones came later: their lows are above ``best[q, 0]``.
     begin
         The first row to look at.
+    most
+        Stop if a query has more rows than this.
     """
     n, places = codes.shape[0], np.zeros(query_codes.shape[0], np.int64)
     for q in range(1, query_codes.shape[0]):
@@ -204,6 +207,8 @@ def scan(
                     lower_top(heap, high)
                     kth = heap[0]
             places[q], counts[q] = place, count
+            if count > most:
+                return
 
 
 @njit(cache=True, nogil=True, fastmath=REORDER)

@@ -88,8 +88,9 @@ class Codes:
         radii: NDArray[np.float32] | None = None,
         widths: NDArray[np.float64] | float = 0.0,
         begin: int = 0,
+        most: int | None = None,
     ) -> list[Candidates]:
-        """For each point, every row that can be among its k nearest.
+        """For each point, every row that can be among its k nearest; nothing if they are too many.
 
         Parameters
         ----------
@@ -106,6 +107,8 @@ class Codes:
             How far each point may be from its true place.
         begin
             Rows before this one do not count.
+        most
+            Give up, and return an empty list, as soon as a point has more rows than this.
         """
         count, queries = len(self.radii), len(points)
         if hidden is None:
@@ -121,7 +124,10 @@ class Codes:
                 self._codes.rows, self._scales.rows, self._squares.rows, self.radii if radii is None else radii,
                 codes, units, lengths, query_widths, slacks, np.empty(0, np.bool_) if among is None else among,
                 np.concatenate(hidden), np.cumsum([len(part) for part in hidden]), best, rows, lows, counts, begin,
+                count if most is None else most,
             )  # fmt: skip
+            if most is not None and counts.max() > most:
+                return []
         tops = best[:, 0] if best.shape[1] else np.full(queries, np.inf)
         candidates = []
         for row, low, size, top in zip(rows, lows, counts.tolist(), tops, strict=True):

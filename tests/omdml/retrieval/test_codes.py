@@ -82,6 +82,15 @@ def test_several_points_find_what_each_finds_alone():
         assert not np.isin(result.rows, rows).any()
 
 
+def test_a_scan_gives_up_once_too_many_rows_are_possible():
+    codes, point = Codes(drawn(5000, 8, 4)), np.zeros((1, 8))
+    anywhere = np.full(5000, 100, np.float32)
+    assert codes.candidates(point, 3, radii=anywhere, most=4999) == []
+    assert len(codes.candidates(point, 3, radii=anywhere, most=5000)[0].rows) == 5000
+    found = codes.candidates(point, 3, most=2000)[0]
+    assert found.rows.tolist() == codes.candidates(point, 3)[0].rows.tolist()
+
+
 def test_rows_that_are_added_are_found_and_those_before_keep_their_codes():
     matrix = drawn(900, 9, 2)
     first = Codes(matrix[:400])

@@ -21,8 +21,8 @@ from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
 from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query, by_columns, closest_of
 
-# Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.
-REFINED = 500
+# Items that a scan may leave for one query, or a SHARE of the gallery. Beyond, the old metric answers.
+FEWEST = 500
 SHARE = 0.02
 # Bounds are float32 sums of at most a few thousand terms.
 ROUNDING = 1 + 1e-5
@@ -98,7 +98,7 @@ class Bridge:
     @property
     def work(self) -> int:
         """How many numbers a scan reads for one query."""
-        return self.gallery.work + REFINED * sum(self.metric.dims.values())
+        return self.gallery.work + FEWEST * sum(self.metric.dims.values())
 
     @property
     def nbytes(self) -> int:
@@ -120,11 +120,12 @@ class Bridge:
         # Both ends of a distance move: a row by at most its radius, the query by at most this width. A row whose old
         # distance, minus both, is above the k-th smallest old distance plus both cannot be an answer.
         width = self._width(self.spread.of(table)).astype(np.float64)
-        candidates = self.gallery.candidates([query], self.gallery.point(query)[None], k, self._radii, width)[0]
-        # Candidates are read and embedded one by one, which costs more for each row than a scan. If the metric moved so
-        # far that many rows remain, give up: the caller then answers by the version before.
-        most = max(4 * k, REFINED, int(SHARE * len(self._radii)))
-        return closest_of(candidates, k, partial(self._refined, table=table), most)
+        # What is left is read and embedded one by one, which costs more for each row than a scan. If the metric moved
+        # so far that many rows remain, the scan ends early: the caller then answers by the version before.
+        most = max(4 * k, FEWEST, int(SHARE * len(self._radii)))
+        points = self.gallery.point(query)[None]
+        candidates = self.gallery.candidates([query], points, k, self._radii, width, most)
+        return closest_of(candidates[0], k, partial(self._refined, table=table)) if candidates else None
 
     def expanded(self, query: Query, count: int) -> Query | None:
         """The query moved towards its nearest items under the new metric; it is linear, so features move alike."""

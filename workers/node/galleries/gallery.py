@@ -209,12 +209,14 @@ class Gallery:
         k: int,
         radii: NDArray[np.float32] | None = None,
         widths: NDArray[np.float64] | float = 0.0,
+        most: int | None = None,
     ) -> list[Candidates]:
         """The rows that can be among each query's k nearest; all queries, which lie at ``points`` (Q, R), ask among the
         same rows.
 
         ``radii`` (n,) and ``widths`` (one a query) say how far rows, with their codes, and queries may be from where
-        they should be. Raises MeasureError if float32 cannot hold a distance.
+        they should be. The list is empty if a query has more rows than ``most``. Raises MeasureError if float32 cannot
+        hold a distance.
         """
         for norm in np.sqrt(np.einsum("ij,ij->i", points, points)).tolist():
             if not (self.reach + norm) ** 2 < LARGEST:
@@ -222,7 +224,7 @@ class Gallery:
         hidden, among = [np.sort(query.rows) for query in queries], queries[0].among
         if self.cells and (among is None or np.count_nonzero(among) > FEW_MATCH * len(among)):
             return [self._in_cells(self.cells, *asked, k, among) for asked in zip(points, hidden, strict=True)]
-        return self.codes.candidates(points, k, among, hidden, radii, widths)
+        return self.codes.candidates(points, k, among, hidden, radii, widths, most=most)
 
     def _in_cells(
         self,
@@ -250,9 +252,7 @@ class Gallery:
             part = queries[start : start + AT_ONCE]
             points = np.stack([self.point(query) for query in part])
             for point, candidates in zip(points, self.candidates(part, points, k), strict=True):
-                hits = closest_of(candidates, k, partial(self._squared_distances, point=point))
-                assert hits is not None
-                answers.append(hits)
+                answers.append(closest_of(candidates, k, partial(self._squared_distances, point=point)))
         return answers
 
     def _squared_distances(self, rows: NDArray[np.int64], point: Array) -> NDArray[np.float64]:
@@ -334,10 +334,8 @@ def squares_of(embedding: Array, first: int) -> NDArray[np.float32]:
     return squares
 
 
-def closest_of(
-    candidates: Candidates, k: int, exact: Callable[[NDArray[np.int64]], NDArray[np.float64]], most: int | None = None
-) -> Hits | None:
-    """The k closest candidates; None if more than ``most`` had to be compared.
+def closest_of(candidates: Candidates, k: int, exact: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> Hits:
+    """The k closest candidates.
 
     ``exact`` says the squared distances of rows. Those of the likely ones leave few others that can be as close.
     """
@@ -346,8 +344,6 @@ def closest_of(
     likely = candidates.likely(k)
     first = closest(likely, exact(likely), k)
     near = candidates.within(math.sqrt(first.distances.max(initial=0.0)) * REFINED_ROUNDING)
-    if most is not None and len(near) > most:
-        return None
     rows = np.union1d(likely, near)
     if len(rows) == len(likely):
         return first

@@ -33,8 +33,8 @@ def test_over_a_bridge_the_nearest_are_those_of_the_new_metric(seed, change, k):
 def test_a_bridge_reads_few_items_after_a_small_change(monkeypatch):
     table, old = features(5000), metric()
     bridge = Bridge(Gallery(old, table), old, metric(1, old, 1e-4), table, Spread(table))
-    monkeypatch.setattr("omdml.workers.node.galleries.bridge.REFINED", 0)
-    monkeypatch.setattr("omdml.workers.node.galleries.bridge.SHARE", 0.01)
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.FEWEST", 0)
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.SHARE", 0.02)
     assert bridge.nearest(query_of_row(7), 10) is not None
 
 
@@ -99,7 +99,7 @@ def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
 
 def test_after_a_jump_the_older_version_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
-    monkeypatch.setattr("omdml.workers.node.galleries.bridge.REFINED", 0)
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.FEWEST", 0)
     with shop.serving(patience_s=0.0) as node:
         monkeypatch.setattr("omdml.workers.node.following.hot_swap.Refresher._embed_later", lambda self, model: None)
         shop.learn(500)
