@@ -33,7 +33,7 @@ on = false
 CLICK = {"type": "triplet", "model": "shop", "query": "i1", "relevant": "i2", "irrelevant": "i3"}
 WORKER, NODE = "omdml-worker@1.service", "omdml-node@1.service"
 # The kernel that a worker compiles on each machine, because its unit must let it.
-COMPILED = "lomdml.flush_all"
+COMPILED = "lowrank.flush_all"
 
 
 class Machine(Booted):

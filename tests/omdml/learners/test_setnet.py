@@ -13,8 +13,8 @@ from omdml import SetNet
 from omdml.comparisons import Judgement
 from omdml.errors import FeedbackError, NotStarted, ParameterError, StartError
 from omdml.evaluate import ndcg, rank_by_score
-from omdml.kernels import netvlad as kernel
-from omdml.kernels.sets import judge
+from omdml.kernels.sets import netvlad as kernel
+from omdml.kernels.sets.walk import judge
 from omdml.pooling import mean_pooling
 from tests.naive import sets as naive
 from tests.support.deep import examples
