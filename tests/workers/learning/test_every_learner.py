@@ -256,7 +256,8 @@ def test_what_feed_takes_a_worker_learns_and_what_it_refuses_a_worker_refuses(tm
     good = [encode(event) for event in everything()]
     bad = [encode(event) for event in feedback("pair", 1, model="lomdml")]
     bad += [encode(replace_task(event, "three")) for event in feedback("pair", 1, model="cpmtml")]
-    fed = send_events([*good, *bad], Specs(world.configuration, {"items": world.catalogue}), MemorySink(world.log))
+    specs = Specs(world.configuration, {"items": world.catalogue})
+    fed = send_events(enumerate([*good, *bad], start=1), specs, MemorySink(world.log))
     assert sum(fed.accepted.values()) == len(good)
     assert [refused.error.reason for refused in fed.refused] == ["not_accepted", "unknown_task"]
     run_until_idle(world.worker())
