@@ -47,7 +47,6 @@ class Place:
         return version_served(self.port, model)
 
     def send(self, *lines, model="shop"):
-        """Put events into the log."""
         for line in lines:
             self.sink.send(line, key=model)
         self.sink.flush()

@@ -65,8 +65,8 @@ def comparison(event, catalogue, width):
     def row(item):
         return int(item[1:])
 
-    def members(one):
-        return catalogue.sets[one] if one.startswith("s") else np.array([row(one)])
+    def members(set_or_item):
+        return catalogue.sets[set_or_item] if set_or_item.startswith("s") else np.array([row(set_or_item)])
 
     match event:
         case Triplet() if width == 3:
@@ -114,7 +114,6 @@ class Shelf(World):
         self.folder, self.sink = folder / "feedback", FileSink(folder / "feedback", fsync=False)
 
     def tell(self, *said) -> None:
-        """Put feedback into the log."""
         for event in said:
             self.sink.send(encode(event), event.model)
         self.sink.flush()
