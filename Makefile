@@ -91,8 +91,8 @@ dist sbom constraints: ## wheel and source archive; what an installation consist
 
 # numba looks only at the date of a function's own file: not at the functions it calls, nor at what is in the file. If any
 # kernel changed, all are compiled again. If only dates did, as a checkout has it, the files get back those the cache knows.
-.venv/.kernels: $(wildcard omdml/kernels/*.py)
-	@sha256sum $^ | cmp -s - $@ || { rm -f omdml/kernels/__pycache__/*.nb[ci] .venv/.compiled && sha256sum $^ >$@; }
+.venv/.kernels: $(sort $(shell find omdml/kernels -name '*.py'))
+	@sha256sum $^ | cmp -s - $@ || { find omdml/kernels -name '*.nb[ci]' -delete && rm -f .venv/.compiled && sha256sum $^ >$@; }
 	@touch -r $@ $^
 
 .venv/.compiled: .venv/.kernels .venv/.dev

@@ -22,9 +22,9 @@ from omdml.blas import one_blas_thread
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.state import BLOCK
 from omdml.initial import principal_start
-from omdml.kernels.blas import SYRK, add_products, times_transposed
-from omdml.kernels.counts import FILLED
-from omdml.kernels.covariance import TILE, learn
+from omdml.kernels.second_order.blas import SYRK, add_products, times_transposed
+from omdml.kernels.second_order.covariance import TILE, learn
+from omdml.kernels.shared.counts import FILLED
 
 Array = NDArray[Any]
 ITEMS, EVENTS, CALL, FIRST = 10_000, 200_000, 1_000, 100

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from omdml import LOMDML
 from omdml.blas import one_blas_thread
-from omdml.kernels.block import gather
+from omdml.kernels.shared.block import gather
 
 Array = NDArray[Any]
 NINE = [81, 37, 120, 59, 512, 200, 1000, 200, 1000]

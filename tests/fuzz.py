@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import re
 import subprocess
 import sys
@@ -26,7 +25,8 @@ def fuzz(name: str) -> None:
     """Run one test until its time is up or an example fails; ends this process."""
     import atheris
 
-    kernels = [f"omdml.kernels.{module.name}" for module in pkgutil.iter_modules([str(ROOT / "omdml" / "kernels")])]
+    paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "omdml/kernels").rglob("*.py")]
+    kernels = [".".join(path.parts) for path in paths]
     with atheris.instrument_imports(include=["omdml", "streams", "workers"], exclude=kernels):  # numba reads bytecode
         tests = next(module for module in map(importlib.import_module, TESTS) if hasattr(module, name))
     FOUND.mkdir(parents=True, exist_ok=True)

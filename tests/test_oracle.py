@@ -216,8 +216,8 @@ def test_segments_of_a_file_log_are_read_line_by_line(tmp_path):
     (tmp_path / "00000002.jsonl").write_bytes(wrapped + b'{"torn')
     (tmp_path / "log.id").write_bytes(b"0" * 32)
     results = list(records.read_segments(tmp_path))
-    one, two = 1 << 40, 2 << 40
-    assert [event.place for event in results] == [(0, one), (0, one + len(plain) + 1), (0, two)]
+    first_file, second_file = 1 << 40, 2 << 40
+    assert [event.place for event in results] == [(0, first_file), (0, first_file + len(plain) + 1), (0, second_file)]
     assert [event.model for event in results] == ["shop", None, None]
     assert (results[2].value, results[2].headers) == (b"\x81", {"n": b"7"})
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.papers.galleries import Gallery, World, measured
 from omdml import SetNet
 from omdml.comparisons import Judgement
-from omdml.kernels.matching import greedy_matches
+from omdml.kernels.retrieval.matching import greedy_matches
 from omdml.metrics import SetMetric
 from omdml.pooling import Whitening, fit_whitening, generalised_mean, mean_pooling
 

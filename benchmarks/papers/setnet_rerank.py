@@ -26,7 +26,7 @@ from benchmarks.papers.galleries import (
 from benchmarks.papers.page import Block, Claim, Grid, spread
 from omdml.comparisons import Judgement
 from omdml.evaluate import ndcg
-from omdml.kernels.matching import greedy_matches
+from omdml.kernels.retrieval.matching import greedy_matches
 from omdml.metrics import SetMetric
 from omdml.workers.node.galleries.gallery import AGGREGATE, ELEMENTS, VECTOR, Query
 from omdml.workers.node.galleries.set_gallery import SetGallery

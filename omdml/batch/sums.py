@@ -13,7 +13,7 @@ from omdml.engines.second_order.covariance import CovarianceEngine
 from omdml.engines.second_order.moments import Moments
 from omdml.engines.second_order.state import CONSTANT, SYMMETRIC
 from omdml.errors import FeedbackError
-from omdml.kernels.covariance import TILE, gather
+from omdml.kernels.second_order.covariance import TILE, gather
 from omdml.learners.dca import DCA, check_alike
 from omdml.learners.shared.checks import check_rows, expect, tables
 from omdml.learners.shared.triplets import weights

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
-from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+from omdml.kernels.shared.counts import FILLED, MISTAKES, UPDATES, VERSION
 
 Array = NDArray[Any]
 # Attributes that no engine changes, so that copies share them.
@@ -168,7 +168,8 @@ class Engine(ABC):
 class HedgeEngine(Engine):
     """Base of engines that weigh their modalities by Hedge.
 
-    Their state has ``log_weights`` (m,) and ``losses`` (m + 1,), which :func:`omdml.kernels.hedge.discount` describes.
+    Their state has ``log_weights`` (m,) and ``losses`` (m + 1,), which :func:`omdml.kernels.shared.hedge.discount`
+    describes.
     """
 
     @property

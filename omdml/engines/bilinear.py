@@ -8,7 +8,7 @@ import numpy as np
 
 from omdml.engines.base import BLOCK, Array, Engine, fill, starts
 from omdml.kernels import bilinear as kernel
-from omdml.kernels.counts import FILLED
+from omdml.kernels.shared.counts import FILLED
 
 
 class BilinearEngine(Engine):

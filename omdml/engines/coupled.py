@@ -9,7 +9,7 @@ import numpy as np
 
 from omdml.engines.base import BLOCK, Array, Engine, fill, starts
 from omdml.kernels import coupled, lmca
-from omdml.kernels.counts import FILLED
+from omdml.kernels.shared.counts import FILLED
 
 
 class CoupledEngine(Engine):

@@ -14,7 +14,7 @@ from omdml.blas import one_blas_thread
 from omdml.engines.base import BLOCK, Array, HedgeEngine, fill, near_and_far, starts
 from omdml.engines.spectral import NOISE, BlockSpectrum, add_outer, clip
 from omdml.kernels import full as kernel
-from omdml.kernels.counts import FILLED
+from omdml.kernels.shared.counts import FILLED
 
 
 class FullEngine(HedgeEngine):

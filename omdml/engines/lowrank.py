@@ -8,8 +8,8 @@ import numpy as np
 
 from omdml.engines.base import BLOCK, Array, HedgeEngine, fill, near_and_far, starts
 from omdml.errors import CorruptError
-from omdml.kernels import lomdml as kernel
-from omdml.kernels.counts import FILLED
+from omdml.kernels import lowrank as kernel
+from omdml.kernels.shared.counts import FILLED
 
 
 class LowRankEngine(HedgeEngine):

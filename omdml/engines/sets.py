@@ -9,8 +9,8 @@ import numpy as np
 
 from omdml.engines.base import Array, Engine
 from omdml.errors import CorruptError
-from omdml.kernels import sets as kernel
-from omdml.kernels.netvlad import Shape
+from omdml.kernels.sets import walk as kernel
+from omdml.kernels.sets.netvlad import Shape
 
 
 class SetsEngine(Engine):

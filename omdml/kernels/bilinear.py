@@ -14,10 +14,10 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.block import flush
-from omdml.kernels.counts import FILLED, UPDATES, count
-from omdml.kernels.dots import inner, project
-from omdml.kernels.memory import at_address, matrix
+from omdml.kernels.shared.block import flush
+from omdml.kernels.shared.counts import FILLED, UPDATES, count
+from omdml.kernels.shared.dots import inner, project
+from omdml.kernels.shared.memory import at_address, matrix
 
 
 class Shape(NamedTuple):
@@ -44,7 +44,7 @@ class State(NamedTuple):
     U: Array  # (B sum n_i,)
     # How many rows of each modality count.
     used: Array  # (m,)
-    # See counts.py.
+    # See shared/counts.py.
     counts: Array  # (4,)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.block import CONTRACT
-from omdml.kernels.counts import FILLED, UPDATES, count
-from omdml.kernels.dots import inner, project
-from omdml.kernels.memory import at_address, matrix
+from omdml.kernels.shared.block import CONTRACT
+from omdml.kernels.shared.counts import FILLED, UPDATES, count
+from omdml.kernels.shared.dots import inner, project
+from omdml.kernels.shared.memory import at_address, matrix
 
 # Columns that are flushed at a time: the rows stay in the nearest cache while the parts are read and written once.
 CHUNK = 1024
@@ -57,7 +57,7 @@ class State(NamedTuple):
     used: Array  # (1,)
     # Events of the open block in which each part took part.
     seen: Array  # (M,)
-    # See counts.py.
+    # See shared/counts.py.
     counts: Array  # (4,)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.counts import MISTAKES, UPDATES, VERSION
-from omdml.kernels.dots import REORDER
-from omdml.kernels.memory import at_address
+from omdml.kernels.shared.counts import MISTAKES, UPDATES, VERSION
+from omdml.kernels.shared.dots import REORDER
+from omdml.kernels.shared.memory import at_address
 
 
 class Shape(NamedTuple):
@@ -30,7 +30,7 @@ class State(NamedTuple):
     """Everything that learning changes."""
 
     w: Array  # (G,)
-    # See counts.py.
+    # See shared/counts.py.
     counts: Array  # (4,)
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.block import flush, gather
-from omdml.kernels.counts import UPDATES, count
-from omdml.kernels.dots import TILE, inner, project
-from omdml.kernels.hedge import discount, softmax
-from omdml.kernels.memory import matrix
+from omdml.kernels.shared.block import flush, gather
+from omdml.kernels.shared.counts import UPDATES, count
+from omdml.kernels.shared.dots import TILE, inner, project
+from omdml.kernels.shared.hedge import discount, softmax
+from omdml.kernels.shared.memory import matrix
 
 # No entry may move further in one step than this share of the largest number of the type, so that even very many steps
 # cannot add up to an overflow.
@@ -50,7 +50,7 @@ class State(NamedTuple):
     c: Array  # (m, R)
     # How many rows of each modality count.
     used: Array  # (m,)
-    # See counts.py.
+    # See shared/counts.py.
     counts: Array  # (4,)
     log_weights: Array  # (m,)
     # Certificate of Hedge.

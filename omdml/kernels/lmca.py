@@ -13,9 +13,9 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.counts import FILLED, UPDATES, count
 from omdml.kernels.coupled import DRIFT, LARGEST, REACH, Rule, Shape, close, copy, correct, load
-from omdml.kernels.dots import inner
+from omdml.kernels.shared.counts import FILLED, UPDATES, count
+from omdml.kernels.shared.dots import inner
 
 # The most halvings of a step before it is given up.
 HALVINGS = 64

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from omdml.engines.lowrank import LowRankEngine
 from omdml.initial import start_matrices
-from omdml.kernels.lomdml import Rule
+from omdml.kernels.lowrank import Rule
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import check_init, check_rate, check_step, expect, whole
 from omdml.learners.shared.hedge import HedgeLearner

@@ -12,7 +12,7 @@ from omdml.comparisons import Judgement
 from omdml.engines.sets import SetsEngine
 from omdml.errors import FeedbackError
 from omdml.initial import check_sample
-from omdml.kernels.sets import Rule
+from omdml.kernels.sets.walk import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rate, check_step, expect, number, whole
 from omdml.metrics.base import check_features

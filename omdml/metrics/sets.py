@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit
 
 from omdml.blas import one_blas_thread
-from omdml.kernels.matching import greedy_matches
+from omdml.kernels.retrieval.matching import greedy_matches
 from omdml.metrics.base import Array, Metric, check_features, frozen
 from omdml.pooling import Whitening, begins, netvlad, parts, unit
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.kernels.scan import encode, encode_queries, scan
+from omdml.kernels.retrieval.scan import encode, encode_queries, scan
 from omdml.retrieval.room import Room
 
 Array = NDArray[Any]

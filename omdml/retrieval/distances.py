@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.kernels import scan
+from omdml.kernels.retrieval import scan
 
 Array = NDArray[Any]
 

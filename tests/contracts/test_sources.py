@@ -57,7 +57,7 @@ Open = Callable[..., Source]
 
 
 def drain(source: Source) -> list[Record]:
-    """Poll until nothing more comes."""
+    """Poll until nothing more comes; returns all records."""
     records: list[Record] = []
     while part := source.poll(100, 0):
         records += part

@@ -33,7 +33,7 @@ on = false
 CLICK = {"type": "triplet", "model": "shop", "query": "i1", "relevant": "i2", "irrelevant": "i3"}
 WORKER, NODE = "omdml-worker@1.service", "omdml-node@1.service"
 # The kernel that a worker compiles on each machine, because its unit must let it.
-COMPILED = "lomdml.flush_all"
+COMPILED = "lowrank.flush_all"
 
 
 class Machine(Booted):
@@ -79,14 +79,8 @@ def machine(systemd, tmp_path):
         pytest.skip(f"no systemd can be started here, so the units were not run: {error}")
 
 
-@pytest.mark.deep
-def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
-    # Started means ready: systemctl waits for what the processes tell.
-    assert machine.ask("start", WORKER, NODE) == "", machine.said(WORKER) + machine.said(NODE)
-    assert machine.show(WORKER, "ActiveState", "StatusText") == ["active", "learning, 1 partition"]
-    until(lambda: machine.well("worker") and machine.well("node"), 60)
-    machine.click()
-    # They are two users who may do nothing else; what they share is the folder of the log and the group.
+def assert_two_users_without_rights(machine):
+    """They share the folder of the log and the group, and only the worker reads the secret."""
     uids = {}
     for unit in (WORKER, NODE):
         (pid,) = machine.show(unit, "MainPID")
@@ -97,6 +91,16 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     secret = os.stat(machine.var / "state/secret")
     assert (secret.st_uid, secret.st_mode & 0o777) == (uids[WORKER], 0o600)
     assert uids[NODE] != uids[WORKER]
+
+
+@pytest.mark.deep
+def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
+    # Started means ready: systemctl waits for what the processes tell.
+    assert machine.ask("start", WORKER, NODE) == "", machine.said(WORKER) + machine.said(NODE)
+    assert machine.show(WORKER, "ActiveState", "StatusText") == ["active", "learning, 1 partition"]
+    until(lambda: machine.well("worker") and machine.well("node"), 60)
+    machine.click()
+    assert_two_users_without_rights(machine)
     assert list(machine.kernels.rglob(f"{COMPILED}-*.nbc"))
 
     # Killed: it is back by itself, and learns on.

@@ -62,7 +62,7 @@ class Container:
         wait_for(self.ready, f"{self.role} to be ready: see {output.name}", 120)
 
     def ready(self) -> bool:
-        """Whether ``/readyz`` says so."""
+        """Whether ``/readyz`` says that the container is ready."""
         assert self._podman.poll() is None, (self.folder / f"{self.role}.log").read_text()[-2000:]
         try:
             return httpx.get(f"http://127.0.0.1:{self.port}/readyz", timeout=10).status_code == 200

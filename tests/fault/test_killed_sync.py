@@ -48,11 +48,11 @@ class Changing:
         self.shop.learn(int(self.draw.integers(1, 30)))
         self.version = self.shop.publish()
 
-    def _change(self, one) -> None:
+    def _change(self, item_change) -> None:
         # It can be seen as soon as it is made, so it is remembered before.
-        self.ids ^= {one.id}
+        self.ids ^= {item_change.id}
         self.sets.add(frozenset(self.ids))
-        change(self.shop.catalogue, one)
+        change(self.shop.catalogue, item_change)
 
     def check(self, answer) -> None:
         """Check that an answer has the items of one moment, where the version that it names embeds them."""

@@ -40,7 +40,7 @@ def check_that_a_newer_number_is_refused(sample: Sample, folder: Path) -> None:
 
 
 def check_that_what_is_written_is_as_its_sample(sample: Sample, folder: Path) -> None:
-    """Another structure needs another number."""
+    """What is written today has the structure of the sample: another structure needs another number."""
     (folder / "today").mkdir()
     sample.write(folder / "today")
     kept, today = (

@@ -19,7 +19,7 @@ def text(data: bytes) -> str:
 
 
 def blob(value: str) -> bytes:
-    """The inverse of :func:`text`."""
+    """The bytes that :func:`text` wrote as this text."""
     return b64decode(value[7:]) if value.startswith("base64:") else value.encode()
 
 

@@ -56,11 +56,11 @@ class Sample(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its folders."""
+        """What the names of the samples' folders begin with."""
         return self.format.what.replace(" ", "-")
 
     def kept(self) -> dict[int, Path]:
-        """The samples by their numbers."""
+        """The folders of the samples that are kept, by their numbers."""
         folders = HERE.glob(f"{self.name}-[0-9]*")
         return {int(folder.name.removeprefix(f"{self.name}-")): folder for folder in folders}
 
@@ -289,7 +289,7 @@ def write_store(folder: Path) -> None:
 
 
 def read_store(folder: Path) -> None:
-    """Check that everything is there."""
+    """Check that a copy of the store holds all that :func:`write_store` put there."""
     with tempfile.TemporaryDirectory() as other:
         check_filled(DirectoryStore(shutil.copytree(folder, Path(other) / "state")))
 

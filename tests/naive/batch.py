@@ -16,7 +16,7 @@ def contrasts(rows, x):
 
 
 def full_objective(M, rows, x, margin, lam=0.0, trace=0.0, mu=0.0, k=0):
-    """LAW Eq. 2.3 and 3.1."""
+    """The objective of full matrices, as LAW writes it in Eq. 2.3 and 3.1."""
     total = lam / 2 * (M**2).sum() + trace * np.trace(M) + mu * np.linalg.eigvalsh(M)[:k].sum()
     for (a, b), delta in zip(contrasts(rows, x), margin, strict=True):
         total += max(0.0, delta + a @ M @ a - b @ M @ b)
@@ -78,7 +78,7 @@ def vector_optimum(rows, x, margin, lam, h, signed):
 
 
 def ranked_objective(w, rows, x, margin, lam):
-    """RANK Eq. 11."""
+    """The objective of one vector of weights, as RANK writes it in Eq. 11."""
     total = lam / 2 * ((w - w.mean()) ** 2).sum()
     for (a, b), delta in zip(contrasts(rows, x), margin, strict=True):
         total += max(0.0, delta + w @ (a * a) - w @ (b * b))

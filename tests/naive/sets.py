@@ -10,7 +10,7 @@ BLOCKS = (("A", "bias"), ("c",), ("P", "p0"), ("w", "b"))
 
 
 def unit(x):
-    """x / |x|."""
+    """The vector of length 1 in the direction of x."""
     return x / np.linalg.norm(x)
 
 

@@ -39,10 +39,10 @@ def chosen(count, landmarks, seed=0):
     return np.sort(draw.choice(count, min(landmarks, count), replace=False))
 
 
-def assert_same_up_to_signs(one, other):
-    """Each column of one is that of the other, or its opposite."""
-    signs = np.sign((one * other).sum(axis=0))
-    assert_allclose(one, other * signs, atol=2e-6 * np.abs(other).max())
+def assert_same_up_to_signs(actual, expected):
+    """Each column is the expected one, or its opposite."""
+    signs = np.sign((actual * expected).sum(axis=0))
+    assert_allclose(actual, expected * signs, atol=2e-6 * np.abs(expected).max())
 
 
 # The twin and the golden numbers
@@ -111,8 +111,8 @@ def test_all_coordinates_together_keep_every_inner_product():
 def test_units_of_a_modality_do_not_matter(seed, factor, shift):
     before = {name: x.astype(float) for name, x in items(seed).items()}
     after = {**before, "text": (before["text"] + shift) * factor}
-    one, other = (CoordinateMap.fit(x, coordinates=5).apply(x) for x in (before, after))
-    assert_same_up_to_signs(one, other)
+    coordinates_before, coordinates_after = (CoordinateMap.fit(x, coordinates=5).apply(x) for x in (before, after))
+    assert_same_up_to_signs(coordinates_before, coordinates_after)
 
 
 def test_the_same_items_give_the_same_bytes_wherever_they_lie(tmp_path):
@@ -120,10 +120,10 @@ def test_the_same_items_give_the_same_bytes_wherever_they_lie(tmp_path):
     for name, x in sample.items():
         np.save(tmp_path / f"{name}.npy", x)
     mapped = {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in reversed(sample)}
-    one, other = CoordinateMap.fit(sample), CoordinateMap.fit(mapped)
-    assert one.to_bytes() == other.to_bytes()
-    assert one.digest == other.digest
-    assert_array_equal(one.apply(sample), other.apply(mapped))
+    of_arrays, of_files = CoordinateMap.fit(sample), CoordinateMap.fit(mapped)
+    assert of_arrays.to_bytes() == of_files.to_bytes()
+    assert of_arrays.digest == of_files.digest
+    assert_array_equal(of_arrays.apply(sample), of_files.apply(mapped))
     assert CoordinateMap.fit(sample, landmarks=20, seed=1).digest != CoordinateMap.fit(sample, landmarks=20).digest
 
 
@@ -149,8 +149,9 @@ def test_items_that_are_all_alike_have_one_coordinate_of_zeros():
 
 
 def test_a_modality_whose_numbers_never_differ_changes_nothing():
-    one, other = items(), {**items(), "void": np.full((60, 3), 7.5, np.float32)}
-    assert_same_up_to_signs(CoordinateMap.fit(one).apply(one)[:, :9], CoordinateMap.fit(other).apply(other)[:, :9])
+    without, with_void = items(), {**items(), "void": np.full((60, 3), 7.5, np.float32)}
+    before, after = (CoordinateMap.fit(x).apply(x)[:, :9] for x in (without, with_void))
+    assert_same_up_to_signs(before, after)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
@@ -173,8 +174,8 @@ def test_items_that_come_many_times_count_as_landmarks_once():
 def test_modalities_of_wildly_different_scales_count_alike(small, large):
     plain = {name: x.astype(float) for name, x in items().items()}
     wild = {"color": plain["color"] * small, "text": plain["text"] * large}
-    one, other = (CoordinateMap.fit(x, coordinates=6).apply(x) for x in (plain, wild))
-    assert_same_up_to_signs(one, other)
+    plain_coordinates, wild_coordinates = (CoordinateMap.fit(x, coordinates=6).apply(x) for x in (plain, wild))
+    assert_same_up_to_signs(plain_coordinates, wild_coordinates)
 
 
 def test_an_item_far_out_is_near_no_landmark_and_stays_finite():

@@ -13,8 +13,8 @@ from omdml.engines.second_order.distinct import SLOTS, distinct, mark
 def marked(items, *more):
     """The bits that these items set."""
     seen = np.zeros(SLOTS // 8, np.uint8)
-    for one in (items, *more):
-        mark(seen, one, np.ones(len(one), bool))
+    for batch in (items, *more):
+        mark(seen, batch, np.ones(len(batch), bool))
     return seen
 
 

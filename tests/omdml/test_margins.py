@@ -78,8 +78,8 @@ def test_a_task_that_the_metric_does_not_know_is_asked_of_the_metric_for_all():
 def literal_margin_of_sets(metric, judged, table):
     """Half of the mean cosine of relevant sets with the query, less that of irrelevant ones; vectors are units."""
 
-    def cosine(one):
-        query, other = metric.embed_sets(table, [judged.query, one]).astype(np.float64)
+    def cosine(members):
+        query, other = metric.embed_sets(table, [judged.query, members]).astype(np.float64)
         return sum(query * other)
 
     near, far = ([cosine(members) for members in sets] for sets in (judged.relevant, judged.irrelevant))

@@ -127,7 +127,7 @@ class Booted:
             time.sleep(0.05)
 
     def ask(self, *arguments: str) -> str:
-        """Run systemctl; returns its output."""
+        """Run systemctl with these arguments; returns its output."""
         return self.inside(self.systemd.program("systemctl"), *arguments)
 
     def inside(self, *command: str | Path) -> str:

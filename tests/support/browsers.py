@@ -29,7 +29,7 @@ QUIET = [
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium, without a window."""
+    """Run Debian's Chromium without a window."""
     result = fetch.chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

@@ -28,7 +28,7 @@ def plain_catalogue(folder, mapped: bool = False, count: int = worlds.ITEMS) -> 
 
 
 def change(catalogue: Any, *changes: Change) -> Changed:
-    """Make changes together; raises ChangeError."""
+    """Make these changes in one call; raises ChangeError if they are refused."""
     (result,) = catalogue.change([catalogue.prepare(changes)])
     if isinstance(result, ChangeError):
         raise result
@@ -46,7 +46,7 @@ class Twin:
         self.attributes: dict[str, dict[str, Any]] = {}
 
     def make(self, made: Change) -> None:
-        """Make one change; raises ChangeError."""
+        """Make the change that the catalogue should have made, too."""
         if made.delete:
             self.vectors.pop(made.id, None)
             self.attributes.pop(made.id, None)

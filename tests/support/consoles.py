@@ -50,7 +50,7 @@ class Site:
         self.url, self.port = server.url, int(server.url.rpartition(":")[2])
 
     def stop(self):
-        """End the node: nobody answers."""
+        """End the node, so that nobody answers at its address."""
         self._running.close()
 
 
@@ -147,5 +147,5 @@ def go_to(page, name):
 
 
 def live(demo):
-    """The version that answers."""
+    """The version that the node of the demo answers with."""
     return httpx.get(f"{demo.url}/models", verify=False).json()["models"][0]["version"]

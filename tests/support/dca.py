@@ -6,8 +6,8 @@ import numpy as np
 
 from omdml import DCA
 from omdml.engines.second_order.refreshes import next_refresh
-from omdml.kernels.counts import FILLED
-from omdml.kernels.experts import tally
+from omdml.kernels.second_order.experts import tally
+from omdml.kernels.shared.counts import FILLED
 from omdml.metrics.cosine import projected
 
 

@@ -146,7 +146,7 @@ class Sqlite:
 
 
 def shown_index():
-    """The class that deploy/VECTORS.md shows."""
+    """The class of an index that deploy/VECTORS.md shows to its readers."""
     text = (ROOT / "deploy" / "VECTORS.md").read_text()
     (block,) = [block for block in blocks(text, "python") if "(VectorIndex)" in block.text]
     names: dict = {"__name__": "shown"}

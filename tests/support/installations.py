@@ -37,7 +37,6 @@ class Installation(World):
         )
 
     def tell(self, *payloads) -> None:
-        """Put events into the log."""
         for payload in payloads:
             self.sink.send(payload, "shop")
         self.sink.flush()

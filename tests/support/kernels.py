@@ -29,9 +29,11 @@ def copy_kernels(cache: Path, source: Path, left_out: str) -> None:
 
     So what is tested compiles one kernel, not all of them, which takes half a minute.
     """
-    folder = cache / _CacheLocator.get_suitable_cache_subpath(str(source / "omdml/kernels/lomdml.py"))
     ignored = shutil.ignore_patterns(f"{left_out}-*", "*.pyc")
-    shutil.copytree(ROOT / "omdml/kernels/__pycache__", folder, ignore=ignored)
+    for compiled_here in (ROOT / "omdml/kernels").rglob("__pycache__"):
+        module = source / compiled_here.parent.relative_to(ROOT) / "__init__.py"
+        folder = cache / _CacheLocator.get_suitable_cache_subpath(str(module))
+        shutil.copytree(compiled_here, folder, ignore=ignored)
 
 
 if __name__ == "__main__":

@@ -289,5 +289,5 @@ def not_learned_once(
 
 
 def said(places: Sequence[Place | Event]) -> str:
-    """Format positions for a message."""
+    """These positions, in words for a message."""
     return ", ".join(f"{place[0]}/{place[1]}" for place in places) or "no place"

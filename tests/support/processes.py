@@ -112,7 +112,7 @@ class Process:
 
     @property
     def said(self) -> str:
-        """Its output so far."""
+        """What the process has printed so far."""
         return self.output.read_text(errors="replace")
 
 

@@ -50,7 +50,7 @@ class Shop:
         self.epoch = self.store.claim(model).epoch
 
     def learn(self, count: int = 20) -> None:
-        """Learn ``count`` more comparisons."""
+        """Learn so many more comparisons, each time others."""
         self.learner.learn_many(triplets(count, seed=self.learner.version), self.catalogue.features)
 
     def snapshot(self, **changes) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Waits until a condition holds."""
+"""Tests wait until a condition holds, not for a fixed time."""
 
 from __future__ import annotations
 

@@ -171,7 +171,6 @@ class World:
         self.now = itertools.count().__next__
 
     def send(self, *payloads: bytes, key: str = "shop") -> None:
-        """Put events into the log."""
         for payload in payloads:
             self.log.send(payload, key)
 

@@ -52,7 +52,7 @@ def feed(
 
     Several FILES of a click log are read as one log, in the given order. A click must come after its page.
     """
-    from omdml.workers.events.validation import bounded_lines, send_events, send_numbered
+    from omdml.workers.events.validation import bounded_lines, send_events
     from omdml.workers.wiring.feedback_log import open_sink
     from omdml.workers.wiring.models import open_specs
 
@@ -74,10 +74,10 @@ def feed(
     def sent() -> Iterator[tuple[str, Fed]]:
         if pages:
             name = " ".join(file.name for file in sources)
-            yield name, send_numbered(pages.lines(), specs, sink, name)
+            yield name, send_events(pages.lines(), specs, sink, name)
             return
         for file in sources:
-            yield file.name, send_events(bounded_lines(file), specs, sink, file.name)
+            yield file.name, send_events(enumerate(bounded_lines(file), start=1), specs, sink, file.name)
 
     refused = 0
     for name, fed in sent():

@@ -72,20 +72,13 @@ def check(event: AnyFeedback, specs: Specs) -> None:
         task_numbers(event.task, spec.parameters.get("tasks") or [ONLY_TASK], 1)
 
 
-def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None, name: str = "input") -> Fed:
-    """Send every line that holds a sound event; blank ones are skipped. Without a sink nothing is sent.
-
-    See :func:`send_numbered`.
-    """
-    return send_numbered(enumerate(lines, start=1), specs, sink, name)
-
-
-def send_numbered(
+def send_events(
     lines: Iterable[tuple[int, bytes | FeedbackError]], specs: Specs, sink: Sink | None, name: str = "input"
 ) -> Fed:
     """Send sound events, each with the number of the line where it begins; an error stands for one that is none.
 
-    If the log or the lines fail, the error also says at which line of the input of this ``name`` to go on.
+    Blank lines are skipped. Without a sink nothing is sent. If the log or the lines fail, the error also says at which
+    line of the input of this ``name`` to go on.
     """
     accepted: Counter[str] = Counter()
     refused: list[Refused] = []

@@ -30,10 +30,10 @@ from omdml.engines.second_order.refreshes import next_refresh, searches_all
 from omdml.engines.second_order.state import BLOCK, CONSTANT, LEAST_WEIGHT, OPEN, PARTLY_USED, SYMMETRIC
 from omdml.engines.second_order.summing import SummingEngine
 from omdml.initial import check_axes
-from omdml.kernels.blas import GEMM, SYRK
-from omdml.kernels.counts import FILLED, VERSION
-from omdml.kernels.covariance import TILE, learn
-from omdml.kernels.experts import hedged
+from omdml.kernels.second_order.blas import GEMM, SYRK
+from omdml.kernels.second_order.covariance import TILE, learn
+from omdml.kernels.second_order.experts import hedged
+from omdml.kernels.shared.counts import FILLED, VERSION
 
 # Refreshes during as many pairs as ``memory``.
 STRIDE = 10

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.kernels import covariance
+from omdml.kernels.second_order import covariance
 
 Array = NDArray[Any]
 # This is enough for about 30,000 different items, more than DCA needs to distinguish.

@@ -9,7 +9,7 @@ import numpy as np
 
 from omdml.engines.base import Array, fill
 from omdml.engines.second_order.moments import LEARNED, ROUNDING
-from omdml.kernels.experts import trusted
+from omdml.kernels.second_order.experts import trusted
 from omdml.metrics.cosine import CosineMetric
 
 # Prefix of the parent's arrays in a state. Names of modalities have no slash.
@@ -29,7 +29,7 @@ class Parent(NamedTuple):
     shares: Array  # (3,)
     # The parent's version.
     version: Array  # (1,)
-    # See :func:`omdml.kernels.experts.trusted`.
+    # See :func:`omdml.kernels.second_order.experts.trusted`.
     trust: Array  # (4,)
 
     @classmethod

@@ -10,7 +10,7 @@ import numpy as np
 from omdml.engines.base import Array
 from omdml.engines.second_order.distinct import SLOTS
 from omdml.engines.second_order.moments import LEARNED, Moments
-from omdml.kernels.counts import FILLED
+from omdml.kernels.shared.counts import FILLED
 
 # Triplets that are added to the sums at a time. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 64
@@ -54,7 +54,8 @@ class State(NamedTuple):
     used: Array  # (2,)
     # Share of the plain coordinates, as of the last refresh.
     share: Array  # (1,)
-    # See :func:`omdml.kernels.experts.hedged`. The last number is what merges add to the bound of the loss.
+    # See :func:`omdml.kernels.second_order.experts.hedged`. The last number is what merges add to the bound of the
+    # loss.
     hedge: Array  # (5,)
     # Codes of the last queries, by version.
     asked: Array  # (RECENT,)

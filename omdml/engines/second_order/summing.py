@@ -12,9 +12,9 @@ from omdml.engines.second_order.discriminant import shrinkage
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.moments import REACH, Moments, effective_pairs
 from omdml.engines.second_order.state import BLOCK, RECENT, State, new_state
-from omdml.kernels.blas import SYRK
-from omdml.kernels.counts import FILLED, UPDATES, VERSION
-from omdml.kernels.covariance import TILE, add_block, take
+from omdml.kernels.second_order.blas import SYRK
+from omdml.kernels.second_order.covariance import TILE, add_block, take
+from omdml.kernels.shared.counts import FILLED, UPDATES, VERSION
 from omdml.metrics.cosine import projected
 
 # The largest squared length of a centred item.

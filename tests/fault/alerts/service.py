@@ -111,7 +111,7 @@ class Watched:
         self.load = Load(self.sink, clicks(), pause_s)
 
     def rest(self):
-        """Send no clicks for now."""
+        """Stop the clicks that :meth:`send` began."""
         if self.load:
             self.load.end()
             self.load = None

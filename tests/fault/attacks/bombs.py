@@ -81,7 +81,7 @@ def feedback_bombs(folder: Path) -> Measured:
 
 
 def fed(write: Callable[[Path], None]) -> Callable[[Path], Measured]:
-    """``omdml feed`` of a file."""
+    """An attack by a file that ``write`` makes: ``omdml feed`` must refuse it."""
 
     def attack(folder: Path) -> Measured:
         installation(folder)
@@ -94,7 +94,7 @@ def fed(write: Callable[[Path], None]) -> Callable[[Path], Measured]:
 
 
 def an_endless_line(path: Path) -> None:
-    """Four gigabytes without a newline."""
+    """Write four gigabytes without a newline."""
     with path.open("wb") as file:
         file.truncate(4 << 30)
 

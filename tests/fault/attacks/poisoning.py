@@ -39,7 +39,7 @@ def poison(kind: Kind, folder: Path) -> Measured:
     """Poison models that have learned from sound clicks, one a seed: the middle seed, and the most refused."""
     # What comes after the disturbance is no part of the bound.
     outcomes = [disturbed(kind, shop(), seed, before=BEFORE, length=DISTURBED, after=0) for seed in range(SEEDS)]
-    middle = sorted(outcomes, key=lambda one: one.lost)[SEEDS // 2]
+    middle = sorted(outcomes, key=lambda outcome: outcome.lost)[SEEDS // 2]
     refused = max(outcome.refused for outcome in outcomes)
     value = f"mAP {middle.clean:.3f} -> {middle.ended:.3f}, {refused:,} events"
     return Measured(value, middle.lost <= lost(kind) and refused <= REFUSED)

@@ -103,7 +103,7 @@ def each(put: Put, state: tuple[str, ...] = STATE) -> Callable[[Path], Measured]
 
 
 def elsewhere(folder: Path) -> Measured:
-    """Catalogue and secret."""
+    """Pipes, devices and huge files stand where parts of the catalogue or the token should be."""
     installation(folder)
     runs = []
     sound = (folder / "omdml.toml").read_text()

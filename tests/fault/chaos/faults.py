@@ -107,7 +107,7 @@ def one_after_the_other(names: Sequence[str]) -> Fault:
 
 
 class Trial(NamedTuple):
-    """What a fault did."""
+    """How often a fault was injected, and how the service took it."""
 
     times: int
     verdict: Verdict

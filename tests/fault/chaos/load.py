@@ -157,5 +157,5 @@ def until_taken(action: Callable[[], None]) -> None:
 
 
 def named(seed: int, different: int) -> Iterator[list[str]]:
-    """Triplets of items, without end."""
+    """Triplets of items, without end: the same ``different`` ones again and again."""
     return itertools.cycle([[f"i{item}" for item in row] for row in triplets(different, seed).tolist()])

@@ -28,7 +28,7 @@ class Proxy:
         self._joined.clear()
 
     def join(self) -> None:
-        """Let everything through again."""
+        """Let everything through again, after a cut."""
         self._joined.set()
 
     def close(self) -> None:
@@ -56,12 +56,12 @@ class Proxy:
         self._start(self._pass_on, client, server)
         self._start(self._pass_on, server, client)
 
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+    def _pass_on(self, sender: socket.socket, receiver: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := one.recv(CHUNK):
+            while data := sender.recv(CHUNK):
                 self._joined.wait()
-                other.sendall(data)
-        for end in (one, other):
+                receiver.sendall(data)
+        for end in (sender, receiver):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()

@@ -171,7 +171,6 @@ class Service:
             return records.checkpoints_in_redis(client, self.topic)
 
     def letters(self) -> list[bytes]:
-        """Read all dead letters."""
         return [letter.value for letter in records.read_topic(self.servers.kafka.servers, f"{self.topic}.letters")]
 
     def live(self) -> dict[str, int]:

@@ -111,24 +111,24 @@ def test_a_link_to_an_item_that_is_gone_says_so(shop, site, browser):
 
 def test_two_tabs_keep_their_own_marks_and_both_see_what_one_taught(demo, browser):
     context = browser.new_context()
-    one, other = Visit(context, demo.address).page, Visit(context, demo.address).page
-    search(one, "digit-0004")
-    search(other, "digit-0011")
-    mark_two(other)
+    first_tab, second_tab = Visit(context, demo.address).page, Visit(context, demo.address).page
+    search(first_tab, "digit-0004")
+    search(second_tab, "digit-0011")
+    mark_two(second_tab)
     before = live(demo)
-    mark(one, [0], [9])
+    mark(first_tab, [0], [9])
     assert live(demo) > before
-    for page in (one, other):
+    for page in (first_tab, second_tab):
         expect(page.locator("#live b")).to_have_text(f"{live(demo):,}")
     # What the other tab marked is neither sent nor lost, and its answers did not move under its hand.
-    two_marked(other)
-    other.get_by_role("button", name="Send").click()
-    expect(other.get_by_role("status")).to_have_text(SETTLED)
-    for page in (one, other):
+    two_marked(second_tab)
+    second_tab.get_by_role("button", name="Send").click()
+    expect(second_tab.get_by_role("status")).to_have_text(SETTLED)
+    for page in (first_tab, second_tab):
         expect(page.locator("#live b")).to_have_text(f"{live(demo):,}")
         expect(page.locator(".answers .soft").first).to_contain_text(f"version {live(demo):,}, answered")
     # A third tab that somebody opens without the token in its address has no token of theirs.
-    assert other.evaluate("Object.keys(localStorage)") == []
+    assert second_tab.evaluate("Object.keys(localStorage)") == []
     third = context.new_page()
     third.goto(f"{demo.url}/console/")
     assert third.evaluate("sessionStorage.length") == 0

@@ -101,30 +101,34 @@ def test_a_move_goes_into_the_history_with_who_made_it_and_why(visit):
     expect(page.locator(".moves")).to_contain_text("a look back")
 
 
-def test_dead_letters_are_explained_dismissed_and_sent_again(demo, visit):
-    headers = {"authorization": f"Bearer {demo.address.partition('token=')[2]}"}
-    first, second = (
-        {
-            "type": "triplet",
-            "model": "digits",
-            "query": query,
-            "relevant": "digit-0001",
-            "irrelevant": "digit-0002",
-        }
-        for query in ("nobody" + "y" * 250, "not-yet-there")
-    )
+@pytest.fixture
+def node(demo):
+    token = demo.address.partition("token=")[2]
+    with httpx.Client(base_url=demo.url, headers={"authorization": f"Bearer {token}"}, timeout=60) as client:
+        yield client
+
+
+def refused_events(demo, node, *unknown_items):
+    """Send an event about each of these items, and wait until all are dead letters that can be explained."""
+    rest = {"relevant": "digit-0001", "irrelevant": "digit-0002"}
+    sent = [{"type": "triplet", "model": "digits", "query": item, **rest} for item in unknown_items]
     with closing(FileSink(demo.folder / "feedback")) as sink:
-        for event in (first, second):
+        for event in sent:
             sink.send(json.dumps(event).encode(), key="digits")
         sink.flush()
 
     def ask(path, **parameters):
-        return httpx.get(f"{demo.url}/{path}", params=parameters, headers=headers, timeout=60).json()
+        return node.get(path, params=parameters).json()
 
-    wait_for(lambda: ask("letters")["total"] == 2, "both letters", 60, demo)
-    newest, _ = (letter["position"] for letter in ask("letters")["letters"])
+    wait_for(lambda: ask("letters")["total"] == len(sent), "all letters", 60, demo)
+    position = ask("letters")["letters"][0]["position"]
     # Before the worker has saved that it passed the event, nobody can say what would become of it now.
-    wait_for(lambda: "not-yet" in ask("letters/explain", position=newest)["why"], "the worker to save", 60, demo)
+    wait_for(lambda: sent[-1]["query"] in ask("letters/explain", position=position)["why"], "it to save", 60, demo)
+    return sent
+
+
+def test_dead_letters_are_explained_dismissed_and_sent_again(demo, node, visit):
+    hopeless, _ = refused_events(demo, node, "nobody" + "y" * 250, "not-yet-there")
     page = visit(permissions=["clipboard-read", "clipboard-write"]).page
     said = page.get_by_role("status")
     go_to(page, "Dead letters")
@@ -133,7 +137,7 @@ def test_dead_letters_are_explained_dismissed_and_sent_again(demo, visit):
     letter = letters.filter(has_text="nobody")
     expect(letter).to_contain_text("unknown_item")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    expect(letter.locator("pre")).to_have_text(json.dumps(first))
+    expect(letter.locator("pre")).to_have_text(json.dumps(hopeless))
     letter.get_by_role("button", name="Explain").click(modifiers=["Shift"])
     expect(said).to_have_text("Copied.")
     assert "/letters/explain?position=" in page.evaluate("navigator.clipboard.readText()")
@@ -146,8 +150,7 @@ def test_dead_letters_are_explained_dismissed_and_sent_again(demo, visit):
     expect(letters).to_have_count(1)
     # Once the cause is fixed, the other one is learned.
     features = {name: [0.5] * dim for name, dim in MappedCatalogue(demo.folder / "items").dims.items()}
-    item = f"{demo.url}/items/not-yet-there"
-    httpx.put(item, json={"features": features}, headers=headers).raise_for_status()
+    node.put("items/not-yet-there", json={"features": features}).raise_for_status()
     letters.get_by_role("button", name="Explain").click()
     expect(letters.locator("dl")).to_contain_text("It would be learned now")
     letters.get_by_role("button", name="Send again").click()
@@ -156,7 +159,7 @@ def test_dead_letters_are_explained_dismissed_and_sent_again(demo, visit):
     page.get_by_label("only open").uncheck()
     expect(letters.filter(has_text="nobody")).to_contain_text("dismissed")
     expect(letters.filter(has_text="not-yet-there")).to_contain_text("sent again")
-    httpx.delete(item, headers=headers).raise_for_status()
+    node.delete("items/not-yet-there").raise_for_status()
 
 
 def test_health_shows_the_whole_installation(visit):

@@ -17,7 +17,7 @@ def shop(tmp_path):
 
 @pytest.fixture(params=["postgresql", "lancedb", "shown"])
 def database(request, tmp_path):
-    """An index of each kind."""
+    """An index of each kind: those that omdml has, and the one that deploy/VECTORS.md shows."""
     if request.param == "postgresql":
         return Postgres(request.getfixturevalue("postgres").url)
     return Lance(tmp_path / "vectors") if request.param == "lancedb" else Sqlite(tmp_path / "vectors")

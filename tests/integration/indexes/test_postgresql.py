@@ -56,7 +56,7 @@ def test_a_transaction_sees_the_same_rows_until_it_ends(shop, database):
     assert of_one_version(shop, reader.answers)
     pairs = zip(reader.answers[::2], reader.answers[1::2], strict=True)
     # A version that moved no row may be noted meanwhile.
-    assert all(bytes_of(one) == bytes_of(other) for one, other in pairs)
+    assert all(bytes_of(first) == bytes_of(second) for first, second in pairs)
 
 
 def test_a_transaction_older_than_the_switch_is_told_so(shop, database):

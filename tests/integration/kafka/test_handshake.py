@@ -46,11 +46,11 @@ class FailingProxy(Proxy):
         self.request, self.ends, self.failures = request, ends, failures
         super().__init__(target)
 
-    def _pass_on(self, one, other):
-        if one.getpeername()[1] == self.target:
-            super()._pass_on(one, other)
+    def _pass_on(self, sender, receiver):
+        if sender.getpeername()[1] == self.target:
+            super()._pass_on(sender, receiver)
             return
-        with contextlib.suppress(OSError), one.makefile("rb") as requests:
+        with contextlib.suppress(OSError), sender.makefile("rb") as requests:
             while head := requests.read(4):
                 body = requests.read(*struct.unpack(">i", head))
                 if self.failures > 0 and struct.unpack(">h", body[:2]) == (self.request,):
@@ -58,8 +58,8 @@ class FailingProxy(Proxy):
                     if self.ends:
                         break
                     continue
-                other.sendall(head + body)
-        for end in (one, other):
+                receiver.sendall(head + body)
+        for end in (sender, receiver):
             with contextlib.suppress(OSError):
                 end.close()
 

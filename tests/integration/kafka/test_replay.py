@@ -29,7 +29,7 @@ def test_a_topic_is_read_whole_and_its_group_notices_nothing(
     member.read_until(lambda: len(member.records) >= 3001)
     assert member.told == told
     groups = administer(kafka, lambda admin: admin.list_groups())
-    (mine,) = [one for one in groups if one["group_id"].startswith(f"{group}.replay.")]
+    (mine,) = [entry for entry in groups if entry["group_id"].startswith(f"{group}.replay.")]
     assert mine["group_state"] == "Empty"
     offsets = administer(kafka, lambda admin: admin.list_group_offsets(mine["group_id"]))
     assert offsets == {mine["group_id"]: {}}

@@ -120,22 +120,22 @@ def test_a_router_of_a_file_log_is_refused(tmp_path):
 
 def test_a_transaction_with_a_record_that_ran_out_of_time_is_not_committed(kafka, new_topic):
     # Given a transaction of two records, of which the client gives one up
-    one, two = new_topic(), new_topic()
-    transactions = KafkaTransactions(KafkaOptions(servers=kafka.servers), f"letters-{one}")
+    events_topic, marks_topic = new_topic(), new_topic()
+    transactions = KafkaTransactions(KafkaOptions(servers=kafka.servers), f"letters-{events_topic}")
 
     def send_both():
         with transactions:
-            transactions.send(one, b"event", "shop")
-            transactions.send(two, b"mark", "shop")
-            (batch,) = transactions._producer._accumulator._batches[TopicPartition(one, 0)]
+            transactions.send(events_topic, b"event", "shop")
+            transactions.send(marks_topic, b"mark", "shop")
+            (batch,) = transactions._producer._accumulator._batches[TopicPartition(events_topic, 0)]
             batch.created -= 1000.0
 
     # I expect an error, and neither of them.
     with pytest.raises(SourceError):
         send_both()
     transactions.drop()
-    KafkaTransactions(KafkaOptions(servers=kafka.servers), f"letters-{one}").close()
-    assert (read_committed(kafka, one), read_committed(kafka, two)) == ([], [])
+    KafkaTransactions(KafkaOptions(servers=kafka.servers), f"letters-{events_topic}").close()
+    assert (read_committed(kafka, events_topic), read_committed(kafka, marks_topic)) == ([], [])
 
 
 @pytest.mark.parametrize("noticed", [False, True])

@@ -43,7 +43,7 @@ def open_sink(kafka: KafkaServer) -> Iterator[Open]:
 
 
 def read(kafka: KafkaServer, topic: str, partitions: int = 1) -> list[Any]:
-    """All records of a topic."""
+    """All records of a topic, once its end is reached."""
     consumer = KafkaConsumer(bootstrap_servers=kafka.servers, auto_offset_reset="earliest")
     places = [TopicPartition(topic, number) for number in range(partitions)]
     consumer.assign(places)

@@ -35,13 +35,14 @@ def shop(tmp_path: Path) -> MappedCatalogue:
     return build_catalogue(tmp_path / "shop", RAW, scaling={"text": "unit"}, ids=IDS, sets=SETS)
 
 
-def _is_equal(one: Catalogue, other: Catalogue) -> bool:
-    assert (one.generation, dict(one.dims), list(one.ids)) == (other.generation, dict(other.dims), list(other.ids))
-    for name, matrix in one.features.items():
-        assert_array_equal(matrix, other.features[name])
-    assert list(one.sets) == list(other.sets)
-    for name, rows in one.sets.items():
-        assert_array_equal(rows, other.sets[name])
+def _is_equal(catalogue: Catalogue, expected: Catalogue) -> bool:
+    assert catalogue.generation == expected.generation
+    assert (dict(catalogue.dims), list(catalogue.ids)) == (dict(expected.dims), list(expected.ids))
+    for name, matrix in catalogue.features.items():
+        assert_array_equal(matrix, expected.features[name])
+    assert list(catalogue.sets) == list(expected.sets)
+    for name, rows in catalogue.sets.items():
+        assert_array_equal(rows, expected.sets[name])
     return True
 
 

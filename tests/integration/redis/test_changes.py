@@ -35,9 +35,9 @@ def test_random_changes_leave_what_a_dict_would_hold(redis_url, tmp_path, seed):
 def test_every_reader_numbers_rows_alike_whether_they_were_listed_or_put(target):
     early, twin, draw = RedisCatalogue(target), Twin(), np.random.default_rng(1)
     for number in range(4):
-        one = Change(id=f"i{number}", features=raw_item(draw))
-        change(RedisCatalogue(target), one)
-        twin.make(one)
+        item_change = Change(id=f"i{number}", features=raw_item(draw))
+        change(RedisCatalogue(target), item_change)
+        twin.make(item_change)
         added = {name: np.array([values]) for name, values in raw_item(draw).items()}
         add_at(target, added, ids=[f"more-{number}"])
         twin.vectors[f"more-{number}"] = {name: x[0].tolist() for name, x in added.items()}

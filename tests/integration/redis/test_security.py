@@ -51,7 +51,7 @@ def guarded(request, tmp_path_factory):
 
 @pytest.fixture
 def url(guarded):
-    """The address for a user."""
+    """Empties the server; says the address by which a user reaches it."""
     with redis.Redis.from_url(address(guarded, "admin")) as client:
         client.flushall()
         client.set(OTHERS, "untouched")

@@ -73,8 +73,8 @@ def demo(tmp_path, monkeypatch):
         return started[-1]
 
     yield start
-    for one in started:
-        one.close()
+    for process in started:
+        process.close()
 
 
 def last_words(process):

@@ -47,7 +47,7 @@ class Place:
         return done.output
 
     def feed(self, *said):
-        """Send events by ``omdml feed``."""
+        """Send events by ``omdml feed``, which must take all of them."""
         path = self.folder / "clicks.jsonl"
         path.write_bytes(b"\n".join(said))
         assert f": sent {len(said)} triplet" in self.run("feed", "--config", str(self.file), str(path))

@@ -111,8 +111,8 @@ def follow(tmp_path):
         return begun[-1]
 
     yield begin
-    for one in begun:
-        one.close()
+    for service in begun:
+        service.close()
 
 
 def test_a_click_is_followed_to_exemplars_in_prometheus_and_spans(follow, kafka, new_topic, receiver):

@@ -88,9 +88,9 @@ def test_every_learner_with_an_embedding_can_stand_behind_it(name):
     model = MetricTransformer(name, parameters={})
     for x, y in samples():
         model.learn_one(x, y)
-    one, same, other = ({"tells": value, "noise": 0.3, "more": 0.1} for value in (0.0, 0.1, 1.0))
-    one, same, other = (np.array(list(model.transform_one(x).values())) for x in (one, same, other))
-    assert ((one - same) ** 2).sum() < 0.1 * ((one - other) ** 2).sum()
+    item, near, far = ({"tells": value, "noise": 0.3, "more": 0.1} for value in (0.0, 0.1, 1.0))
+    item, near, far = (np.array(list(model.transform_one(x).values())) for x in (item, near, far))
+    assert ((item - near) ** 2).sum() < 0.1 * ((item - far) ** 2).sum()
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,9 @@ def test_triplets_are_quadruplets_that_share_the_query(solver):
     rows, x, margin = world(2)
     triplets = rows[rows[:, 0] == rows[:, 2]]
     margin = margin[rows[:, 0] == rows[:, 2]]
-    one, same = solver(triplets[:, [0, 1, 3]], {"x": x}, margin), solver(triplets, {"x": x}, margin)
-    np.testing.assert_array_equal(one["x"], same["x"])
+    from_triplets = solver(triplets[:, [0, 1, 3]], {"x": x}, margin)
+    from_quadruplets = solver(triplets, {"x": x}, margin)
+    np.testing.assert_array_equal(from_triplets["x"], from_quadruplets["x"])
 
 
 @pytest.mark.parametrize("solver", COMPARISON_SOLVERS)

@@ -19,10 +19,10 @@ def apart(features, rows, sizes, **options):
     pieces = np.split(rows, np.cumsum(sizes)[:-1])
     learned = []
     for piece in pieces:
-        one = DCA.from_bytes(start.to_bytes())
+        model = DCA.from_bytes(start.to_bytes())
         if len(piece):
-            one.learn_many(piece, features)
-        learned.append(one)
+            model.learn_many(piece, features)
+        learned.append(model)
     return start, learned
 
 
@@ -41,8 +41,8 @@ def test_sums_are_those_of_all_parts_added_in_order(sizes):
 
 def test_two_parts_serve_what_merge_serves():
     features, rows, *_ = world(4)
-    start, (one, other) = apart(features, rows, (80, 70))
-    ours, theirs = merged(start, [one, other]).metric.to_tensors()[0], merge(one, other).metric.to_tensors()[0]
+    start, (first, second) = apart(features, rows, (80, 70))
+    ours, theirs = merged(start, [first, second]).metric.to_tensors()[0], merge(first, second).metric.to_tensors()[0]
     assert ours.keys() == theirs.keys()
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
@@ -55,14 +55,14 @@ def test_no_part_at_all_is_the_start():
 
 def test_what_a_learner_began_with_is_known_from_it():
     features, rows, *_ = world(6)
-    start, (one,) = apart(features, rows, (150,))
-    assert emptied(one).to_bytes() == start.to_bytes()
-    assert one.version == 150
+    start, (part,) = apart(features, rows, (150,))
+    assert emptied(part).to_bytes() == start.to_bytes()
+    assert part.version == 150
 
 
 def test_parts_of_other_items_and_starts_that_fade_are_refused():
     features, rows, *_ = world(7)
-    start, (one,) = apart(features, rows, (150,))
+    start, (part,) = apart(features, rows, (150,))
     elsewhere, *_ = world(8)
     strange, _ = apart(elsewhere, rows, (0,))
     with pytest.raises(ParameterError, match="different items"):
@@ -70,4 +70,4 @@ def test_parts_of_other_items_and_starts_that_fade_are_refused():
     with pytest.raises(ParameterError, match="memory"):
         merged(apart(features, rows, (0,), memory=50)[0], [])
     with pytest.raises(ParameterError, match="at its start"):
-        merged(one, [])
+        merged(part, [])

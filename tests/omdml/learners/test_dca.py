@@ -245,15 +245,15 @@ def test_features_that_are_principal_coordinates_need_no_basis():
 def test_what_stops_a_refresh_half_way_leaves_nothing_behind(version, monkeypatch):
     features, rows, _, _ = world(20, events=1400)
     model, twin = learner(features), learner(features)
-    for one in (model, twin):
-        one.learn_many(rows[:version], features)
+    for each_model in (model, twin):
+        each_model.learn_many(rows[:version], features)
     with monkeypatch.context() as broken:
         broken.setattr(experts, "discriminant_rows", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.learn_many(rows[version:], features)
     assert model.to_bytes() == twin.to_bytes()
-    for one in (model, twin):
-        one.learn_many(rows[version:], features)
+    for each_model in (model, twin):
+        each_model.learn_many(rows[version:], features)
     assert model.to_bytes() == twin.to_bytes()
 
 
@@ -265,8 +265,8 @@ def interrupted(*_):
 def test_a_bad_row_behind_a_refresh_or_a_closed_block_changes_nothing(version, events):
     features, rows, _, _ = world(21, events=1400)
     model, twin = learner(features), learner(features)
-    for one in (model, twin):
-        one.learn_many(rows[:version], features)
+    for each_model in (model, twin):
+        each_model.learn_many(rows[:version], features)
     broken = {name: np.concatenate([x, np.full((1, x.shape[1]), np.nan)]) for name, x in features.items()}
     bad = rows[version : version + events].copy()
     bad[-1, 2] = len(features["m0"])
@@ -292,8 +292,8 @@ def test_an_item_too_large_to_be_squared_is_refused_and_nothing_is_learned(dtype
     features, rows, _, _ = world(14, events=300)
     features = {name: x.astype(dtype) for name, x in features.items()}
     model, twin = learner(features, dtype=dtype), learner(features, dtype=dtype)
-    for one in (model, twin):
-        one.learn_many(rows[:100], features)
+    for each_model in (model, twin):
+        each_model.learn_many(rows[:100], features)
     broken = {name: x.copy() for name, x in features.items()}
     broken["m0"][rows[250, 2]] = 1e30 if dtype == "float32" else 1e200
     first = 100 + int(np.flatnonzero((rows[100:] == rows[250, 2]).any(axis=1))[0])
@@ -301,8 +301,8 @@ def test_an_item_too_large_to_be_squared_is_refused_and_nothing_is_learned(dtype
         model.learn_many(rows[100:], broken)
     assert caught.value.row == first - 100
     assert model.to_bytes() == twin.to_bytes()
-    for one in (model, twin):
-        one.learn_many(rows[100:], features)
+    for each_model in (model, twin):
+        each_model.learn_many(rows[100:], features)
     assert model.to_bytes() == twin.to_bytes()
 
 

@@ -246,11 +246,11 @@ def test_one_click_on_a_broken_item_does_not_spoil_what_was_learned():
     broken = {name: np.concatenate([x, x[:1]]) for name, x in features.items()}
     broken["m0"][300, 3] = 1e6
     model, twin = learner(features), learner(features)
-    for one in (model, twin):
-        one.start(features)
+    for each_model in (model, twin):
+        each_model.start(features)
     model.learn_many([[0, 300, 1]], broken)
-    for one in (model, twin):
-        one.learn_many(rows, features)
+    for each_model in (model, twin):
+        each_model.learn_many(rows, features)
     scores = [mean_average_precision(m.metric.embed(features), labels, np.arange(100)) for m in (model, twin)]
     assert scores[0] > scores[1] - 0.02
 

@@ -30,12 +30,12 @@ def test_queries_of_pairs_and_of_merged_learners_are_remembered():
     for model in (first, second, whole):
         model.start(features)
     for parted, count in ((31, 80), (100, 230), (90, 91)):
-        one, other, both = (copy.deepcopy(model) for model in (first, second, whole))
-        one.learn_many(rows[:parted], features)
-        other.learn_many(rows[parted:count], features)
+        earlier, later, both = (copy.deepcopy(model) for model in (first, second, whole))
+        earlier.learn_many(rows[:parted], features)
+        later.learn_many(rows[parted:count], features)
         both.learn_many(rows[:count], features)
         pairs = start_from_pairs(rows[:count, :2], features, dtype="float64")
-        for model in (merge(one, other), pairs):
+        for model in (merge(earlier, later), pairs):
             np.testing.assert_array_equal(model._engine.state.asked, both._engine.state.asked)
 
 
@@ -135,23 +135,23 @@ def test_learners_that_begin_from_one_start_given_as_arrays_are_merged():
     first.start(features)
     state = first._engine.state
     start = {"mean": state.mean, "basis": state.basis, "deviations": state.deviations}
-    one, other = (learner(features, init=start) for _ in range(2))
-    one.learn_many(rows[:50], features)
-    other.learn_many(rows[50:], features)
-    assert merge(one, DCA.from_bytes(other.to_bytes())).version == len(rows)
-    swapped = DCA(dims=dict(reversed(one.dims.items())), init=start)
+    left, right = (learner(features, init=start) for _ in range(2))
+    left.learn_many(rows[:50], features)
+    right.learn_many(rows[50:], features)
+    assert merge(left, DCA.from_bytes(right.to_bytes())).version == len(rows)
+    swapped = DCA(dims=dict(reversed(left.dims.items())), init=start)
     with pytest.raises(ParameterError, match="merge"):
-        merge(one, swapped)
+        merge(left, swapped)
     with pytest.raises(ParameterError, match="merge"):
-        merge(one, LOMDML(dims={"a": 3}))
+        merge(left, LOMDML(dims={"a": 3}))
 
 
 def test_learners_of_other_parameters_or_other_items_are_not_merged():
     features, rows, _, _ = world(8)
     other = {name: x + 1 for name, x in features.items()}
-    one = learner(features)
-    one.learn_many(rows, features)
+    learned = learner(features)
+    learned.learn_many(rows, features)
     for model, table in ((learner(features, memory=9), features), (learner(features), other)):
         model.learn_many(rows, table)
         with pytest.raises(ParameterError, match="merge"):
-            merge(one, model)
+            merge(learned, model)

@@ -33,12 +33,12 @@ def test_pairs_are_triplets_that_name_an_item_beside_itself(memory):
     pairs, similar = called(rows)
     left, other = pairs.T
     spelled_out = np.stack([left, np.where(similar, other, left), np.where(similar, left, other)], axis=1)
-    one, two, three = (learner(features, memory=memory) for _ in range(3))
-    one.learn_many(pairs, features, similar=similar)
-    two.learn_many(spelled_out, features)
+    by_pairs, by_triplets, in_batches = (learner(features, memory=memory) for _ in range(3))
+    by_pairs.learn_many(pairs, features, similar=similar)
+    by_triplets.learn_many(spelled_out, features)
     for number in range(0, 300, 70):
-        three.learn_many(pairs[number : number + 70], features, similar=similar[number : number + 70])
-    assert one.to_bytes() == two.to_bytes() == three.to_bytes()
+        in_batches.learn_many(pairs[number : number + 70], features, similar=similar[number : number + 70])
+    assert by_pairs.to_bytes() == by_triplets.to_bytes() == in_batches.to_bytes()
 
 
 def test_similar_pairs_alone_are_what_a_start_from_pairs_knows():

@@ -170,15 +170,15 @@ def test_a_model_with_a_parent_can_be_read_after_its_memory_became_shorter(merge
 
 def test_merged_learners_add_up_what_they_know_of_one_parent():
     features, rows, _, _ = world(7)
-    one, _ = begun_from(features, 300)
-    other, plain = copy.deepcopy(one), learner(features)
-    one.learn_many(rows[:60], features)
-    other.learn_many(rows[60:], features)
-    both = merge(one, other)
-    trust = [model._engine.parent.trust for model in (one, other, both)]
+    first, _ = begun_from(features, 300)
+    second, plain = copy.deepcopy(first), learner(features)
+    first.learn_many(rows[:60], features)
+    second.learn_many(rows[60:], features)
+    both = merge(first, second)
+    trust = [model._engine.parent.trust for model in (first, second, both)]
     np.testing.assert_array_equal(trust[0] + trust[1], trust[2])
     plain.learn_many(rows, features)
-    for pair in itertools.permutations([one, plain]):
+    for pair in itertools.permutations([first, plain]):
         with pytest.raises(ParameterError, match="have different parents"):
             merge(*pair)
 

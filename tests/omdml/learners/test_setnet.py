@@ -13,8 +13,8 @@ from omdml import SetNet
 from omdml.comparisons import Judgement
 from omdml.errors import FeedbackError, NotStarted, ParameterError, StartError
 from omdml.evaluate import ndcg, rank_by_score
-from omdml.kernels import netvlad as kernel
-from omdml.kernels.sets import judge
+from omdml.kernels.sets import netvlad as kernel
+from omdml.kernels.sets.walk import judge
 from omdml.pooling import mean_pooling
 from tests.naive import sets as naive
 from tests.support.deep import examples
@@ -165,10 +165,10 @@ def test_where_elements_lie_in_a_set_and_beside_which_rows_does_not_matter():
         Judgement(entry.query, tuple(s[::-1] for s in entry.relevant), tuple(s[::-1] for s in entry.irrelevant))
         for entry in judged
     ]
-    one, other = (SetNet(dims=DIMS, clusters=3, rank=4, dtype="float64") for _ in range(2))
-    one.learn_many(judged, items)
-    other.learn_many(turned, items)
-    np.testing.assert_allclose(one.matrices["P"], other.matrices["P"], rtol=1e-9)
+    model, turned_model = (SetNet(dims=DIMS, clusters=3, rank=4, dtype="float64") for _ in range(2))
+    model.learn_many(judged, items)
+    turned_model.learn_many(turned, items)
+    np.testing.assert_allclose(model.matrices["P"], turned_model.matrices["P"], rtol=1e-9)
 
 
 # What is refused

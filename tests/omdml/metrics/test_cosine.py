@@ -42,9 +42,9 @@ def test_distances_are_those_of_weighed_units(dtype, error, monkeypatch):
     for p, q in ((0, 1), (3, 7), (7, 7), (4, 4)):
         expected = literal(metric, features, p, q)
         assert ((embedded[p] - embedded[q]) ** 2).sum() == pytest.approx(expected, abs=error)
-        one, other = ({name: x[[row]] for name, x in features.items()} for row in (p, q))
-        assert -metric.closeness(one, other)[0] == pytest.approx(expected, abs=error)
-        assert -metric.score({name: x[p] for name, x in features.items()}, other)[0] == pytest.approx(
+        left, right = ({name: x[[row]] for name, x in features.items()} for row in (p, q))
+        assert -metric.closeness(left, right)[0] == pytest.approx(expected, abs=error)
+        assert -metric.score({name: x[p] for name, x in features.items()}, right)[0] == pytest.approx(
             expected, abs=error
         )
 

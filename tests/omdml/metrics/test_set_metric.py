@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from omdml import SetNet
 from omdml.errors import CorruptError
-from omdml.kernels.matching import greedy_matches
+from omdml.kernels.retrieval.matching import greedy_matches
 from omdml.metrics import SetMetric
 from omdml.snapshot import Snapshot
 from tests.naive import sets as naive

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from omdml.kernels.scan import dot, lower_top
+from omdml.kernels.retrieval.scan import dot, lower_top
 from omdml.retrieval.codes import Codes
 from tests.naive import scans as naive
 from tests.support.deep import examples

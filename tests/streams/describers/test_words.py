@@ -1,4 +1,4 @@
-"""Words of texts become vectors."""
+"""Texts of similar words become vectors that lie close together."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.products import drawn
 TEXTS = ["red mug", "red cup", "blue shirt", "blue trousers", "a large green lamp", "small green lamps"]
 
 
-def close(words, one, other):
-    a, b = words.describe(one), words.describe(other)
+def close(words, text, other_text):
+    a, b = words.describe(text), words.describe(other_text)
     return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 

@@ -47,7 +47,7 @@ tolerance = 2.0
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a configuration."""
+    """The working directory of commands: it holds a configuration."""
     (tmp_path / "omdml.toml").write_text(CONFIGURATION)
     monkeypatch.chdir(tmp_path)
     return tmp_path

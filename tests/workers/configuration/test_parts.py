@@ -55,6 +55,6 @@ def test_a_part_has_what_its_model_has_and_nobody_may_ask_for_it(tmp_path):
 
 
 def test_parts_change_no_digest():
-    one, other = configured().models["hot"], configured(parts=False).models["hot"]
-    assert one.parts
-    assert one.digest() == other.digest()
+    in_parts, whole = configured().models["hot"], configured(parts=False).models["hot"]
+    assert in_parts.parts
+    assert in_parts.digest() == whole.digest()

@@ -89,13 +89,13 @@ def test_a_model_of_any_name_stays_within_the_folder_of_its_store(tmp_path, name
 @given(names, names)
 @example("a", "a/b")
 @example("É", "É")
-def test_two_names_have_different_keys_and_none_leaves_its_braces(one, other):
+def test_two_names_have_different_keys_and_none_leaves_its_braces(name, other_name):
     keys = StoreKeys("omdml")
-    start, _, rest = keys.model(one).epoch.partition("{")
+    start, _, rest = keys.model(name).epoch.partition("{")
     quoted, _, end = rest.partition("}")
-    assert (start, unquote(quoted), end) == ("omdml:", one, ":epoch")
+    assert (start, unquote(quoted), end) == ("omdml:", name, ":epoch")
     assert not set(quoted) & set("{}*?[]: \n\0/")
-    assert (keys.model(one).current == keys.model(other).current) == (one == other)
+    assert (keys.model(name).current == keys.model(other_name).current) == (name == other_name)
 
 
 @given(names)

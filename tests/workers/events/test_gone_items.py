@@ -141,7 +141,7 @@ def test_the_door_takes_the_pages_that_a_worker_would_learn(items, tmp_path):
     with pytest.raises(FeedbackError, match="item 'i2' is not in the catalogue"):
         check(page(query="i2"), specs)
     sink = MemorySink(worlds.World(tmp_path / "other").log)
-    sent = send_events([encode(page()), encode(page(clicked=("i2",)))], specs, sink)
+    sent = send_events([(1, encode(page())), (2, encode(page(clicked=("i2",))))], specs, sink)
     assert (sent.accepted.total(), [refused.error.reason for refused in sent.refused]) == (1, ["unknown_item"])
 
 

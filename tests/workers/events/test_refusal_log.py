@@ -154,10 +154,10 @@ def test_two_who_write_to_one_folder_may_both_delete_its_oldest_files(tmp_path, 
 
 def test_many_lines_at_once_lie_as_if_sent_one_by_one(tmp_path):
     values = [b'{"number":%d}' % number for number in range(50)]
-    one, many = FileSink(tmp_path / "one", segment_bytes=500), FileSink(tmp_path / "many", segment_bytes=500)
+    singly, together = FileSink(tmp_path / "one", segment_bytes=500), FileSink(tmp_path / "many", segment_bytes=500)
     for value in values:
-        one.send(value, "shop")
-    many.send_many([(value, "shop") for value in values])
+        singly.send(value, "shop")
+    together.send_many([(value, "shop") for value in values])
     sizes = [[path.stat().st_size for path in sorted((tmp_path / name).glob("*.jsonl"))] for name in ("one", "many")]
     assert sizes[0] == sizes[1]
     assert len(sizes[0]) > 3

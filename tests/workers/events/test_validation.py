@@ -19,9 +19,10 @@ def test_kinds_are_counted_by_their_names_on_the_wire_in_the_plural(tmp_path):
     models = {name: {"learner": name} for name in ("lomdml", "qwise")}
     world = World(tmp_path, models=models)
     events = itertools.chain(feedback("triplet", 2, model="lomdml"), feedback("quadruplet", 1, model="qwise"))
+    lines = enumerate(map(encode, events), start=1)
     specs = Specs(world.configuration, {"items": world.catalogue})
-    assert send_events(map(encode, events), specs, MemorySink(world.log)).kinds == "1 quadruplet, 2 triplets"
-    assert send_events([b"", b"{"], specs, None).kinds == "nothing"
+    assert send_events(lines, specs, MemorySink(world.log)).kinds == "1 quadruplet, 2 triplets"
+    assert send_events([(1, b""), (2, b"{")], specs, None).kinds == "nothing"
 
 
 @pytest.mark.parametrize("event", [{"model": "user-" + "x" * 300}, {"at": -1e308}])
@@ -30,7 +31,7 @@ def test_what_no_worker_would_take_is_refused_at_the_door(tmp_path, event):
     line = json.dumps(
         {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "i2", **event}
     )
-    fed = send_events([line.encode()], Specs(world.configuration, {"items": world.catalogue}), None)
+    fed = send_events([(1, line.encode())], Specs(world.configuration, {"items": world.catalogue}), None)
     assert [refused.error.reason for refused in fed.refused] == ["invalid"]
 
 
@@ -51,7 +52,7 @@ class BrokenOff(MemorySink):
 def test_an_input_that_breaks_off_half_way_says_where_to_go_on(tmp_path):
     world = World(tmp_path)
     specs = Specs(world.configuration, {"items": world.catalogue})
-    lines = [b"", *map(encode, feedback("triplet", 2500))]
+    lines = list(enumerate([b"", *map(encode, feedback("triplet", 2500))], start=1))
     with pytest.raises(SourceError, match=r"is full; clicks was sent up to line 2001 .* up to line 2301: go on"):
         send_events(lines, specs, BrokenOff(world.log, 2299), "clicks")
 

@@ -282,19 +282,19 @@ def test_a_damaged_checkpoint_in_one_partition_drops_nothing_of_another(tmp_path
     world = World(tmp_path, partitions=2)
     world.store = DirectoryStore(tmp_path / "state")
     worker = world.worker()
-    one, other = (living_on(world, partition) for partition in world.log.partitions)
+    damaged, sound = (living_on(world, partition) for partition in world.log.partitions)
     for start in (0, 10):
-        for name in (one, other):
+        for name in (damaged, sound):
             world.send(*list(events(30, model=name))[start : start + 10], key=name)
         run_until_idle(worker)
     worker.services.source.close()
-    folder = tmp_path / "state" / "models" / one
+    folder = tmp_path / "state" / "models" / damaged
     newest = max(folder.rglob("*.checkpoint"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-50])
-    for name in (one, other):
+    for name in (damaged, sound):
         world.send(*list(events(30, model=name))[20:], key=name)
     run_until_idle(world.worker())
-    assert {name: world.store.claim(name).checkpoint.version for name in (one, other)} == {one: 30, other: 30}
+    assert {name: world.store.claim(name).checkpoint.version for name in (damaged, sound)} == {damaged: 30, sound: 30}
 
 
 @pytest.mark.parametrize("name", ["user-1", "shop"])

@@ -65,8 +65,8 @@ def comparison(event, catalogue, width):
     def row(item):
         return int(item[1:])
 
-    def members(one):
-        return catalogue.sets[one] if one.startswith("s") else np.array([row(one)])
+    def members(set_or_item):
+        return catalogue.sets[set_or_item] if set_or_item.startswith("s") else np.array([row(set_or_item)])
 
     match event:
         case Triplet() if width == 3:
@@ -114,7 +114,6 @@ class Shelf(World):
         self.folder, self.sink = folder / "feedback", FileSink(folder / "feedback", fsync=False)
 
     def tell(self, *said) -> None:
-        """Put feedback into the log."""
         for event in said:
             self.sink.send(encode(event), event.model)
         self.sink.flush()
@@ -256,7 +255,8 @@ def test_what_feed_takes_a_worker_learns_and_what_it_refuses_a_worker_refuses(tm
     good = [encode(event) for event in everything()]
     bad = [encode(event) for event in feedback("pair", 1, model="lomdml")]
     bad += [encode(replace_task(event, "three")) for event in feedback("pair", 1, model="cpmtml")]
-    fed = send_events([*good, *bad], Specs(world.configuration, {"items": world.catalogue}), MemorySink(world.log))
+    specs = Specs(world.configuration, {"items": world.catalogue})
+    fed = send_events(enumerate([*good, *bad], start=1), specs, MemorySink(world.log))
     assert sum(fed.accepted.values()) == len(good)
     assert [refused.error.reason for refused in fed.refused] == ["not_accepted", "unknown_task"]
     run_until_idle(world.worker())

@@ -131,11 +131,11 @@ def test_what_was_polled_and_not_taken_is_left_to_the_next_owner(tmp_path, monke
     world = World(tmp_path, partitions=2)
     last = world.log.partitions[1]
     worker = world.worker()
-    one, two = living_on(world, last), living_on(world, last, skip=1)
-    world.send(*list(events(20, model=one))[:10], key=one)
+    first, second = living_on(world, last), living_on(world, last, skip=1)
+    world.send(*list(events(20, model=first))[:10], key=first)
     run_until_idle(worker)
-    world.send(*list(events(20, model=one))[10:], key=one)
-    world.send(*events(5, model=two), key=two)
+    world.send(*list(events(20, model=first))[10:], key=first)
+    world.send(*events(5, model=second), key=second)
     with monkeypatch.context() as away:
         # Nobody can claim the second model: nothing of this poll is taken.
         away.setattr(world.store, "claim", refuse)
@@ -149,7 +149,7 @@ def test_what_was_polled_and_not_taken_is_left_to_the_next_owner(tmp_path, monke
     kill(world, worker)
     world.log.expel(joining)
     run_until_idle(world.worker())
-    assert [world.store.claim(name).checkpoint.version for name in (one, two)] == [20, 5]
+    assert [world.store.claim(name).checkpoint.version for name in (first, second)] == [20, 5]
 
 
 def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(tmp_path, monkeypatch):
@@ -207,20 +207,20 @@ def test_what_is_polled_while_nobody_can_tell_who_is_a_member_is_polled_again(tm
     home, other = world.log.partitions
     source, sitting = members(world)
     worker = world.worker(source=source)
-    one, two = living_on(world, home), living_on(world, other)
-    world.send(*events(10, model=one), key=one)
+    first, second = living_on(world, home), living_on(world, other)
+    world.send(*events(10, model=first), key=first)
     run_until_idle(worker)
-    world.store.claim(one)  # whoever else believes to own it
-    world.send(*events(10, seed=1, model=one), key=one)
+    world.store.claim(first)  # whoever else believes to own it
+    world.send(*events(10, seed=1, model=first), key=first)
     with monkeypatch.context() as unsure:
         unsure.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
         run_until_idle(worker)
-        world.send(*events(5, model=two), key=two)
+        world.send(*events(5, model=second), key=second)
         world.log.expel(sitting)
         run_until_idle(worker)
         assert mark(world, 1) is None
     run_until_idle(worker)
-    assert [world.store.claim(name).checkpoint.version for name in (one, two)] == [20, 5]
+    assert [world.store.claim(name).checkpoint.version for name in (first, second)] == [20, 5]
 
 
 def test_a_new_generation_is_not_published_at_a_version_below_what_is_live(tmp_path):
@@ -283,22 +283,22 @@ def test_a_worker_stopped_in_doubt_saves_no_position_behind_what_it_passed(tmp_p
     other, home = world.log.partitions
     source = MemorySource(world.log)
     worker = world.worker(source=source)
-    one, two = living_on(world, home), living_on(world, other)
-    world.send(*events(10, model=one), key=one)
+    first, second = living_on(world, home), living_on(world, other)
+    world.send(*events(10, model=first), key=first)
     run_until_idle(worker)
-    world.store.claim(one)
-    world.send(*events(10, seed=1, model=one), key=one)
+    world.store.claim(first)
+    world.send(*events(10, seed=1, model=first), key=first)
     with monkeypatch.context() as unsure:
         unsure.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)
         run_until_idle(worker, 3)
-        world.send(*events(5, model=two), key=two)
+        world.send(*events(5, model=second), key=second)
         run_until_idle(worker, 3)
     # When it is stopped just as that can be told again
     worker.stop()
     worker.run()
     # Then its successor learns what came meanwhile, in the other partition too.
     run_until_idle(world.worker())
-    assert [world.store.peek(name).version for name in (one, two)] == [20, 5]
+    assert [world.store.peek(name).version for name in (first, second)] == [20, 5]
 
 
 def test_a_letter_alone_moves_its_model_like_a_learned_event(tmp_path, monkeypatch):

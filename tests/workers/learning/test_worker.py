@@ -107,9 +107,9 @@ def test_models_of_a_pattern_learn_apart_from_each_other(tmp_path):
         world.send(*events(20, seed=int(name[-1]), model=name), key=name)
     run_until_idle(world.worker())
     assert world.store.models() == ["user-1", "user-2"] or set(world.store.models()) >= {"user-1", "user-2"}
-    one, two = (world.store.load(name)[1] for name in ("user-1", "user-2"))
-    assert (one.version, two.version) == (20, 20)
-    assert not np.array_equal(one.metric.matrices["shape"], two.metric.matrices["shape"])
+    first, second = (world.store.load(name)[1] for name in ("user-1", "user-2"))
+    assert (first.version, second.version) == (20, 20)
+    assert not np.array_equal(first.metric.matrices["shape"], second.metric.matrices["shape"])
 
 
 def test_a_diverging_event_is_refused_and_learning_goes_on(tmp_path):

@@ -51,23 +51,23 @@ def test_what_one_model_learns_changes_no_other_one_of_its_pattern(items, name):
     spec = resolved(items, {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[-1], {})})
     first, before = spec.fresh(), spec.first_metric().to_tensors()
     start = first.to_bytes()
-    one = taught(spec, "shop-1", first, 40)
-    assert one.learner.version >= 40
-    assert one.learner.to_bytes() != start
+    taught_model = taught(spec, "shop-1", first, 40)
+    assert taught_model.learner.version >= 40
+    assert taught_model.learner.to_bytes() != start
     assert spec.fresh().to_bytes() == start
     assert {key: array.tobytes() for key, array in spec.first_metric().to_tensors()[0].items()} == {
         key: array.tobytes() for key, array in before[0].items()
     }
     by_way_of_bytes = taught(spec, "shop-2", spec.learner.from_bytes(start), 40)
-    assert by_way_of_bytes.learner.to_bytes() == one.learner.to_bytes()
+    assert by_way_of_bytes.learner.to_bytes() == taught_model.learner.to_bytes()
 
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_a_copy_amid_a_block_learns_the_same_and_by_itself(items, name):
     spec = resolved(items, {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[-1], {})})
-    one = taught(spec, "shop-1", spec.fresh(), 21).learner
-    before, twin = one.to_bytes(), copy.deepcopy(one)
-    after = taught(spec, "shop-1", one, 21, seed=1).learner.to_bytes()
+    learner = taught(spec, "shop-1", spec.fresh(), 21).learner
+    before, twin = learner.to_bytes(), copy.deepcopy(learner)
+    after = taught(spec, "shop-1", learner, 21, seed=1).learner.to_bytes()
     assert after != before
     assert twin.to_bytes() == before
     assert taught(spec, "shop-1", twin, 21, seed=1).learner.to_bytes() == after
@@ -75,11 +75,11 @@ def test_a_copy_amid_a_block_learns_the_same_and_by_itself(items, name):
 
 def test_guards_of_models_that_start_alike_decide_by_themselves(items):
     spec = resolved(items, {})
-    one, other = first_guard(spec, spec.start()), first_guard(spec, spec.start())
-    assert (other.yardstick, other.reference_bytes) == (one.yardstick, one.reference_bytes)
-    before = copy.deepcopy(other.yardstick)
+    guard, other_guard = first_guard(spec, spec.start()), first_guard(spec, spec.start())
+    assert (other_guard.yardstick, other_guard.reference_bytes) == (guard.yardstick, guard.reference_bytes)
+    before = copy.deepcopy(other_guard.yardstick)
     model = taught(spec, "shop-1", spec.fresh(), 5)
-    one.decide(model.metric, 5, Window([], 1), 0, items.features)
-    assert one.yardstick.decided == 5
-    assert one.yardstick != before
-    assert other.yardstick == first_guard(spec, spec.start()).yardstick == before
+    guard.decide(model.metric, 5, Window([], 1), 0, items.features)
+    assert guard.yardstick.decided == 5
+    assert guard.yardstick != before
+    assert other_guard.yardstick == first_guard(spec, spec.start()).yardstick == before

@@ -53,7 +53,7 @@ class Album:
         return RetrievalNode(self.store, lambda model: self.catalogue, ["album"], poll_interval_s=0.02)
 
     def vectors(self, rows):
-        """v of single items."""
+        """The vectors of single items, each as a set of its own."""
         return self.learner.metric.embed({name: x[rows] for name, x in self.catalogue.features.items()})
 
     def by_sum(self, query):
@@ -124,7 +124,7 @@ def test_reranking_everything_is_the_exact_search(node, by):
 def test_reranking_orders_the_best_again_and_leaves_the_others_out(album, node):
     top, _ = ranked(album.by_sum([3, 77]), 12)
     exact = album.by_elements([3, 77])
-    expected = sorted(top, key=lambda one: (-exact[int(one[1:])], int(one[1:])))[:5]
+    expected = sorted(top, key=lambda name: (-exact[int(name[1:])], int(name[1:])))[:5]
     assert [item.id for item in node.search(ids=["f3", "f77"], k=5, rerank=12).items] == expected
 
 

@@ -218,14 +218,14 @@ def test_a_folder_that_holds_something_else_is_left_alone(shop, tmp_path):
 
 
 def test_two_exports_never_write_into_one_folder(shop, tmp_path):
-    one, other = (exporter(shop, tmp_path / "out") for _ in range(2))
-    with one.held(), pytest.raises(ConfigurationError, match="another `omdml export` writes here"), other.held():
+    first, second = (exporter(shop, tmp_path / "out") for _ in range(2))
+    with first.held(), pytest.raises(ConfigurationError, match="another `omdml export` writes here"), second.held():
         pass
-    with one.held():
-        one.step()
+    with first.held():
+        first.step()
     # Who comes after it goes on with what it wrote.
-    with other.held():
-        assert other.resume().version == 20
+    with second.held():
+        assert second.resume().version == 20
 
 
 def test_a_task_that_the_model_does_not_have_is_refused(shop, tmp_path):

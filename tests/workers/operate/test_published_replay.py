@@ -138,7 +138,9 @@ def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monke
         shop.worked()
         assert shop.store.place(topic_id, ALONE, after)
     else:
-        monkeypatch.setattr(shop.store, "claim", lambda one: (claim(one), shop.store.place(topic_id, ALONE, after))[0])
+        monkeypatch.setattr(
+            shop.store, "claim", lambda name: (claim(name), shop.store.place(topic_id, ALONE, after))[0]
+        )
     with pytest.raises(PlacementChanged, match="start it again"):
         fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
     # What was to be replaced is still there if models had moved before anything was done.

@@ -24,13 +24,18 @@ class Order(NamedTuple):
         return f"{self.right:.1%}"
 
 
+def share_right(margins: NDArray[Any]) -> float:
+    """The share of events with a positive margin: those that a metric orders rightly."""
+    return float((margins > 0).mean())
+
+
 def order_right(hold_out: HoldOutState, metric: Metric, features: Mapping[str, NDArray[Any]]) -> Order | None:
     """Ask a metric about what is held out; None if nothing is.
 
     An event of several comparisons counts once, by the mean of their margins.
     """
     margins = margins_on(metric, hold_out.kept, features)
-    return Order(float((margins > 0).mean()), len(margins)) if len(margins) else None
+    return Order(share_right(margins), len(margins)) if len(margins) else None
 
 
 def plain_metric(start: Metric, catalogue: Catalogue) -> Metric:

@@ -14,16 +14,12 @@ from numpy.typing import NDArray
 
 from omdml.metrics import Metric
 from omdml.workers.model.judging.guard import FEWEST
+from omdml.workers.model.judging.held_out_accuracy import share_right
 from omdml.workers.model.judging.held_out_window import Window, margins_on
 
 Array = NDArray[Any]
 # Seconds between two comparisons with the start. One takes about as long as a decision of the guard.
 COMPARE_EVERY_S = 1.0
-
-
-def share_right(margins: Array) -> float:
-    """The share of events with a positive margin: those that a metric orders rightly."""
-    return float((margins > 0).mean())
 
 
 class StartComparison:

@@ -174,12 +174,12 @@ def test_expansion_and_explanation_work_on_candidates(shop, lance):
     with serving(shop, lance) as node, shop.node() as whole:
         wait_until_ready(node)
         wait_until_ready(whole)
-        one, other = (
+        from_candidates, from_all = (
             each.answers(view := each.view(), [view.query(["i3"])], 8, options=Options(expand=3, explain=True))
             for each in (node, whole)
         )
-        assert [item.id for item in one.answers[0]] == [item.id for item in other.answers[0]]
-        for mine, theirs in zip(one.answers[0], other.answers[0], strict=True):
+        assert [item.id for item in from_candidates.answers[0]] == [item.id for item in from_all.answers[0]]
+        for mine, theirs in zip(from_candidates.answers[0], from_all.answers[0], strict=True):
             assert mine.distance == pytest.approx(theirs.distance, rel=1e-4)
             assert mine.parts == pytest.approx(theirs.parts, rel=1e-3, abs=1e-6)
 
@@ -191,12 +191,12 @@ def test_an_expansion_goes_by_all_items_whatever_the_filter_leaves(shop, lance):
     with serving(shop, lance, attributes=lambda model: table) as node, shop.node(attributes=lambda m: table) as whole:
         for each in (node, whole):
             wait_until_ready(each)
-        one, other = (
+        from_candidates, from_all = (
             each.answers(view := each.view(), [each.attributes.filtered(view, view.query(["i3"]), {"half": True})], 8,
                          options=Options(expand=3))
             for each in (node, whole)
         )  # fmt: skip
-        for mine, theirs in zip(one.answers[0], other.answers[0], strict=True):
+        for mine, theirs in zip(from_candidates.answers[0], from_all.answers[0], strict=True):
             assert (mine.id, mine.distance) == (theirs.id, pytest.approx(theirs.distance, rel=1e-4))
 
 

@@ -39,8 +39,8 @@ def _csv(folder: Path, ids: Sequence[str], raw: Vectors, name: str = "items.csv"
     with (folder / name).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", *(f"{what}_{at}" for what, array in raw.items() for at in range(array.shape[1]))])
-        for row, one in enumerate(ids):
-            writer.writerow([one, *(repr(float(value)) for array in raw.values() for value in array[row])])
+        for row, item_id in enumerate(ids):
+            writer.writerow([item_id, *(repr(float(value)) for array in raw.values() for value in array[row])])
     return [folder / name]
 
 

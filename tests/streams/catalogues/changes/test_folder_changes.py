@@ -252,13 +252,13 @@ def test_an_item_that_lacks_a_modality_gets_its_conditional_mean(tmp_path, mappe
     # Some lack one, some the other, some none: each request may mix them.
     brings = [("shape",), ("shape", "noise"), ("noise",), ("shape",)]
     made = change(catalogue, *(
-        Change(id=f"new{n}", features={name: one[name] for name in names})
-        for n, (one, names) in enumerate(zip(raw, brings, strict=True))
+        Change(id=f"new{n}", features={name: vectors[name] for name in names})
+        for n, (vectors, names) in enumerate(zip(raw, brings, strict=True))
     ))  # fmt: skip
     assert made.put == 4
-    for n, (one, names) in enumerate(zip(raw, brings, strict=True)):
+    for n, (vectors, names) in enumerate(zip(raw, brings, strict=True)):
         (row,) = catalogue.rows([f"new{n}"])
-        expected = catalogue.scale_some({name: np.array([one[name]]) for name in names})
+        expected = catalogue.scale_some({name: np.array([vectors[name]]) for name in names})
         for name, vector in expected.items():
             assert_allclose(catalogue.features[name][row], vector[0], atol=1e-6)
         if mapped:

@@ -124,14 +124,14 @@ def test_random_changes_filter_as_a_dict_would(shop, seed):
     twin.make(first)
     with shop.serving(attributes=lambda model: told) as node:
         for _ in range(25):
-            one = f"i{draw.integers(2, ITEMS + 20)}"
+            item_id = f"i{draw.integers(2, ITEMS + 20)}"
             new = {"price": int(draw.integers(7)), "size": "SML"[draw.integers(3)]} if draw.random() < 0.7 else None
             kind = draw.random()
-            made = Change(id=one, features=raw_item(draw), attributes=new)
+            made = Change(id=item_id, features=raw_item(draw), attributes=new)
             if kind < 0.2:
-                made = Change(id=one, delete=True)
-            elif kind < 0.5 and one in twin.vectors:
-                made = Change(id=one, attributes=new or {})
+                made = Change(id=item_id, delete=True)
+            elif kind < 0.5 and item_id in twin.vectors:
+                made = Change(id=item_id, attributes=new or {})
             change(shop.catalogue, made)
             node._refresher.take_in()
             twin.make(made)

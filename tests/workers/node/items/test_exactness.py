@@ -44,8 +44,8 @@ def check(view, catalogue, twin, metric, draw):
     distances = expected(metric, catalogue, twin, ids)
     assert len(answer) == min(k, len(distances)) == len({item.id for item in answer})
     assert [entry.distance for entry in answer] == pytest.approx(sorted(distances.values())[:k], rel=1e-3, abs=1e-5)
-    for one in answer:
-        assert one.distance == pytest.approx(distances[one.id], rel=1e-3, abs=1e-5)
+    for item in answer:
+        assert item.distance == pytest.approx(distances[item.id], rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize("patience_s", [60.0, 0.0], ids=["small", "bridged"])
@@ -62,9 +62,9 @@ def test_random_changes_and_versions_are_answered_as_brute_force_does(shop, seed
             view = bridged_view(view.complete, *loaded, catalogue) or embedded_view(
                 *loaded, catalogue, view, patience_s
             )
-        one = random_change(draw, twin)
-        twin.make(one)
-        change(catalogue, one)
+        item_change = random_change(draw, twin)
+        twin.make(item_change)
+        change(catalogue, item_change)
         if draw.random() < 0.7:
             older, view = view, grown_view(view, catalogue)
             assert view.covers(catalogue)
@@ -106,10 +106,10 @@ def test_items_of_a_metric_without_an_embedding_come_and_go(shop):
 def test_room_grows_twice_from_the_same_rows_without_a_mix_up():
     room = Room((2, 3))
     room.rows[:] = 1
-    one, other = room.grown(np.full((1, 3), 2.0)), room.grown(np.full((1, 3), 3.0))
-    assert (one.rows[2, 0], other.rows[2, 0], len(room.rows)) == (2, 3, 2)
-    much = one.grown(np.zeros((1000, 3)))
-    assert (len(much.rows), much.rows[2, 0], one.rows.shape) == (1003, 2, (3, 3))
+    first, second = room.grown(np.full((1, 3), 2.0)), room.grown(np.full((1, 3), 3.0))
+    assert (first.rows[2, 0], second.rows[2, 0], len(room.rows)) == (2, 3, 2)
+    much = first.grown(np.zeros((1000, 3)))
+    assert (len(much.rows), much.rows[2, 0], first.rows.shape) == (1003, 2, (3, 3))
 
 
 def test_first_and_past_versions_answer_nothing_that_was_deleted(shop):

@@ -59,9 +59,9 @@ def searched(node, ids, asked=lambda number: ASKED, most_scans=None):
     return asyncio.run(ask())
 
 
-def alone(node, one, asked=ASKED):
+def alone(node, item_id, asked=ASKED):
     view = node.view("shop")
-    return node.answers(view, [view.query([one])], *asked)
+    return node.answers(view, [view.query([item_id])], *asked)
 
 
 def test_searches_that_come_at_once_get_what_each_gets_alone(node, scans):
@@ -77,8 +77,8 @@ def test_only_searches_that_ask_for_the_same_share_a_scan(node, scans):
     kinds = [ASKED, ASKED._replace(k=3), ASKED._replace(page=Page(2)), ASKED._replace(page=Page(0, ("i3", "i7")))]
     result = searched(node, ids, lambda number: kinds[number % 4])
     assert scans == [5] * 4
-    for number, one in enumerate(result):
-        assert one.answers == alone(node, ids[number], kinds[number % 4]).answers
+    for number, entry in enumerate(result):
+        assert entry.answers == alone(node, ids[number], kinds[number % 4]).answers
 
 
 def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(node, monkeypatch):
@@ -100,8 +100,8 @@ def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(
     searches._most_scans = 1
 
     async def ask():
-        def search(one):
-            return asyncio.ensure_future(searches.answers(view, [view.query([one])], ASKED))
+        def search(item_id):
+            return asyncio.ensure_future(searches.answers(view, [view.query([item_id])], ASKED))
 
         waits = [search(ids[0])]
         await asyncio.to_thread(first.wait)

@@ -12,10 +12,10 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.counts import MISTAKES, UPDATES, VERSION
-from omdml.kernels.dots import REORDER
-from omdml.kernels.memory import at_address
-from omdml.kernels.netvlad import Shape, axpy, backward, dot, forward, views
+from omdml.kernels.sets.netvlad import Shape, axpy, backward, dot, forward, views
+from omdml.kernels.shared.counts import MISTAKES, UPDATES, VERSION
+from omdml.kernels.shared.dots import REORDER
+from omdml.kernels.shared.memory import at_address
 
 # A capped step moves a block of parameters by this share of its length at the start, at most.
 REACH = 0.1
@@ -36,7 +36,7 @@ class State(NamedTuple):
     scale: Array  # (m,)
     # K and r.
     sizes: Array  # (2,)
-    # See counts.py.
+    # See shared/counts.py.
     counts: Array  # (4,)
     # Number of sets in the moments.
     judged: Array  # (1,)

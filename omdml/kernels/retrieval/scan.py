@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.dots import REORDER
+from omdml.kernels.shared.dots import REORDER
 
 # The largest code. -128 is not used, so that the codes are symmetric around 0.
 LARGEST_CODE = 127

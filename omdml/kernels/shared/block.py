@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.dots import TILE, project
-from omdml.kernels.memory import at_address
+from omdml.kernels.shared.dots import TILE, project
+from omdml.kernels.shared.memory import at_address
 
 CONTRACT = {"contract"}
 # Columns that are handled at a time, so that their rows of X and W stay in the nearest caches.

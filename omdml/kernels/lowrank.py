@@ -9,12 +9,11 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.block import correct, flush, gather, store
-from omdml.kernels.counts import FILLED, UPDATES, VERSION, count
-from omdml.kernels.dots import inner, project
-from omdml.kernels.hedge import discount, softmax
-from omdml.kernels.memory import matrix
-from omdml.kernels.steps import exact_step
+from omdml.kernels.shared.block import correct, flush, gather, store
+from omdml.kernels.shared.counts import FILLED, UPDATES, VERSION, count
+from omdml.kernels.shared.dots import inner, project
+from omdml.kernels.shared.hedge import discount, softmax
+from omdml.kernels.shared.memory import matrix
 
 
 class Shape(NamedTuple):
@@ -178,6 +177,26 @@ def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> bool:
                 store(D, PQ, rate, X, P, block.c[i], block.used[i])
                 block.used[i] += 2
     return True
+
+
+@njit(cache=True)
+def exact_step(loss: float, pp: float, qq: float, pq: float, aa: float, bb: float, ab: float, eta: float) -> float:
+    """``min(eta, r*)``: r* the smallest rate at which ``loss(r) = loss - r |G|^2 + r^2 kappa`` is zero (MATHS 2 (a)).
+
+    ``G = 2 (p a' - q b')`` and ``kappa = |G a|^2 - |G b|^2``. If the loss never reaches zero, r* minimises it. The
+    arguments are inner products of the projections p, q and of the differences a, b. Returns NaN if these overflow.
+    """
+    g = 4.0 * (pp * aa + qq * bb - 2.0 * pq * ab)
+    if not math.isfinite(g):
+        return math.nan
+    if not g > 0.0:
+        return 0.0
+    kappa = 4.0 * (pp * aa * aa - 2.0 * pq * aa * ab + qq * ab * ab)
+    kappa -= 4.0 * (pp * ab * ab - 2.0 * pq * ab * bb + qq * bb * bb)
+    under = g * g - 4.0 * kappa * loss
+    if under >= 0.0:
+        return min(eta, 2.0 * loss / (g + math.sqrt(under)))
+    return min(eta, g / (2.0 * kappa))
 
 
 @njit(cache=True)

@@ -12,9 +12,9 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.block import CHUNK, CONTRACT
-from omdml.kernels.dots import REORDER, project
-from omdml.kernels.memory import matrix
+from omdml.kernels.shared.block import CHUNK, CONTRACT
+from omdml.kernels.shared.dots import REORDER, project
+from omdml.kernels.shared.memory import matrix
 
 
 class Net(NamedTuple):

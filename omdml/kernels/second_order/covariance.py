@@ -9,10 +9,10 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.blas import add_products, times_transposed
-from omdml.kernels.counts import FILLED
-from omdml.kernels.experts import margins_of, squared, tally
-from omdml.kernels.memory import at_address, matrix
+from omdml.kernels.second_order.blas import add_products, times_transposed
+from omdml.kernels.second_order.experts import margins_of, squared, tally
+from omdml.kernels.shared.counts import FILLED
+from omdml.kernels.shared.memory import at_address, matrix
 
 # Triplets that are scored together. This is part of the arithmetic: another number gives other bytes.
 TILE = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from omdml.kernels.blas import GEMM, SYRK, add_products, times_transposed
+from omdml.kernels.second_order.blas import GEMM, SYRK, add_products, times_transposed
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

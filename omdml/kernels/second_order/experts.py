@@ -7,7 +7,7 @@ import math
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+from omdml.kernels.shared.counts import FILLED, MISTAKES, UPDATES, VERSION
 
 # A parent counts as much as this many events of the model itself.
 PARENT_EVENTS = 10.0

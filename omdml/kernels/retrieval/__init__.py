@@ -1,0 +1,1 @@
+"""What searches call: the scan over codes, and the matching of sets."""
