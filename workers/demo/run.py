@@ -99,6 +99,7 @@ def run_demo(
                 if console:
                     tell("Mark what fits and what does not; Ctrl-C ends the demo.")
                     stage.run()
+                say("the console answers until the demo ends; with omdml demo --console, until Ctrl-C")
                 say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
                 habits = Habits(wrong=wrong)
                 name = collection.name
