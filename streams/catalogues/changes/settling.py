@@ -107,8 +107,8 @@ class Settled:
         kind = self._kinds.setdefault(name, kind_of(value))
         if kind is not kind_of(value):
             raise ChangeError(
-                f"{where}: attribute {name} is {value!r:.80}, expected {KINDS[kind]}, as others have. For another kind, "
-                f"{BUILD_ANEW}"
+                f"{where}: attribute {name} is {value!r:.80}, expected {KINDS[kind]}, as others have. "
+                f"For another kind, {BUILD_ANEW}"
             )
         if len(self._kinds) > MAX_ATTRIBUTES:
             raise ChangeError(
