@@ -164,15 +164,15 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     wait_for(lambda: told in place.omdml("letters", "list"), "three letters", 30, place.worker)
     letter = json.loads(place.omdml("letters", "list", "--json").splitlines()[0])
     assert "unknown_item" in place.omdml("letters", "explain", f"{letter['partition'][1]}/{letter['offset']}")
-    assert "sent 0, left 3" in place.omdml("letters", "resend")
+    assert "sent 0; 3 would" in place.omdml("letters", "resend")
     # If the items are added, I expect their events learned, each once, however often they are sent again.
     features = items()[0]
     add_items(place.file.parent / "items", {name: x[:2] for name, x in features.items()}, ids=["n0", "n1"])
-    told = "would send 2, left 1"
+    told = "would send 2; 1 would"
     wait_for(lambda: told in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
-    assert "sent 2, left 1" in place.omdml("letters", "resend")
+    assert "sent 2; 1 would" in place.omdml("letters", "resend")
     wait_for(lambda: place.served() == 2, "two events to be live", 30, place.worker)
-    assert "sent 0, left 1" in place.omdml("letters", "resend")
+    assert "sent 0; 1 would" in place.omdml("letters", "resend")
     assert "2 unknown_item, 1 not_json; 1 still open" in place.omdml("letters", "list")
     assert place.omdml("letters", "list").count(" sent again ") == 2
     assert "\n1 not_json; 1 still open" in place.omdml("letters", "list", "--open")
