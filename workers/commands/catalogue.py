@@ -70,7 +70,7 @@ def catalogue() -> None:
     default=None,
     help="Make mapped coordinates, or not. [default: yes, unless TARGET exists without them]",
 )
-@click.option("--replace", is_flag=True, help="Replace a catalogue of another generation.")
+@click.option("--replace", is_flag=True, help="Replace the catalogue, also by one of another generation.")
 @click.option("--add", is_flag=True, help="Add items to the existing catalogue, scaled as its first items.")
 def build(
     target: str,
@@ -103,6 +103,7 @@ def build(
     """
     from omdml.streams.addresses import masked
     from omdml.streams.catalogues.building.destinations import add_at, build_at
+    from omdml.streams.catalogues.redis.place import is_redis_url
     from omdml.streams.describers.onnx_model import Preparation
     from omdml.streams.describers.sources import Sources
     from omdml.workers.configuration import process
@@ -133,7 +134,7 @@ def build(
         f"{amount(built.shown.items, 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
     )
     say(f"{masked(target)}: {summary}")
-    if before and before.generation != built.generation:
+    if before and (before.generation != built.generation or not is_redis_url(target)):
         _say_what_to_do_next(target, before)
 
 

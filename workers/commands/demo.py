@@ -18,6 +18,7 @@ from omdml.workers.commands.options import LEARNER, asking_node
 )
 @click.option(
     "--rate",
+    # Two cores still answer quickly at this rate.
     default=400.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),

@@ -88,7 +88,7 @@ def feed(
             say(f"  fields that nothing reads: {fed.unread.in_words(unread)}", err=True)
         refused += fed.total_refused
     for what, count in sorted(pages.left_out.items()) if pages else ():
-        say(f"  left out: {count:,} {what}")
+        say(f"  left out: {what}: {count:,}")
     if sink is not None:
         sink.close()
     sys.exit(1 if refused else 0)

@@ -139,7 +139,7 @@ def resend(
         positions = [position(book, text) for text in wanted]
         unsettled = [book.letters[place] for place in positions if place not in book.resent] if positions else book.open
         sent, remaining = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
-    say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {remaining.total():,} that would be refused again")
+    say(f"{'would send' if dry_run else 'sent'} {sent:,}; {remaining.total():,} would be refused again")
     for why, count in remaining.most_common(20):
         say(f"  {amount(count, 'event')}: {why.removeprefix('event: ')}", err=True)
 

@@ -30,7 +30,7 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
     store = open_stores(configuration)
     if store.current(model) is None:
         known = [name for name in store.models() if store.current(name)]
-        nothing_at_all = ": no model is published there yet. Check store.url, and that omdml worker runs"
+        nothing_at_all = ": check store.url, and that omdml worker runs"
         near = suggestion(model, known) if known else nothing_at_all
         raise StoreError(f"model {model!r}: nothing is published in {store}{near}")
     return store
@@ -182,7 +182,7 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
         "catalogue generation": snapshot.generation,
         "newest event": when(snapshot.event_time),
         **{
-            name.replace("_", " "): f"{value:,}" if isinstance(value, int) else f"{value:.2%}"
+            name.replace("_", " "): progress_figure(name, value)
             for name, value in snapshot.progress.items()
             if not name.startswith(FIGURE)
         },
@@ -196,6 +196,13 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
         fields["published"] = when(pointer.published_at)
         fields["pinned"] = "yes" if pointer.pinned else ""
     return {name: value for name, value in fields.items() if value != ""}
+
+
+def progress_figure(name: str, value: float) -> str:
+    """A count, a share in per cent, or the loss of Hedge, which is a sum."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if name.startswith("hedge_loss") else f"{value:.2%}"
 
 
 @click.command()

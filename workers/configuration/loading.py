@@ -18,6 +18,7 @@ from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 PREFIX = "OMDML_"
 # Among these errors are numbers of thousands of digits, and brackets nested as deep.
 NOT_TOML = (ValueError, RecursionError)
+QUOTES = 'a text needs quotes, as in path = "items/", and so does a name with a *, as in [models."shop-*"]'
 
 
 def load(
@@ -45,7 +46,7 @@ def load(
         except UnicodeDecodeError as error:
             raise ConfigurationError(f"configuration {path}: no text in UTF-8 ({error}): save it as UTF-8") from error
         except NOT_TOML as error:
-            raise ConfigurationError(f"configuration {path}: not TOML: {error}") from error
+            raise ConfigurationError(f"configuration {path}: not TOML: {error}: {QUOTES}") from error
     read_secrets(table)
     _merge(table, of_environment(environment))
     _merge(table, overrides or {})

@@ -10,7 +10,6 @@ from pathlib import Path
 import structlog
 from rich.console import Console
 
-from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, OmdmlError
 from omdml.learners import LEARNERS
 from omdml.snapshot import Snapshot
@@ -29,10 +28,6 @@ from omdml.workers.demo.screen import Figures, open_screen
 from omdml.workers.demo.services.environment import Servers, Stage, own_folder
 from omdml.workers.demo.services.interruption import Interrupted, interruptible
 
-COMPARISONS = 10_000
-# Comparisons per second. At this rate two cores still answer quickly.
-RATE = 400.0
-WRONG = 0.05
 # Comparisons after which people wait, and the answers are measured.
 LOOKS = (20, 50, 100, 300, 1_000, 3_000)
 # Seconds in which a process that stopped answering is expected to end.
@@ -42,18 +37,20 @@ MAP = Measure("mAP", UnmarkedQueries.mean_average_precision)
 
 def run_demo(
     *,
-    learner: str = DEFAULT_LEARNER,
-    comparisons: int = COMPARISONS,
-    rate: float | None = RATE,
-    wrong: float = WRONG,
-    seed: int = 0,
-    kafka: str | None = None,
-    redis: str | None = None,
-    keep: str | Path | None = None,
-    console: bool = False,
-    pictures: bool = False,
+    learner: str,
+    comparisons: int,
+    rate: float,
+    wrong: float,
+    seed: int,
+    kafka: str | None,
+    redis: str | None,
+    keep: str | Path | None,
+    console: bool,
+    pictures: bool,
 ) -> int:
     """Show on this machine how answers get better while people mark them; prints to standard output.
+
+    The defaults are those of the command (``workers/commands/demo.py``).
 
     Parameters
     ----------
@@ -62,7 +59,7 @@ def run_demo(
     comparisons
         How many comparisons the people make.
     rate
-        Comparisons per second. None means as fast as the node takes them.
+        Comparisons per second.
     wrong
         The share of marks that say the opposite of the truth.
     seed
@@ -99,6 +96,7 @@ def run_demo(
                 if console:
                     tell("Mark what fits and what does not; Ctrl-C ends the demo.")
                     stage.run()
+                say("the console answers until the demo ends; with omdml demo --console, until Ctrl-C")
                 say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
                 habits = Habits(wrong=wrong)
                 name = collection.name

@@ -66,11 +66,11 @@ class Rounds:
         now = self._services.clock()
         if not any(partition.models.unpublished for partition in self._partitions.values()):
             return STOP_S
-        # A shorter wait could not tell that the log is empty. If it is, publishing need not rest (see turn).
+        # A shorter wait could not tell that the log is empty. If it is, publishing need not rest: see publish_and_save.
         least = DRAINED_S if now < self._publish_from else 0.0
         return min(STOP_S, max(least, self.published_at + self.config.publish_interval_s - now))
 
-    def turn(self) -> None:
+    def publish_and_save(self) -> None:
         """Publish and save, each if it is due."""
         now = self._services.clock()
         rested = self._drained or now >= self._publish_from

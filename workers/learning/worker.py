@@ -131,7 +131,7 @@ class LearnerWorker:
                 self._owned.waiting = by_partition(self._fetch())
             self._owned.introduce()
             self._take()
-            self.rounds.turn()
+            self.rounds.publish_and_save()
             self._trouble = ""
             self._measures.set_waiting(None)
             if self._waits_since is not None:

@@ -18,6 +18,8 @@ MAX_ATTRIBUTE_BYTES = 1 << 20
 # The largest scaled number. A metric squares its product with a number of its own, and float32 must hold that.
 LARGEST = 1e12
 KINDS = {bool: "true or false", float: "a number", str: "a text", list: "a list of texts"}
+# What gives an attribute another kind.
+BUILD_ANEW = "build the catalogue again with --replace (in Redis: under another name)"
 # What filters use otherwise, and what the item itself is called.
 RESERVED = ("all", "any", "not", "id", "")
 # PostgreSQL has no text with this character: one item that has it would keep omdml sync from writing all others.

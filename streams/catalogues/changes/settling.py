@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.streams.catalogues.changes.change import (
+    BUILD_ANEW,
     KINDS,
     MAX_ATTRIBUTES,
     Changed,
@@ -105,7 +106,10 @@ class Settled:
     def _check_kind(self, name: str, value: Value, where: str) -> None:
         kind = self._kinds.setdefault(name, kind_of(value))
         if kind is not kind_of(value):
-            raise ChangeError(f"{where}: attribute {name} is {value!r:.80}, expected {KINDS[kind]}, as others have")
+            raise ChangeError(
+                f"{where}: attribute {name} is {value!r:.80}, expected {KINDS[kind]}, as others have. "
+                f"For another kind, {BUILD_ANEW}"
+            )
         if len(self._kinds) > MAX_ATTRIBUTES:
             raise ChangeError(
                 f"{where}: more than {MAX_ATTRIBUTES} attributes in the catalogue: leave out what nobody filters by",

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.changes.change import MAX_ATTRIBUTES, RESERVED, Change, Value, checked
+from omdml.streams.catalogues.changes.change import BUILD_ANEW, MAX_ATTRIBUTES, RESERVED, Change, Value, checked
 from omdml.streams.catalogues.tables.table import Table, require_columns
 
 # A number as JSON writes it. An article number such as 007 stays a text.
@@ -163,7 +163,7 @@ class CellKind:
         item, cell = self.first_text
         return (
             f"{self.numbers:,} of {self.cells:,} cells are numbers, but item {item!r} has {cell!r:.80}, so all of them "
-            f"are text: correct such cells (9.50, not 9,50) and build again, if searches should compare numbers"
+            f"are text. If searches should compare numbers, correct such cells (9.50, not 9,50) and {BUILD_ANEW}"
         )
 
     def read(self, cell: str) -> Value:

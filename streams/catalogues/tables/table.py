@@ -128,7 +128,7 @@ def require_columns(table: str, wanted: Iterable[str], columns: Sequence[str], a
         if columns.count(name) != 1:
             problem = f"{columns.count(name)} columns named {name!r}, expected one; it has {_shown(columns)}"
             if name not in columns:
-                near = difflib.get_close_matches(name, columns, n=1)
+                near = difflib.get_close_matches(name, columns, n=1, cutoff=0.7)
                 problem += f": did you mean {near[0]!r}?" if near else advice
             raise CatalogueError(f"{table}: {problem}")
 

@@ -292,7 +292,7 @@ def test_keyless_events_become_letters_and_are_learned_once_they_are_sent_again(
     # When they are sent again, twice, I expect each to be learned once.
     for sent in (40, 0):
         output = place.omdml("resend", group="letters").output
-        assert output.startswith(f"sent {sent}, left 0"), output
+        assert output.startswith(f"sent {sent}; 0 would"), output
     learn(place, 20)
 
 

@@ -94,6 +94,7 @@ def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
     first, last, comparisons = last_words(process)
     assert comparisons == 900
     assert last > first + 0.1
+    assert "answers until the demo ends; with omdml demo --console" in process.said
     course = re.fullmatch(r"mAP: (0\.\d{3}) after 20, (0\.\d{3}) after 50, .* after 300", process.said.splitlines()[-2])
     assert first < float(course[1]) < float(course[2]) < last
     configuration = tomllib.loads((kept / "omdml.toml").read_text())

@@ -56,6 +56,12 @@ def test_a_build_tells_kinds_of_attributes_and_the_cell_that_made_numbers_text(t
     assert lines[0] == "attributes: price (text), sale (true or false), title (text)"
     assert lines[1].startswith("attribute price: 2 of 3 cells are numbers, but item 'c' has '9,50', so all of them are")
     assert len(lines) == 3
+    (tmp_path / "items.csv").write_text("\n".join(rows).replace('"9,50"', "9.50"))
+    refused = run("build", tmp_path / "c", tmp_path / "items.csv")
+    assert "attribute price is 9.5, expected a text, as others have" in refused.output
+    for advice in (lines[1], refused.output):
+        assert "build the catalogue again with --replace" in advice
+    assert "price (numbers)" in run("build", tmp_path / "c", tmp_path / "items.csv", "--replace").stdout
 
 
 def test_a_damaged_vector_is_named_when_a_catalogue_is_verified(tmp_path):

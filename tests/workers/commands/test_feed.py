@@ -58,7 +58,7 @@ def test_clicks_in_a_file_of_their_own_find_the_pages_of_the_file_before(tmp_pat
         names=("shown", "clicked"),
     )  # fmt: skip
     assert "shown clicked: would send 1 page, refused 0" in done.output
-    assert "left out: 2 events of other actions" in done.output
+    assert "left out: events of other actions: 2" in done.output
     assert not (tmp_path / "feedback").exists()
 
 

@@ -150,7 +150,9 @@ def test_a_member_expelled_while_the_store_changed_comes_back(memory_world):
     world.send(*events(10))
     run_until_idle(worker)
     world.store.fail_over()
-    worker.rounds.turn = raised(worker.rounds.turn, lambda: world.log.expel(worker.services.source))
+    worker.rounds.publish_and_save = raised(
+        worker.rounds.publish_and_save, lambda: world.log.expel(worker.services.source)
+    )
     world.send(*events(10, seed=1))
     run_until_idle(worker)
     assert versions(world, "shop") == [20]
@@ -179,7 +181,9 @@ def test_a_fenced_worker_that_was_expelled_lets_go_and_joins_again(memory_world,
     run_until_idle(worker)
     world.store.claim("shop")
     world.send(*events(10, seed=1))
-    worker.rounds.turn = raised(worker.rounds.turn, lambda: world.log.expel(worker.services.source))
+    worker.rounds.publish_and_save = raised(
+        worker.rounds.publish_and_save, lambda: world.log.expel(worker.services.source)
+    )
     # When it goes on
     run_until_idle(worker)
     # Then it has let go of what it had, has joined again, and has learned each event once.

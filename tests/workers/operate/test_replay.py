@@ -206,13 +206,17 @@ def test_inspect_shows_the_same_baselines(tmp_path):
     assert shares(line) == [after, plain, start]
 
 
-def test_inspect_tells_how_much_the_default_learner_shrinks(tmp_path):
+def test_inspect_tells_how_much_the_default_learner_shrinks_and_lost(tmp_path):
     shop = LoggedShop(tmp_path, {"shop": {"learner": "dca", "coordinates": "features"}}, guard="true")
     shop.tell(*events(30))
     assert shop.omdml("--publish").exit_code == 0
     inspected = CliRunner().invoke(main, ["inspect", "-c", str(shop.file), "shop"]).output
     (line,) = (line for line in inspected.splitlines() if "shrinkage" in line)
     assert 0 < shares(line)[0] < 300
+    # A sum over comparisons is no share of anything.
+    losses = [line for line in inspected.splitlines() if "hedge loss" in line]
+    assert len(losses) == 2
+    assert not any("%" in line for line in losses)
 
 
 def test_a_model_of_a_pattern_is_replayed_with_the_patterns_settings(shop):

@@ -225,7 +225,7 @@ def fate(example: Example, age: float, right: int, over: bool) -> str:
         Whether no more of them seem to come.
     """
     where = newest(example, age)
-    until = f"This warning stays until {EVENTS} newer events lie in partition {example.record.partition.number}"
+    until = f"The warning stays until {EVENTS} newer events lie in partition {example.record.partition.number}"
     if over:
         since = f"{amount(right, 'event')} with the right key lie at home since" if right else "none came since"
         return (
@@ -243,8 +243,8 @@ def no_key(senders: Senders, count: int, looked: str, learned: bool) -> str:
     """Clients spread events without a key."""
     model = senders.newest[Cause.NO_KEY].model
     return (
-        f"{senders.keyless:,} of {looked} have no key, so Kafka's clients spread them over all partitions: {count:,} "
-        f"lie elsewhere than at their model's home. Have the sender set the model's name as the key, {model!r} for "
+        f"{senders.keyless:,} of {looked} have no key, so Kafka's clients spread them over all partitions. Not "
+        f"at their model's home: {count:,}. Have the sender set the model's name as the key, {model!r} for "
         "instance; if it cannot, have it write to another topic and run omdml route --from TOPIC."
     )
 
@@ -255,7 +255,7 @@ def other_key(senders: Senders, count: int, looked: str, learned: bool) -> str:
     key = (record.key or b"")[:40].decode(errors="replace")
     return (
         f"{senders.otherwise_keyed:,} of {looked} have a key that is not their model's name (for instance {key!r} for "
-        f"model {model!r}): {count:,} lie elsewhere than at their model's home. Have the sender set the model's name "
+        f"model {model!r}). Not at their model's home: {count:,}. Have the sender set the model's name "
         "as the key; if the other key is needed, have it write to another topic and run omdml route --from TOPIC."
     )
 

@@ -137,6 +137,41 @@ class OwnedPartition:
         self.mark.taken = turn.records[-1].offset + 1
         return turn.left
 
+    def _take_model(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
+        """Learn the events of a model, and note the refused ones. Its next checkpoint will skip both."""
+        refused = [refusal for refusal in refused if refusal.record.offset >= model.next]
+        if batch.records and batch.records[0].offset < model.next:
+            batch = batch.since(model.next)
+        if not batch.records and not refused:
+            return
+        first, _ = span_of(batch, refused)
+        self.models.note_change(model, first)
+        if batch.records:
+            refused += self._learn(model, batch, refused)
+        else:
+            model.refuse(refused)
+        model.next = max([model.next, *(refusal.record.offset + 1 for refusal in refused)])
+        self._letters.add(refused)
+
+    def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
+        self.models.use(model)
+        label = self.services.specs.of(model.name).label
+        with self.services.metrics.learning(label, model):
+            refused = model.take(batch, self.services.metrics.timed, others)
+        if model.learner.version > model.published and not model.is_part:
+            self.models.unpublished.setdefault(model.name, model)
+        learned = batch.kinds()
+        for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
+            if offsets:
+                kinds = batch.kinds(offsets)
+                self.services.metrics.count_events(label, kinds, outcome)
+                learned -= kinds
+        if refused:
+            learned -= batch.kinds({refusal.record.offset for refusal in refused})
+        self.services.metrics.count_events(label, learned, "learned")
+        self.services.metrics.count_learned(label, model, batch.ahead)
+        return refused
+
     def _note_only_refused(
         self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
     ) -> None:
@@ -184,41 +219,6 @@ class OwnedPartition:
         for name in list(self.models.loaded):
             self.models.drop(name)
         self._waiting.forget()
-
-    def _take_model(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
-        """Learn the events of a model, and note the refused ones. Its next checkpoint will skip both."""
-        refused = [refusal for refusal in refused if refusal.record.offset >= model.next]
-        if batch.records and batch.records[0].offset < model.next:
-            batch = batch.since(model.next)
-        if not batch.records and not refused:
-            return
-        first, _ = span_of(batch, refused)
-        self.models.note_change(model, first)
-        if batch.records:
-            refused += self._learn(model, batch, refused)
-        else:
-            model.refuse(refused)
-        model.next = max([model.next, *(refusal.record.offset + 1 for refusal in refused)])
-        self._letters.add(refused)
-
-    def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
-        self.models.use(model)
-        label = self.services.specs.of(model.name).label
-        with self.services.metrics.learning(label, model):
-            refused = model.take(batch, self.services.metrics.timed, others)
-        if model.learner.version > model.published and not model.is_part:
-            self.models.unpublished.setdefault(model.name, model)
-        learned = batch.kinds()
-        for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
-            if offsets:
-                kinds = batch.kinds(offsets)
-                self.services.metrics.count_events(label, kinds, outcome)
-                learned -= kinds
-        if refused:
-            learned -= batch.kinds({refusal.record.offset for refusal in refused})
-        self.services.metrics.count_events(label, learned, "learned")
-        self.services.metrics.count_learned(label, model, batch.ahead)
-        return refused
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""

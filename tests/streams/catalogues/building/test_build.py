@@ -193,6 +193,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
             r"no modality: expected columns color\.0, .* or .*; it has id, name\. .*--text name$",
         ),
         ("sku,v.0\na,1\n", "0 columns named 'id', expected one; it has sku, v.0: name the .*--id-column sku$"),
+        ("sku,kind,v.0\na,cup,1\n", "it has sku, kind, v.0: name the .*--id-column sku$"),
         ("id,v.0\na,1\nb,\n", "item 'b', column 'v.0' is '', expected a number"),
         ("id,v.0\na,1\nb,1,2\n", "line 3 has 3 fields, the header has 2"),
         ("id,v.0\na,nan\n", "item 'a', modality 'v', column 0 is nan"),

@@ -80,7 +80,7 @@ def test_events_without_a_key_bring_advice_about_keys_and_the_router():
     ((level, text),) = findings(records)
     assert level is Level.ERROR
     assert "160 of the newest 160 events, of 40 models, have no key" in text
-    assert "120 lie elsewhere than at their model's home" in text
+    assert "Not at their model's home: 120." in text
     assert "omdml route --from TOPIC" in text
 
 
