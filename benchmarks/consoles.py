@@ -31,7 +31,7 @@ MODEL = "digits"
 CONSOLES = 10
 # Comparisons a second while searches are timed.
 RATE = 20.0
-# Between two searches of a console, as FOLLOW_MS in workers/node/console/try.js, and how late one may be (live.js).
+# Between two searches of a console (FOLLOW_MS in workers/node/console/pages/try.js), and how late one may be (live.js).
 SEARCH_EVERY_S = 1.0
 LATE_S = SEARCH_EVERY_S / 4
 MARKS = 60

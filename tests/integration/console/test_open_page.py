@@ -378,7 +378,7 @@ def test_a_finding_leads_to_its_section_of_the_runbook(shop, site, browser, link
 
 
 def test_the_sections_that_findings_lead_to_are_in_the_runbook():
-    script = (FOLDER / "health.js").read_text()
+    script = (FOLDER / "pages/health.js").read_text()
     sections = re.findall(r'"?[\w\' ]+"?: "([^"]+)"', script.partition("const RUNBOOK = {")[2].partition("};")[0])
     titles = re.findall(r"^#+ (.+)$", (ROOT / "deploy" / "RUNBOOK.md").read_text(), re.MULTILINE)
     assert len(sections) == 11

@@ -1,6 +1,6 @@
 // Dead letters: events that could not be learned, why, and what to do about them.
-import { copyAsCurl, copyInstead, get, post } from "./api.js";
-import { day, el, isSecond, say, trying, whole } from "./dom.js";
+import { copyAsCurl, copyInstead, get, post } from "../api.js";
+import { day, el, isSecond, say, trying, whole } from "../dom.js";
 
 const LAST = 100;
 const WHY = "Events that could not be learned are kept here. Correct the cause first; then send them again, or dismiss those that nobody can correct.";

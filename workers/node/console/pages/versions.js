@@ -1,9 +1,9 @@
 // Versions: what was live when, before and after side by side, and moving what answers.
-import { copyAsCurl, copyInstead, get, post } from "./api.js";
-import { day, el, isSecond, percent, say, table, trying, whole } from "./dom.js";
-import { Seldom } from "./live.js";
-import { anyItem } from "./picker.js";
-import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "./picture.js";
+import { copyAsCurl, copyInstead, get, post } from "../api.js";
+import { day, el, isSecond, percent, say, table, trying, whole } from "../dom.js";
+import { Seldom } from "../live.js";
+import { anyItem } from "../picker.js";
+import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "../picture.js";
 
 const SHOWN = 10;
 const LINES = 200;

@@ -1,9 +1,9 @@
 // Watch: how learning goes, from what went live on this node since it started.
-import { copyAsCurl, get } from "./api.js";
-import { clock, day, el, percent, seconds, table, trying, whole } from "./dom.js";
-import { interval } from "./interval.js";
-import { Seldom, whileSeen } from "./live.js";
-import { colourOf } from "./parts.js";
+import { copyAsCurl, get } from "../api.js";
+import { clock, day, el, percent, seconds, table, trying, whole } from "../dom.js";
+import { interval } from "../interval.js";
+import { Seldom, whileSeen } from "../live.js";
+import { colourOf } from "../parts.js";
 
 const KEPT = 1000;
 const ROWS = 12;

@@ -1,8 +1,8 @@
 // A/B: two models, or versions, answer a share of the searches together; clicks say which one is better.
-import { copyAsCurl, get } from "./api.js";
-import { day, el, percent, table, trying, whole } from "./dom.js";
-import { interval } from "./interval.js";
-import { whileSeen } from "./live.js";
+import { copyAsCurl, get } from "../api.js";
+import { day, el, percent, table, trying, whole } from "../dom.js";
+import { interval } from "../interval.js";
+import { whileSeen } from "../live.js";
 
 const EVERY_MS = 5000;
 const SURE = 0.95;

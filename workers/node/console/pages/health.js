@@ -1,7 +1,7 @@
 // Health: this node, the models it answers with, and the whole installation as omdml status and omdml doctor see it.
-import { copyAsCurl, get } from "./api.js";
-import { bytes, day, el, seconds, table, trying, whole } from "./dom.js";
-import { whileSeen } from "./live.js";
+import { copyAsCurl, get } from "../api.js";
+import { bytes, day, el, seconds, table, trying, whole } from "../dom.js";
+import { whileSeen } from "../live.js";
 
 const NODE_MS = 5000;
 const ALL_MS = 30000;

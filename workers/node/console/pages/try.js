@@ -1,11 +1,11 @@
 // Try: pick an item, words or a picture, look at what is similar, mark what fits and what does not, and see the order change.
-import { copyAsCurl, get, post } from "./api.js";
-import { describeFields } from "./describe.js";
-import { el, say, seconds, trying } from "./dom.js";
-import { Seldom } from "./live.js";
-import { legend, shares } from "./parts.js";
-import { anyItem, Picker } from "./picker.js";
-import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "./picture.js";
+import { copyAsCurl, get, post } from "../api.js";
+import { describeFields } from "../describe.js";
+import { el, say, seconds, trying } from "../dom.js";
+import { Seldom } from "../live.js";
+import { legend, shares } from "../parts.js";
+import { anyItem, Picker } from "../picker.js";
+import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "../picture.js";
 
 const SHOWN = 20;
 // Of people who type, before the grid is asked anew.
