@@ -88,7 +88,7 @@ class Route:
 
     def router(self, name="one", *killed_at, member=True, options=()):
         """Start a router. With ``killed_at`` it kills or pauses itself at that step."""
-        module = "tests.fault.killed_at" if killed_at else "omdml.workers.cli"
+        module = "tests.fault.kills.killed_at" if killed_at else "omdml.workers.cli"
         configured = (self.folder / "omdml.toml").read_text()
         file = self.folder / f"{name}.toml"
         file.write_text(configured + f'member = "{name}"\n' if member else configured)

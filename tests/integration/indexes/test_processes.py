@@ -1,4 +1,4 @@
-"""``omdml sync`` as a process of its own: probes, and what it says. ``tests/fault/test_killed_sync.py`` kills it."""
+"""``omdml sync`` as a process of its own: probes, messages. ``tests/fault/kills/test_killed_sync.py`` kills it."""
 
 from __future__ import annotations
 

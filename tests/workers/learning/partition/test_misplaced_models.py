@@ -10,7 +10,7 @@ from omdml.workers.doctor.checks.checkpoints import checkpoints, look_at_checkpo
 from omdml.workers.operate import fit, models
 from omdml.workers.operate.replay import ReplayedModel
 from tests.support.worlds import damage_newest, events, extents, kill, letters, rehomed, run_until_idle
-from tests.workers.learning.test_rehome_paused import learned_on_two
+from tests.workers.learning.partition.test_rehome_paused import learned_on_two
 
 WAYS = ["its newest checkpoint is damaged", "a paused worker saved it later"]
 

@@ -18,7 +18,7 @@ from tests.support.deep import deep_after
 from tests.support.oracle import not_learned_once
 from tests.support.records import Event
 from tests.support.worlds import World, items
-from tests.workers.learning.test_random_lives import NAMES, WEIGHTS, Life
+from tests.workers.learning.random_lives.test_random_lives import NAMES, WEIGHTS, Life
 from tests.workers.operate.test_audit import audited
 
 LATE = "late"  # an item

@@ -12,7 +12,7 @@ from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
 from omdml.workers.cli import main
 from omdml.workers.operate.replay import read_whole
-from tests.fault.killed_at import BOOTSTRAP_STEPS
+from tests.fault.kills.killed_at import BOOTSTRAP_STEPS
 from tests.support.deep import deep_after
 from tests.support.forks import ForkedProcess
 from tests.support.pauses import _no_waiting  # noqa: F401
@@ -65,7 +65,7 @@ def test_a_bootstrap_that_is_killed_begins_the_model_whole_or_not_at_all(tmp_pat
     # If the bootstrap is killed, and called again
     killed = ForkedProcess(
         tmp_path, step, "1", "bootstrap", "-c", str(shop.file), "--model", "shop", "--input", str(tmp_path / "archive"),
-        "--processes", "1", module="tests.fault.killed_at",
+        "--processes", "1", module="tests.fault.kills.killed_at",
     )  # fmt: skip
     assert killed.wait(240) == -signal.SIGKILL
     killed.close()

@@ -11,7 +11,7 @@ from omdml.feedback import Triplet, encode
 from tests.support.deep import deep_after
 from tests.support.oracle import Oracle, Placement
 from tests.support.worlds import World, living_on, rehomed
-from tests.workers.learning.test_random_lives import NAMES, WEIGHTS, Life
+from tests.workers.learning.random_lives.test_random_lives import NAMES, WEIGHTS, Life
 from tests.workers.operate.test_audit import audited
 
 

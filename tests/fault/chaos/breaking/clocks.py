@@ -1,6 +1,6 @@
 """Clocks that jump: those of the clients, whose events come from the future, and those of the workers.
 
-``python -m tests.fault.chaos.clocks ...`` is omdml with these arguments, on a clock that jumps by an hour.
+``python -m tests.fault.chaos.breaking.clocks ...`` is omdml with these arguments, on a clock that jumps by an hour.
 """
 
 from __future__ import annotations

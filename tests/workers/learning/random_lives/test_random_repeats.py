@@ -18,8 +18,8 @@ from omdml.workers.operate import fit, topics
 from omdml.workers.operate.replay import ReplayedModel
 from tests.support.deep import deep_after
 from tests.support.worlds import World, extents, living_on
-from tests.workers.learning.test_older_stores import KeptMemory
-from tests.workers.learning.test_random_lives import NAMES, PARTS, WEIGHTS, Life
+from tests.workers.learning.partition.test_older_stores import KeptMemory
+from tests.workers.learning.random_lives.test_random_lives import NAMES, PARTS, WEIGHTS, Life
 from tests.workers.operate.test_audit import audited
 
 REPEATED = 0.4  # of all events

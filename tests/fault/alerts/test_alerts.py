@@ -14,7 +14,7 @@ import redis
 
 from deploy.local import ValkeyServer
 from omdml.feedback import Triplet, encode
-from tests.fault.watched import WORKER
+from tests.fault.alerts.watched import WORKER
 from tests.support.forks import ForkedProcess
 from tests.support.processes import ROOT, wait_for
 from tests.support.prometheus import faster

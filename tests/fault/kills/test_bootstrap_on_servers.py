@@ -86,7 +86,7 @@ class Installation:
 
     def command(self, *arguments: str, store: str = "begun", kill: str | None = None) -> tuple[int, str]:
         """The exit code of a command, and what it said."""
-        module = {"module": "tests.fault.killed_at"} if kill else {}
+        module = {"module": "tests.fault.kills.killed_at"} if kill else {}
         name = f"{arguments[0]}-{self.draw.integers(10**9)}"
         before = (kill, "1") if kill else ()
         process = ForkedProcess(self.folder, *before, *arguments, "-c", f"{store}.toml", name=name, **module)

@@ -6,8 +6,8 @@ import pytest
 
 from omdml.streams.memory_log import MemorySource
 from tests.support.worlds import World, events, living_on, run_until_idle
-from tests.workers.learning.test_adoption import changed, learned
-from tests.workers.learning.test_protocol import NEVER, Bystander, mark, paced
+from tests.workers.learning.partition.test_adoption import changed, learned
+from tests.workers.learning.partition.test_protocol import NEVER, Bystander, mark, paced
 
 
 def deleted_before(world, monkeypatch, step, name="shop"):

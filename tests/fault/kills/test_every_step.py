@@ -13,8 +13,8 @@ from omdml.streams.files.source import FileSink
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
-from tests.fault.chaos.clocks import scraped
-from tests.fault.killed_at import STEPS
+from tests.fault.chaos.breaking.clocks import scraped
+from tests.fault.kills.killed_at import STEPS
 from tests.fault.twin import learned_bytes
 from tests.support.deep import deep_after
 from tests.support.forks import ForkedProcess
@@ -77,7 +77,7 @@ class Place:
     def worker(self, number, *killed_at):
         """A worker, which may kill itself."""
         command = ("worker", "--config", str(self.file(number)))
-        module, name = ("tests.fault.killed_at", "killed") if killed_at else ("omdml.workers.cli", "worker")
+        module, name = ("tests.fault.kills.killed_at", "killed") if killed_at else ("omdml.workers.cli", "worker")
         return ForkedProcess(self.folder, *map(str, killed_at), *command, name=f"{name}-{number}", module=module)
 
     def workers(self, *killed_at):

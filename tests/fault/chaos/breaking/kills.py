@@ -6,7 +6,7 @@ import signal
 from random import Random
 
 from tests.fault.chaos.service import LIMIT_S, WORKERS, Service
-from tests.fault.killed_at import STEPS
+from tests.fault.kills.killed_at import STEPS
 
 # Steps done once a partition, or a model: a worker that has one does them once.
 ONCE = ("start", "claim")
@@ -24,7 +24,7 @@ def every_step(service: Service, chance: Random) -> None:
     step = list(STEPS)[service.injected % len(STEPS)]
     number, times = chance.randrange(WORKERS), 1 if step in ONCE else chance.randint(1, 20)
     service.workers[number].kill()
-    service.start(number, step, str(times), entry="tests.fault.killed_at")
+    service.start(number, step, str(times), entry="tests.fault.kills.killed_at")
     doomed = service.workers[number]
     assert doomed.wait(LIMIT_S) == -signal.SIGKILL, doomed.said[-2000:]
     service.start(number)

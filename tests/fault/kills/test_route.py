@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.fault.killed_at import ROUTE_STEPS
+from tests.fault.kills.killed_at import ROUTE_STEPS
 from tests.support.deep import deep_after
 from tests.support.processes import wait_for
 from tests.support.routes import Route

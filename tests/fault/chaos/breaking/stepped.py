@@ -1,4 +1,4 @@
-"""``python -m tests.fault.chaos.stepped ...`` is omdml with these arguments, on a wall clock that tests can set.
+"""``python -m tests.fault.chaos.breaking.stepped ...`` is omdml with these arguments, on a clock that tests can set.
 
 The clock lies between the process and the C library (clock.c); it is as many seconds ahead as the file ``clock`` in the
 working folder says. libfaketime would do the same, but its sleeps fail (EINVAL) once monotonic clocks are left alone.

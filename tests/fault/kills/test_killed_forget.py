@@ -12,7 +12,7 @@ from omdml.streams.files.ungrouped import UngroupedFileSource
 from omdml.streams.letters import read_letters
 from omdml.workers.cli import main
 from omdml.workers.operate.replay import read_whole
-from tests.fault.killed_at import REPLACE_STEPS
+from tests.fault.kills.killed_at import REPLACE_STEPS
 from tests.support.deep import deep_after
 from tests.support.forks import ForkedProcess
 from tests.support.pauses import _no_waiting  # noqa: F401
@@ -51,7 +51,7 @@ def forget(shop, killed_at=None):
     words = "forget", "shop", "--user", "ben", "--yes", "-c", str(shop.file)
     if killed_at is None:
         return CliRunner().invoke(main, words).exit_code
-    return ForkedProcess(shop.folder, killed_at, "1", *words, module="tests.fault.killed_at").wait(120)
+    return ForkedProcess(shop.folder, killed_at, "1", *words, module="tests.fault.kills.killed_at").wait(120)
 
 
 def state_in_store(shop):

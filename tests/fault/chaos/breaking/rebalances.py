@@ -1,7 +1,7 @@
 """A rebalance storm: a third worker that joins the group and leaves it, again and again.
 
-``python -m tests.fault.chaos.rebalances --config FILE`` is that worker: one process, which is a member for about a
-second at a time, and gone before it was given anything, or not.
+``python -m tests.fault.chaos.breaking.rebalances --config FILE`` is that worker: one process, which is a member for
+about a second at a time, and gone before it was given anything, or not.
 """
 
 from __future__ import annotations

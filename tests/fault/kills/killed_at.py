@@ -1,6 +1,6 @@
-"""``python -m tests.fault.killed_at STEP TIMES ...``: omdml with these arguments, killed with SIGKILL by itself right
-after it has done a step of the protocol (workers/learning/partition/owned_partition.py) so many times. With a STEP of
-``paused:NAME`` it pauses itself instead, as a paused machine does.
+"""``python -m tests.fault.kills.killed_at STEP TIMES ...``: omdml with these arguments, killed with SIGKILL by itself
+right after it has done a step of the protocol (workers/learning/partition/owned_partition.py) so many times. With a
+STEP of ``paused:NAME`` it pauses itself instead, as a paused machine does.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import pytest
 
 from omdml.feedback import Triplet, encode
 from tests.fault.alerts.starved import Starves, Stutters, flood
+from tests.fault.alerts.watched import NODE, Searches
 from tests.fault.asking import version_served
-from tests.fault.watched import NODE, Searches
 from tests.support.processes import wait_for
 from tests.support.prometheus import Prometheus
 from tests.support.worlds import ITEMS, items, triplets
