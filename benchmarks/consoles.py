@@ -23,7 +23,7 @@ from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.workers.demo.digits import load_digits
 from omdml.workers.demo.services.environment import Servers, Stage, own_folder
 from omdml.workers.demo.services.node_client import NodeClient
-from tests.support.browsers import Visit, chromium
+from tests.support.browsers.browsers import Visit, chromium
 from tests.support.shops import Shop, listening
 
 ROUNDS, ROUND_S = 6, 5.0

@@ -14,8 +14,8 @@ from benchmarks.consoles import MODEL
 from omdml.client import Client
 from omdml.workers.demo.digits import load_digits
 from omdml.workers.demo.services.environment import Servers, Stage, own_folder
-from tests.support.browsers import Visit, chromium
-from tests.support.consoles import PAGES, go_to, search
+from tests.support.browsers.browsers import Visit, chromium
+from tests.support.browsers.consoles import PAGES, go_to, search
 
 ITEMS = 1797
 MINUTES = 30

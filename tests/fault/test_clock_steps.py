@@ -11,7 +11,7 @@ from omdml import LOMDML
 from omdml.streams.files.source import FileSink
 from omdml.streams.stores.opening import open_store
 from tests.fault.chaos.breaking.stepped import HOUR_S, LIBRARY, step
-from tests.support.files import read_records
+from tests.support.files.files import read_records
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events, triplets
 

@@ -13,7 +13,7 @@ from tests.fault.asking import version_served
 from tests.fault.load import Load
 from tests.support.forks import ForkedProcess
 from tests.support.processes import free_port, wait_for
-from tests.support.prometheus import FASTER, Prometheus
+from tests.support.servers.prometheus import FASTER, Prometheus
 from tests.support.worlds import catalogue
 
 PARTITIONS = 2

@@ -1,6 +1,6 @@
 """A real Prometheus scrapes real processes: rules and board have data, and alerts fire for real faults and no others.
 
-Time in the rules runs faster (:mod:`tests.support.prometheus`), all else is as committed.
+Time in the rules runs faster (:mod:`tests.support.servers.prometheus`), all else is as committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from omdml.feedback import Triplet, encode
 from tests.fault.alerts.watched import WORKER
 from tests.support.forks import ForkedProcess
 from tests.support.processes import ROOT, wait_for
-from tests.support.prometheus import faster
+from tests.support.servers.prometheus import faster
 
 pytestmark = pytest.mark.deep
 

@@ -7,8 +7,8 @@ import pytest
 from deploy.local import KafkaServer
 from deploy.local.ports import free_port
 from tests.support.processes import wait_for
-from tests.support.prometheus import Prometheus
-from tests.support.routes import Route
+from tests.support.servers.prometheus import Prometheus
+from tests.support.servers.routes import Route
 
 pytestmark = pytest.mark.deep
 

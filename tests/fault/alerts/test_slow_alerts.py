@@ -15,7 +15,7 @@ from tests.fault.alerts.starved import Starves, Stutters, flood
 from tests.fault.alerts.watched import NODE, Searches
 from tests.fault.asking import version_served
 from tests.support.processes import wait_for
-from tests.support.prometheus import Prometheus
+from tests.support.servers.prometheus import Prometheus
 from tests.support.worlds import ITEMS, items, triplets
 
 pytestmark = pytest.mark.deep

@@ -15,7 +15,7 @@ from tests.fault.asking import version_served
 from tests.fault.load import MOST, Load
 from tests.support.forks import ForkedProcess
 from tests.support.processes import free_port, wait_for
-from tests.support.prometheus import Prometheus
+from tests.support.servers.prometheus import Prometheus
 from tests.support.worlds import catalogue, triplets
 
 WORKER, NODE = "omdml-worker", "omdml-node"

@@ -19,7 +19,7 @@ from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.wiring.feedback_log import log_extents
 from tests.support.deep import deep_after
 from tests.support.forks import ForkedProcess
-from tests.support.histories import ITEMS, corners, sums_of, taken
+from tests.support.learning.histories import ITEMS, corners, sums_of, taken
 from tests.support.processes import wait_for
 from tests.support.records import read_topic
 

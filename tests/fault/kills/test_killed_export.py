@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.support.exports import error, read
+from tests.support.catalogues.exports import error, read
 from tests.support.forks import ForkedProcess
 from tests.support.nodes import CONFIGURATION, stored_shop
 from tests.support.processes import wait_for

@@ -14,9 +14,9 @@ from omdml.workers.cli import main
 from omdml.workers.operate.replay import read_whole
 from tests.fault.kills.killed_at import REPLACE_STEPS
 from tests.support.deep import deep_after
+from tests.support.files.replays import LoggedShop
 from tests.support.forks import ForkedProcess
 from tests.support.pauses import _no_waiting  # noqa: F401
-from tests.support.replays import LoggedShop
 from tests.support.worlds import events
 
 MODEL = {"shop": {"learner": "lomdml", "rank": 2}}

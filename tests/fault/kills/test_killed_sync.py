@@ -10,10 +10,10 @@ import pytest
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.operate.export.vectors import spread
-from tests.support.changing import change, plain_catalogue, raw_item
+from tests.support.catalogues.changing import change, plain_catalogue, raw_item
+from tests.support.catalogues.indexes import Lance, Postgres, Watcher, bytes_of
 from tests.support.deep import DEEP
 from tests.support.forks import ForkedProcess
-from tests.support.indexes import Lance, Postgres, Watcher, bytes_of
 from tests.support.nodes import CONFIGURATION
 from tests.support.processes import wait_for
 from tests.support.shops import Shop

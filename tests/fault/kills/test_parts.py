@@ -18,7 +18,7 @@ from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.feedback_log import open_bystander
 from tests.fault.load import MOST, Load
 from tests.support.forks import ForkedProcess
-from tests.support.parts import alone, same_sums, summed_in_order
+from tests.support.learning.parts import alone, same_sums, summed_in_order
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events, is_held_out
 

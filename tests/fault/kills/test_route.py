@@ -12,7 +12,7 @@ import pytest
 from tests.fault.kills.killed_at import ROUTE_STEPS
 from tests.support.deep import deep_after
 from tests.support.processes import wait_for
-from tests.support.routes import Route
+from tests.support.servers.routes import Route
 
 # How often a step is done when the second transaction does it first: each waits for its records twice.
 FIRST = ("offsets", "write", "begin", "committed")  # the first two of them are tried at every depth

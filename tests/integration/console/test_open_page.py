@@ -18,8 +18,7 @@ from omdml.workers.doctor.status import Look
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints.console import FOLDER
 from tests.support import worlds
-from tests.support.changing import plain_catalogue
-from tests.support.consoles import (
+from tests.support.browsers.consoles import (
     PAGES,
     cards,
     check_looks,
@@ -31,6 +30,7 @@ from tests.support.consoles import (
     send_two_marks,
     two_marked,
 )
+from tests.support.catalogues.changing import plain_catalogue
 from tests.support.processes import ROOT
 from tests.support.shops import Shop, sent
 from tests.support.worlds import ITEMS

@@ -18,10 +18,10 @@ from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import create_topic
 from omdml.workers.cli import main
-from tests.support.certificates import Authority
 from tests.support.forks import ForkedProcess
 from tests.support.processes import free_port, wait_for
-from tests.support.secured import SecuredKafka, password
+from tests.support.servers.certificates import Authority
+from tests.support.servers.secured import SecuredKafka, password
 from tests.support.worlds import catalogue, events
 
 # One process runs them, with one broker.

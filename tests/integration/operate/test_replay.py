@@ -6,7 +6,7 @@ from deploy.local import KafkaServer
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.feedback_log import open_bystander
-from tests.support.kafka_reader import NewTopic, Open, administer, numbered, write
+from tests.support.servers.kafka_reader import NewTopic, Open, administer, numbered, write
 
 
 def test_a_topic_is_read_whole_and_its_group_notices_nothing(

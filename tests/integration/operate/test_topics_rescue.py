@@ -23,9 +23,9 @@ from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.wiring.kafka_topic import look_at_topic, survey_topic
 from tests.support import records
 from tests.support.forks import ForkedProcess
-from tests.support.kafka_reader import cut, write
 from tests.support.oracle import STRAY, Oracle, Placement
 from tests.support.processes import wait_for
+from tests.support.servers.kafka_reader import cut, write
 from tests.support.worlds import catalogue, events
 
 NAMES = [f"user-{number}" for number in range(8)]

@@ -7,7 +7,7 @@ import pytest
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.operate import models, topics
-from tests.support.store_samples import checkpoint
+from tests.support.learning.store_samples import checkpoint
 from tests.support.worlds import (
     World,
     damage,

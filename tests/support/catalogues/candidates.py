@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omdml.workers.node.galleries.candidates import CandidateIndex
-from tests.support.indexes import Sync
+from tests.support.catalogues.indexes import Sync
 
 GALLERY = "omdml.workers.node.galleries.two_stage"
 

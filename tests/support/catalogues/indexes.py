@@ -22,9 +22,9 @@ from omdml.workers.operate.export.source import LiveItems
 from omdml.workers.operate.sync.metrics import SyncMetrics, SyncState
 from omdml.workers.operate.sync.syncing import Syncer
 from omdml.workers.operate.sync.throttle import Throttle
-from tests.support.documents import blocks
-from tests.support.exports import error
+from tests.support.catalogues.exports import error
 from tests.support.forks import ForkedProcess
+from tests.support.pages.documents import blocks
 from tests.support.processes import ROOT, wait_for
 from tests.support.worlds import ITEMS
 

@@ -1,4 +1,4 @@
-"""``python -m tests.support.console_pictures ADDRESS``: the pictures of the console in deploy/images.
+"""``python -m tests.support.browsers.console_pictures ADDRESS``: the pictures of the console in deploy/images.
 
 ADDRESS is a console's, with its token, as the demo prints it. That of ``omdml demo --rate 40`` gives the pictures of
 the pages Try and Watch. Call it on a quiet machine after some two thousand clicks: the pictures show times, and how
@@ -13,10 +13,10 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from tests.support.browsers import Visit, chromium
-from tests.support.consoles import SIZES, go_to
+from tests.support.browsers.browsers import Visit, chromium
+from tests.support.browsers.consoles import SIZES, go_to
 
-IMAGES = Path(__file__).parents[2] / "deploy" / "images"
+IMAGES = Path(__file__).parents[3] / "deploy" / "images"
 # A green mug with stripes.
 PRODUCT = "product-0048"
 

@@ -16,8 +16,8 @@ from kafka.admin import (
 )
 
 from deploy.local import KafkaServer
-from tests.support.certificates import Authority
 from tests.support.processes import ROOT
+from tests.support.servers.certificates import Authority
 
 USERS = ("admin", "worker", "node", "router", "creator", "operator", "stranger")
 MODULES = "org.apache.kafka.common.security"

@@ -9,7 +9,7 @@ import httpx
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.support.browsers import Visit
+from tests.support.browsers.browsers import Visit
 from tests.support.processes import ROOT, Process
 from tests.support.shops import listening
 
