@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.guard import Data, disturbed
-from benchmarks.hostile import KINDS, Kind
+from benchmarks.feedback.guard import Data, disturbed
+from benchmarks.feedback.hostile import KINDS, Kind
 from tests.fault.attacks.attack import Attack, Measured
 
 BEFORE, DISTURBED = 6_000, 4_000  # events

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.hostile import KINDS, Crowd, Kind, later
+from benchmarks.feedback.hostile import KINDS, Crowd, Kind, later
 from benchmarks.quality import SETS, data_folder, split
 from omdml import DEFAULT_LEARNER
 from omdml.evaluate import mean_average_precision

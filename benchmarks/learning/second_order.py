@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.speed import seconds_of
+from benchmarks.learning.speed import seconds_of
 from omdml import DCA
 from omdml.blas import one_blas_thread
 from omdml.engines.second_order.distinct import factors

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TIMES = 15
 BAD = '[log]\nkind = "kafka"\nservrs = "localhost:9092"\n[catalogues.items]\npath = "items/"\n[models.shop]\n'
 PYTHON = "python -c pass"

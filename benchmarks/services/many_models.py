@@ -17,7 +17,7 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
+from benchmarks.services import processes
 from deploy.local import KafkaServer, ValkeyServer
 from omdml import DCA, LOMDML
 from omdml.builders import from_labels

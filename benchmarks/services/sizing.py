@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
-from benchmarks.new_models import cpu_seconds, wait_until
+from benchmarks.services import processes
+from benchmarks.services.new_models import cpu_seconds, wait_until
 from deploy.local.ports import free_port
 from omdml import DCA, LOMDML
 from omdml.blas import one_blas_thread

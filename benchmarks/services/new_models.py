@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
+from benchmarks.services import processes
 from deploy.local import ValkeyServer
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import build_catalogue

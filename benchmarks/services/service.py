@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.processes import ROOT, running
-from benchmarks.speed import NINE
+from benchmarks.learning.speed import NINE
+from benchmarks.services.processes import ROOT, running
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
 from omdml.streams.catalogues.building.build import build_catalogue
@@ -165,7 +165,7 @@ class Installation:
             self.await_events(store, 0, worker)
             begin = time.monotonic()
             arguments = [str(self.folder), self.servers, produce, str(SUSTAINED_RATE)]
-            script = [sys.executable, "-m", "benchmarks.service", *arguments]
+            script = [sys.executable, "-m", "benchmarks.services.service", *arguments]
             producer = subprocess.Popen(script, cwd=ROOT)
             for second in range(10, SUSTAINED_S + 1, 10):
                 time.sleep(max(0.0, begin + second - time.monotonic()))

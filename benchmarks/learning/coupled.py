@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.speed import best_of
+from benchmarks.learning.speed import best_of
 from omdml import CPmtML
 from omdml.blas import one_blas_thread
 

@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
+from benchmarks.services import processes
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode

@@ -15,9 +15,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
-from benchmarks.requests import HOST, PORT, await_ready, publish
-from benchmarks.speed import NINE
+from benchmarks.learning.speed import NINE
+from benchmarks.searches.requests import HOST, PORT, await_ready, publish
+from benchmarks.services import processes
 from deploy.local import KafkaServer, ServiceError
 from deploy.local.fetching.fetch import Program, wrk
 from omdml.streams.catalogues.building.build import build_catalogue

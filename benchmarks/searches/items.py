@@ -15,8 +15,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
-from benchmarks.requests import HOST, PORT, answered, await_ready, publish
+from benchmarks.searches.requests import HOST, PORT, answered, await_ready, publish
+from benchmarks.services import processes
 from omdml.streams.catalogues.building.build import build_catalogue
 
 ITEMS, DIMS, RANK = 100_000, {"colour": 64, "shape": 64}, 50

@@ -29,10 +29,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
 from benchmarks.clicks import DATA, MAPPED, Array, begun, embedding, prepared, triplets
-from benchmarks.new_models import cpu_seconds
 from benchmarks.quality import data_folder
+from benchmarks.services import processes
+from benchmarks.services.new_models import cpu_seconds
 from deploy.local import PostgresServer
 from deploy.local.ports import free_port
 from omdml import LOMDML

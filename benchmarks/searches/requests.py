@@ -16,8 +16,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
-from benchmarks.speed import NINE
+from benchmarks.learning.speed import NINE
+from benchmarks.services import processes
 from omdml import LOMDML
 from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.building.build import build_catalogue

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.sets import judgements, setnet_loop
-from benchmarks.speed import BETA, best_of, one_event_loop
+from benchmarks.learning.sets import judgements, setnet_loop
+from benchmarks.learning.speed import BETA, best_of, one_event_loop
 from omdml import LEARNERS
 from omdml.blas import one_blas_thread
 from tests.naive import dca as naive_dca

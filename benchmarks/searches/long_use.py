@@ -10,7 +10,7 @@ import numpy as np
 from playwright.sync_api import Page, expect
 from rich.console import Console
 
-from benchmarks.consoles import MODEL
+from benchmarks.searches.consoles import MODEL
 from omdml.client import Client
 from omdml.workers.demo.digits import load_digits
 from omdml.workers.demo.services.environment import Servers, Stage, own_folder

@@ -14,8 +14,8 @@ from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.processes import running
-from benchmarks.service import SHAPES, STAGES, Installation, Shape
+from benchmarks.services.processes import running
+from benchmarks.services.service import SHAPES, STAGES, Installation, Shape
 from deploy.local import KafkaServer, ValkeyServer
 
 EVENTS, PARTITIONS = 300_000, 4
