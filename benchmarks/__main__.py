@@ -10,44 +10,45 @@ import sys
 
 from benchmarks.record import RecordingConsole
 
-BENCHMARKS = (
+MODULES = (
     "demo",
-    "speed",
-    "learners",
-    "coupled",
-    "second_order",
+    "learning.speed",
+    "learning.learners",
+    "learning.coupled",
+    "learning.second_order",
     "quality",
     "mapped",
     "clicks",
-    "pages",
-    "pairs",
-    "rankings",
-    "experts",
-    "guard",
+    "feedback.pages",
+    "feedback.pairs",
+    "feedback.rankings",
+    "feedback.experts",
+    "feedback.guard",
     "drift",
-    "parents",
-    "service",
-    "requests",
-    "load",
-    "route",
-    "many_models",
-    "new_models",
-    "sizing",
-    "failover",
-    "start_up",
-    "embedded_store",
-    "consoles",
-    "long_use",
-    "filters",
-    "items",
-    "expand",
-    "query_side",
-    "two_stage",
-    "missing",
-    "million",
-    "history",
-    "parts",
+    "feedback.parents",
+    "services.service",
+    "searches.requests",
+    "searches.load",
+    "services.route",
+    "services.many_models",
+    "services.new_models",
+    "services.sizing",
+    "services.failover",
+    "services.start_up",
+    "services.embedded_store",
+    "searches.consoles",
+    "searches.long_use",
+    "searches.filters",
+    "searches.items",
+    "searches.expand",
+    "searches.query_side",
+    "searches.two_stage",
+    "searches.missing",
+    "searches.million",
+    "services.history",
+    "services.parts",
 )
+BENCHMARKS = {module.rpartition(".")[2]: module for module in MODULES}
 
 
 def main(names: list[str]) -> int:
@@ -58,7 +59,7 @@ def main(names: list[str]) -> int:
         return 2
     for name in names or BENCHMARKS:
         console = RecordingConsole(width=None if sys.stdout.isatty() else 160)
-        importlib.import_module(f"benchmarks.{name}").main(console)
+        importlib.import_module(f"benchmarks.{BENCHMARKS[name]}").main(console)
         console.save(name)
     return 0
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.learning.speed import NINE
 from benchmarks.quality import SEEDS, SETS, data_folder, score, split
-from benchmarks.speed import NINE
 from omdml import LOMDML
 from omdml.builders import from_labels
 from omdml.coordinates import MAPPED, CoordinateMap

@@ -16,9 +16,9 @@ from docs.reference.pages import PAGES
 from omdml.feedback import decode
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
-from tests.support.documents import blocks, commands, read, steps
+from tests.support.pages.documents import blocks, commands, read, steps
+from tests.support.pages.sessions import run_session
 from tests.support.processes import ROOT
-from tests.support.sessions import run_session
 
 # Every page that readers meet, but for the tables of the papers and the history of the project.
 DOCUMENTS = [

@@ -20,7 +20,8 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import models
 from tests.formats import contract
 from tests.formats.samples import HERE, SAMPLES, Sample
-from tests.support import store_samples, worlds
+from tests.support import worlds
+from tests.support.learning import store_samples
 from tests.support.pauses import _no_waiting  # noqa: F401
 
 every_format = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)

@@ -24,8 +24,8 @@ from omdml.streams.resent_events import named_letters, position_of
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.keys import read_entry, read_pointer, read_position
 from tests.formats.samples import PARTITION, SAMPLES, Sample
-from tests.support.damage import damaged, raises_at_most
-from tests.support.files import read_records
+from tests.support.files.damage import damaged, raises_at_most
+from tests.support.files.files import read_records
 
 fuzzed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 DIGITS = b"9" * 5000

@@ -14,9 +14,9 @@ from deploy.local.ports import free_port
 from omdml.workers.configuration.loading import load
 from omdml.workers.demo.products import draw_products, picture
 from tests.support.deep import deep
-from tests.support.documents import FENCE, block_that_begins, plain_steps, read
+from tests.support.pages.documents import FENCE, block_that_begins, plain_steps, read
+from tests.support.pages.sessions import READY, run_session
 from tests.support.processes import ROOT
-from tests.support.sessions import READY, run_session
 
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for name in ("docs", "deploy") for path in
                               (ROOT / name).rglob("*.md"))]  # fmt: skip

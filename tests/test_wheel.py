@@ -14,6 +14,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
+from omdml.workers.node.http.endpoints import console
 from omdml.workers.operate import deployment
 from tests.support.processes import ROOT
 
@@ -128,9 +129,11 @@ def test_what_is_released_is_the_same_bytes_and_works_without_the_source(tmp_pat
     assert version == "2"
     assert all(place.startswith(str(fresh)) for place in places)
     # And takes no other name among the packages of whoever installs it
-    names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    files = set(zipfile.ZipFile(wheel).namelist())
+    names = {name.split("/")[0] for name in files}
     assert {name for name in names if not name.endswith(".dist-info")} == {"omdml"}
-    # And what runs it as a service is in the wheel.
+    # And the console's files, and what runs it as a service, are in the wheel.
+    assert {f"omdml/workers/node/console/{name}" for name in console.FILES} <= files
     run(empty, fresh / "bin/omdml", "deploy", "export", "exported")
     exported = {path: (empty / "exported" / path).read_bytes() for _, path in deployment.files()}
     assert exported == {path: source.read_bytes() for source, path in deployment.files()}

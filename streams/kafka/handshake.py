@@ -7,11 +7,7 @@ left to the client: an answer that did not come is no refusal.
 
 from __future__ import annotations
 
-from typing import Any
-
 import kafka.errors
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
 
 from omdml.errors import SourceRefused
 from omdml.streams.bounded_files import opened
@@ -42,9 +38,6 @@ ADVICE = {
     "SSL:": "correct log.security_protocol or log.servers: this is no port for TLS",
 }
 
-# Otherwise a refusal looks like a connection that was cut.
-internals.read_answers_before_close()
-
 
 def check_admission(options: KafkaOptions) -> None:
     """Return if TLS and SASL accept us, or if that cannot be determined. Raises SourceRefused, with what to correct.
@@ -56,25 +49,14 @@ def check_admission(options: KafkaOptions) -> None:
     for name in FILES:
         if path := getattr(options, name):
             _check_readable(name, path)
-    net = NetworkSelector()
-    manager = KafkaConnectionManager(net, **options.client())
-    limit_s = min(LIMIT_S, options.start_timeout_s / 2)
-    connection = manager.get_connection("bootstrap-0", timeout_ms=limit_s * 1000)
     try:
-        net.run(_wait_for, connection)
+        internals.try_to_connect(min(LIMIT_S, options.start_timeout_s / 2), **options.client())
     except NOT_LET_IN as error:
         raise refused(options, error) from error
     except kafka.errors.KafkaError as error:
         for sign, advice in ADVICE.items():
             if sign in str(error):
                 raise SourceRefused(f"Kafka at {options.servers}: {options.redact(str(error))}; {advice}") from error
-    finally:
-        manager.close()
-        net.close()
-
-
-async def _wait_for(connection: Any) -> Any:
-    return await connection
 
 
 def _check_readable(option: str, path: str) -> None:

@@ -16,7 +16,7 @@ from omdml.streams.protocols.store import Store, Written
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
 from omdml.streams.stores.retention import Retention
-from tests.support.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
+from tests.support.learning.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
 
 Damage = Callable[[], None]
 # Takes a copy of what there is of "shop", and answers how to put that in its place again.

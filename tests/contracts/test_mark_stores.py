@@ -6,7 +6,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store
 from tests.contracts.test_checkpoint_stores import store
-from tests.support.store_samples import published
+from tests.support.learning.store_samples import published
 
 __all__ = ["store"]
 

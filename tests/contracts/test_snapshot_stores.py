@@ -9,7 +9,7 @@ import pytest
 from omdml.errors import StoreError, StoreLost
 from omdml.streams.protocols.store import Store, Watch, Why, Written
 from tests.contracts.test_checkpoint_stores import store
-from tests.support.store_samples import checkpoint, history_fields, live, published, snapshot
+from tests.support.learning.store_samples import checkpoint, history_fields, live, published, snapshot
 
 __all__ = ["store"]
 

@@ -11,7 +11,7 @@ from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import CommitResult, Partition, Record, Sink, Source
-from tests.support.listeners import Recorder
+from tests.support.servers.listeners import Recorder
 
 EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'
 

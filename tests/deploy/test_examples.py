@@ -9,7 +9,7 @@ import sys
 
 from omdml.client import Client
 from tests.support.deep import deep
-from tests.support.documents import blocks, read
+from tests.support.pages.documents import blocks, read
 from tests.support.processes import ROOT, die_with_parent, free_port
 
 LIMIT_S = 300

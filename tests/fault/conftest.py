@@ -1,9 +1,9 @@
 """Real servers for the tests of this folder."""
 
+from tests.fault.alerts.watched import valkey, watched  # noqa: F401
 from tests.fault.chaos.load import Load
 from tests.fault.chaos.service import Service
 from tests.fault.chaos.watch import Watch
-from tests.fault.watched import valkey, watched  # noqa: F401
 from tests.support.forks import ForkedProcess
 from tests.support.services import *  # noqa: F403
 

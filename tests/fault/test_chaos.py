@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from omdml.errors import SourceError
-from tests.fault.chaos import networks, rebalances
+from tests.fault.chaos.breaking import networks, rebalances
 from tests.fault.chaos.faults import one_after_the_other, trial
 from tests.fault.chaos.load import Load, Sender
 from tests.fault.chaos.servers import Servers

@@ -10,8 +10,8 @@ import pytest
 from omdml import LOMDML
 from omdml.streams.files.source import FileSink
 from omdml.streams.stores.opening import open_store
-from tests.fault.chaos.stepped import HOUR_S, LIBRARY, step
-from tests.support.files import read_records
+from tests.fault.chaos.breaking.stepped import HOUR_S, LIBRARY, step
+from tests.support.files.files import read_records
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events, triplets
 
@@ -52,7 +52,9 @@ def test_clocks_that_are_set_change_nothing_that_is_learned(tmp_path):
         "[guard]\non = false\n"
     )
     sent = list(events(PART * (1 + len(STEPS_S))))
-    worker = Process(tmp_path, "worker", "--config", str(path), name="worker", module="tests.fault.chaos.stepped")
+    worker = Process(
+        tmp_path, "worker", "--config", str(path), name="worker", module="tests.fault.chaos.breaking.stepped"
+    )
 
     def learns(part: int) -> None:
         for event in sent[PART * part : PART * (part + 1)]:
@@ -93,7 +95,9 @@ def test_a_withheld_version_stays_withheld_while_clocks_are_set(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "secret").write_text("5" * 64)
     store, sent = stores["stepped"], 0
-    worker = Process(tmp_path, "worker", "--config", "stepped.toml", name="stepped", module="tests.fault.chaos.stepped")
+    worker = Process(
+        tmp_path, "worker", "--config", "stepped.toml", name="stepped", module="tests.fault.chaos.breaking.stepped"
+    )
 
     def has_all(store) -> bool:
         *_, last = read_records(tmp_path / "feedback")

@@ -8,7 +8,7 @@ import random
 import pytest
 from kafka import KafkaAdminClient
 
-from tests.fault.chaos import routers
+from tests.fault.chaos.breaking import routers
 from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.service import LIMIT_S, NODE, PARTITIONS, WORKERS, Service
 from tests.fault.chaos.verdict import judge

@@ -39,7 +39,8 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.claim import claim
 from tests.contracts.test_learners import comparisons, learn, made
 from tests.formats import shapes
-from tests.support import store_samples, worlds
+from tests.support import worlds
+from tests.support.learning import store_samples
 
 HERE = Path(__file__).parent
 PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)

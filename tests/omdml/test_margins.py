@@ -13,8 +13,8 @@ from omdml.learners.setnet import SetNet
 from omdml.margins import margins, margins_of_sets, ratio
 from omdml.metrics import ProjectionMetric
 from tests.support.deep import examples
-from tests.support.judged import features as elements
-from tests.support.judged import judgements
+from tests.support.learning.judged import features as elements
+from tests.support.learning.judged import judgements
 from tests.support.worlds import TASKS, items, triplets
 
 DIMS = {"a": 3, "b": 2}

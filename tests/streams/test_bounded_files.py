@@ -21,9 +21,10 @@ from omdml.streams.stores.folder.states import read_state
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.loading import load
 from omdml.workers.demo.people.labels import read_labels
-from tests.support import store_samples, worlds
-from tests.support.files import read_records
-from tests.support.misfits import device, folder, huge, pipe
+from tests.support import worlds
+from tests.support.files.files import read_records
+from tests.support.files.misfits import device, folder, huge, pipe
+from tests.support.learning import store_samples
 from tests.support.processes import ROOT
 
 Put = Callable[[Path], None]

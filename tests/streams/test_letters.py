@@ -16,7 +16,7 @@ from omdml.streams.files.source import FileSink
 from omdml.streams.letters import CUT_BYTES, MAX_LETTER_BYTES, DeadLetters, Letter, read_letters
 from omdml.streams.memory_log import MemoryLog, MemorySink
 from omdml.streams.protocols.log import Partition, Record
-from tests.support.files import read_records
+from tests.support.files.files import read_records
 
 PARTITION = Partition("4f3c", 3)
 INVALID = FeedbackError("event: Object missing required field `irrelevant`")

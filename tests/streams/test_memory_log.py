@@ -8,7 +8,7 @@ import pytest
 from omdml.errors import GapError, SourceError
 from omdml.streams.memory_log import MemoryLog, MemorySource
 from omdml.streams.protocols.log import CommitResult, Partition
-from tests.support.listeners import Recorder
+from tests.support.servers.listeners import Recorder
 
 
 def joined(log: MemoryLog, group: str = "workers") -> tuple[MemorySource, Recorder]:

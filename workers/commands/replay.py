@@ -42,14 +42,16 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
     """Learn the feedback log again from its beginning, and show how many mistakes were made. Workers may run."""
+    overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
+    if catalogue:
+        overrides["models"] = {model: {"catalogue": "default"}}
+    configuration = load(overrides)
+
     from omdml.workers.commands import replay_output
     from omdml.workers.configuration.warm_up import announce_compiling
 
     announce_compiling()
-    overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
-    if catalogue:
-        overrides["models"] = {model: {"catalogue": "default"}}
-    replay_output.run(load(overrides), model, replay_output.Options(**options), wide_console())
+    replay_output.run(configuration, model, replay_output.Options(**options), wide_console())
 
 
 def again(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,6 +68,8 @@ def again(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_log(
         load: Callable[..., config.Configuration], model: str, yes: bool, accept_gap: bool, **asked: Any
     ) -> None:
+        configuration = load({})
+
         from omdml.workers.commands import replay_output
         from omdml.workers.configuration.warm_up import announce_compiling
         from omdml.workers.operate import models
@@ -73,7 +77,6 @@ def again(command: Callable[..., Any]) -> Callable[..., Any]:
         from omdml.workers.wiring.stores import open_stores
 
         question, left_out = command(model=model, **asked)
-        configuration = load({})
         require_stopped(configuration.log)
         models.require(open_stores(configuration), model)
         confirm(question, yes)

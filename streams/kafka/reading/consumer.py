@@ -8,9 +8,8 @@ from typing import Any
 
 import kafka.errors
 import structlog
-from kafka import KafkaConsumer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.admin import MemberToRemove
-from kafka.consumer.subscription_state import ConsumerRebalanceListener
 
 from omdml.errors import SourceRefused
 from omdml.streams.kafka import internals

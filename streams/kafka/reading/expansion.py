@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import lz4.frame
 import zstandard
-from kafka.record.default_records import DefaultRecordBatch
 
+# As the attributes of a batch number them.
+GZIP, LZ4, ZSTD = 1, 3, 4
 # The largest batch: a hundred times what a topic takes by default.
 MAX_EXPANDED_BYTES = 128 << 20
 PIECE_BYTES = 1 << 20
@@ -19,7 +20,7 @@ HARMLESS = 1032
 
 def too_large(codec: int, data: memoryview, limit: int = MAX_EXPANDED_BYTES) -> bool:
     """Whether these compressed records expand to more bytes than the limit; no more than that are expanded."""
-    if codec != DefaultRecordBatch.CODEC_ZSTD and len(data) * HARMLESS <= limit:
+    if codec != ZSTD and len(data) * HARMLESS <= limit:
         return False
     size = 0
     for piece in _pieces(codec, data):
@@ -31,17 +32,17 @@ def too_large(codec: int, data: memoryview, limit: int = MAX_EXPANDED_BYTES) -> 
 
 def _pieces(codec: int, data: memoryview) -> Iterator[int]:
     """Sizes of the expanded pieces, one after the other; none for snappy, which never expands much."""
-    if codec == DefaultRecordBatch.CODEC_ZSTD:
+    if codec == ZSTD:
         with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
             while piece := reader.read(PIECE_BYTES):
                 yield len(piece)
-    elif codec == DefaultRecordBatch.CODEC_LZ4:
+    elif codec == LZ4:
         lz4_reader = lz4.frame.LZ4FrameDecompressor()
         piece = lz4_reader.decompress(data, PIECE_BYTES)
         while piece or not (lz4_reader.eof or lz4_reader.needs_input):
             yield len(piece)
             piece = b"" if lz4_reader.eof else lz4_reader.decompress(b"", PIECE_BYTES)
-    elif codec == DefaultRecordBatch.CODEC_GZIP:
+    elif codec == GZIP:
         rest: bytes | memoryview = data
         # Several members may follow each other, and all of them are expanded.
         while rest:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.fault.alerts.fault import Fault, fault
 from tests.fault.alerts.rival import Rival, Unkeyed
 from tests.fault.alerts.starved import Starves, flood
-from tests.fault.watched import Searches
-from tests.support.prometheus import FASTER
+from tests.fault.alerts.watched import Searches
+from tests.support.servers.prometheus import FASTER
 
 SEARCHERS = 4
 

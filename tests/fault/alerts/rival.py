@@ -8,7 +8,7 @@ from kafka import KafkaProducer
 
 from omdml.errors import SourceError
 from tests.fault.alerts.service import Watched
-from tests.fault.watched import clicks
+from tests.fault.alerts.watched import clicks
 
 COMMITTED = 'omdml_route_transactions_total{outcome="committed"}'
 

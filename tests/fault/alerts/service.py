@@ -8,12 +8,12 @@ from pathlib import Path
 from deploy.local import ValkeyServer
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
+from tests.fault.alerts.watched import Searches, clicks
 from tests.fault.asking import version_served
 from tests.fault.load import Load
-from tests.fault.watched import Searches, clicks
 from tests.support.forks import ForkedProcess
 from tests.support.processes import free_port, wait_for
-from tests.support.prometheus import FASTER, Prometheus
+from tests.support.servers.prometheus import FASTER, Prometheus
 from tests.support.worlds import catalogue
 
 PARTITIONS = 2

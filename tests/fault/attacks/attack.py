@@ -43,8 +43,8 @@ class Attack:
         Attacks, and answers what was measured. It is given an empty folder of its own, starts what it attacks, ends it
         again, and takes a bounded time. If it cannot be carried out at all, it raises.
     named_limit
-        Whether the bound is one that README names as a limit: more harm than the service should allow, as measured.
-        The attack holds if the harm has not become worse.
+        Whether the bound is one that docs/promises.md names as a limit: more harm than the service should allow, as
+        measured. The attack holds if the harm has not become worse.
     quick
         Whether CI runs it as a test: it takes less than about ten seconds, and needs no server but those of the tests.
     """

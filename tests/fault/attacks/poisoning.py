@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.guard import Data, disturbed
-from benchmarks.hostile import KINDS, Kind
+from benchmarks.feedback.guard import Data, disturbed
+from benchmarks.feedback.hostile import KINDS, Kind
 from tests.fault.attacks.attack import Attack, Measured
 
 BEFORE, DISTURBED = 6_000, 4_000  # events
 LOST, REFUSED = 0.02, 2_500  # mAP, and events in a row
 SEEDS = 3  # an odd number: of a clean run, live mAP at the end differs by up to 0.1 from seed to seed
 QUICK = ("three items, 30 %",)
-# mAP that is lost, if the guard cannot keep it within the bound (docs/promises.md).
+# mAP that is lost, if the guard cannot keep it within the bound (docs/promises.md, deploy/OPERATIONS.md).
 NAMED_LIMITS = {"three items, 30 %": 0.03}
 ITEMS, LABELS, DIMS = 1_000, 10, {"shape": 160, "noise": 80}
 # Of items around the centre of their label: with 2.0 the default learner is right about all, and nothing could be lost.

@@ -10,7 +10,7 @@ from pathlib import Path
 from deploy.local import KafkaServer
 from omdml.streams.partitioners import by_crc32
 from tests.fault.attacks.attack import Attack, Measured
-from tests.support.routes import PARTITIONS, Route
+from tests.support.servers.routes import PARTITIONS, Route
 
 WAVES, EVENTS, KILLS = 40, 200, 6
 

@@ -18,7 +18,7 @@ from omdml.workers.wiring.worker import build_worker
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import Run, omdml
 from tests.support import worlds
-from tests.support.misfits import device, huge, loop, pipe
+from tests.support.files.misfits import device, huge, loop, pipe
 
 MOST_MB, MOST_S = 400, 20
 BOUND = f"each command ends, within {MOST_S} s of processor time and {MOST_MB} MB, without a traceback"

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.fault.chaos import (
+from tests.fault.chaos.breaking import (
     brokers,
     clocks,
     deliveries,
@@ -88,8 +88,12 @@ FAULTS = {
     "books": Fault("Kafka's commits moved back, or ahead", deliveries.books_rewritten, 10),
     "grow": Fault("Partitions doubled, topics rehome", growing.more_partitions, 2),
     "routers": Fault("kill -9 of one of two routers at random, restarted", routers.killed, 10),
-    "clocks": Fault("Events from tomorrow, workers' clocks jump", clocks.ahead, 10, entry="tests.fault.chaos.clocks"),
-    "clock-steps": Fault("Workers' clocks set by an hour", stepped.stepped, 5, entry="tests.fault.chaos.stepped"),
+    "clocks": Fault(
+        "Events from tomorrow, workers' clocks jump", clocks.ahead, 10, entry="tests.fault.chaos.breaking.clocks"
+    ),
+    "clock-steps": Fault(
+        "Workers' clocks set by an hour", stepped.stepped, 5, entry="tests.fault.chaos.breaking.stepped"
+    ),
     "disk-full": Fault("Disk of the store full for 3 s", disks.full, 10, "small disk"),
     "torn": Fault("Checkpoint half written, kill -9", disks.torn, 10, "folder"),
 }

@@ -9,8 +9,8 @@ from omdml import DCA
 from omdml.batch.sums import emptied
 from tests.fault.chaos.service import HOT, LIMIT_S, RANK, Service
 from tests.fault.twin import learned_bytes
+from tests.support.learning.parts import alone, same_sums, summed_in_order
 from tests.support.oracle import Finding, Oracle
-from tests.support.parts import alone, same_sums, summed_in_order
 
 LOOK_EVERY_S = 0.5
 

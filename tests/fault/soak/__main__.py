@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from tests.fault.chaos import networks, pauses, rebalances, restarts
+from tests.fault.chaos.breaking import networks, pauses, rebalances, restarts
 from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.service import Service
 from tests.fault.chaos.verdict import Verdict, judge

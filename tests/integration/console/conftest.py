@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.browsers import Visit, chromium
-from tests.support.consoles import SET_UP_S, SIZES, Demo, Site
+from tests.support.browsers.browsers import Visit, chromium
+from tests.support.browsers.consoles import SET_UP_S, SIZES, Demo, Site
 from tests.support.processes import wait_for
 from tests.support.shops import Shop
 

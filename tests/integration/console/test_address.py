@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 
 from omdml.streams.catalogues.building.build import build_catalogue
 from tests.support import worlds
-from tests.support.browsers import Visit
-from tests.support.consoles import SETTLED, cards, go_to, live, mark, mark_two, opened, search, two_marked
+from tests.support.browsers.browsers import Visit
+from tests.support.browsers.consoles import SETTLED, cards, go_to, live, mark, mark_two, opened, search, two_marked
 from tests.support.shops import Shop
 from tests.support.worlds import ITEMS
 

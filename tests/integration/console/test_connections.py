@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import expect
 
 from omdml.workers.configuration.access import NamedToken
-from tests.support.browsers import Visit
-from tests.support.consoles import SETTLED, go_to, mark, send_two_marks
+from tests.support.browsers.browsers import Visit
+from tests.support.browsers.consoles import SETTLED, go_to, mark, send_two_marks
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening
 

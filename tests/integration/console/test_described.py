@@ -7,9 +7,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.support.browsers import Visit
+from tests.support.browsers.browsers import Visit
+from tests.support.catalogues.products import TEXT, described_catalogue, drawn
 from tests.support.processes import ROOT
-from tests.support.products import TEXT, described_catalogue, drawn
 from tests.support.shops import Shop, listening
 
 pytestmark = pytest.mark.xdist_group("console")

@@ -16,9 +16,9 @@ from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
 from tests.support import worlds
-from tests.support.browsers import Visit
-from tests.support.changing import plain_catalogue
-from tests.support.consoles import go_to, mark_two, opened, search
+from tests.support.browsers.browsers import Visit
+from tests.support.browsers.consoles import go_to, mark_two, opened, search
+from tests.support.catalogues.changing import plain_catalogue
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening, sent
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.fault.asking import version_served
-from tests.support.consoles import cards, check_looks, everywhere, mark_two, search, two_marked
+from tests.support.browsers.consoles import cards, check_looks, everywhere, mark_two, search, two_marked
 from tests.support.forks import ForkedProcess
 from tests.support.nodes import CONFIGURATION, stored_shop
 from tests.support.processes import free_port, wait_for

@@ -7,8 +7,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.support.browsers import Visit
-from tests.support.consoles import LOOKS, PAGES, SCREENSHOTS, go_to, mark, search
+from tests.support.browsers.browsers import Visit
+from tests.support.browsers.consoles import LOOKS, PAGES, SCREENSHOTS, go_to, mark, search
 from tests.support.deep import deep
 from tests.support.shops import Shop, listening
 

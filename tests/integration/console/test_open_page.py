@@ -18,8 +18,7 @@ from omdml.workers.doctor.status import Look
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints.console import FOLDER
 from tests.support import worlds
-from tests.support.changing import plain_catalogue
-from tests.support.consoles import (
+from tests.support.browsers.consoles import (
     PAGES,
     cards,
     check_looks,
@@ -31,6 +30,7 @@ from tests.support.consoles import (
     send_two_marks,
     two_marked,
 )
+from tests.support.catalogues.changing import plain_catalogue
 from tests.support.processes import ROOT
 from tests.support.shops import Shop, sent
 from tests.support.worlds import ITEMS
@@ -378,7 +378,7 @@ def test_a_finding_leads_to_its_section_of_the_runbook(shop, site, browser, link
 
 
 def test_the_sections_that_findings_lead_to_are_in_the_runbook():
-    script = (FOLDER / "health.js").read_text()
+    script = (FOLDER / "pages/health.js").read_text()
     sections = re.findall(r'"?[\w\' ]+"?: "([^"]+)"', script.partition("const RUNBOOK = {")[2].partition("};")[0])
     titles = re.findall(r"^#+ (.+)$", (ROOT / "deploy" / "RUNBOOK.md").read_text(), re.MULTILINE)
     assert len(sections) == 11

@@ -15,8 +15,8 @@ from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.files.source import FileSink
 from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
-from tests.support.browsers import Visit
-from tests.support.consoles import go_to, live, mark, opened
+from tests.support.browsers.browsers import Visit
+from tests.support.browsers.consoles import go_to, live, mark, opened
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening
 

@@ -12,8 +12,8 @@ from playwright.sync_api import expect
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.workers.node.attributes.table import Attributes
 from tests.support import worlds
-from tests.support.browsers import Visit
-from tests.support.consoles import cards, go_to, learned, live, mark, opened, search
+from tests.support.browsers.browsers import Visit
+from tests.support.browsers.consoles import cards, go_to, learned, live, mark, opened, search
 from tests.support.shops import Shop, listening
 
 pytestmark = pytest.mark.xdist_group("console")

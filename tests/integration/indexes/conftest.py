@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.indexes import Lance, Postgres, Sqlite
+from tests.support.catalogues.indexes import Lance, Postgres, Sqlite
 from tests.support.nodes import CONFIGURATION, stored_shop
 from tests.support.shops import Shop
 

@@ -19,9 +19,9 @@ from structlog.testing import capture_logs
 from omdml.errors import ConfigurationError
 from omdml.streams.indexes.lancedb.writer import LanceIndex
 from omdml.streams.protocols.index import IndexAway, Indexed, IndexRefused
-from tests.support.exports import error
+from tests.support.catalogues.exports import error
+from tests.support.catalogues.indexes import NAME, Lance, Sync
 from tests.support.forks import FORKS
-from tests.support.indexes import NAME, Lance, Sync
 from tests.support.processes import die_with_parent, wait_for
 from tests.support.worlds import ITEMS
 

@@ -10,7 +10,7 @@ import pytest
 
 from omdml.streams.indexes.postgresql.writer import PostgresIndex
 from omdml.streams.protocols.index import IndexAway, IndexRefused
-from tests.support.indexes import (
+from tests.support.catalogues.indexes import (
     NAME,
     Postgres,
     Sync,

@@ -1,4 +1,4 @@
-"""``omdml sync`` as a process of its own: probes, and what it says. ``tests/fault/test_killed_sync.py`` kills it."""
+"""``omdml sync`` as a process of its own: probes, messages. ``tests/fault/kills/test_killed_sync.py`` kills it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from omdml.errors import ConfigurationError
 from omdml.workers.wiring.indexes import open_index
-from tests.support.indexes import start_sync
+from tests.support.catalogues.indexes import start_sync
 from tests.support.processes import free_port, wait_for
 from tests.support.worlds import ITEMS
 
@@ -50,7 +50,7 @@ def test_an_address_of_an_unknown_kind_is_refused_without_its_password():
 
 
 def test_an_index_of_another_package_is_found_by_its_entry_point(tmp_path, monkeypatch):
-    point = EntryPoint("sqlite", "tests.support.indexes:SqliteIndex", "omdml.indexes")
+    point = EntryPoint("sqlite", "tests.support.catalogues.indexes:SqliteIndex", "omdml.indexes")
     monkeypatch.setattr(
         "omdml.workers.wiring.indexes.entry_points", lambda group: EntryPoints([point]).select(group=group)
     )

@@ -11,8 +11,8 @@ from omdml.errors import CatalogueError
 from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.protocols.index import IndexAway, IndexRefused
 from omdml.workers.node.attributes.table import Attributes
-from tests.support.exports import error
-from tests.support.indexes import (
+from tests.support.catalogues.exports import error
+from tests.support.catalogues.indexes import (
     Sqlite,
     Sync,
     Watcher,

@@ -15,7 +15,7 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.topic import look_up
 from omdml.workers.cli import main
 from tests.fault.chaos.proxy import Proxy
-from tests.support.secured import MODULES
+from tests.support.servers.secured import MODULES
 
 # One process runs them, with one broker.
 pytestmark = pytest.mark.xdist_group("handshake")

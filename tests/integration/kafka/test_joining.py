@@ -8,7 +8,7 @@ from deploy.local import KafkaServer
 from omdml.streams.kafka.reading import topic_watch
 from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.protocols.log import CommitResult
-from tests.support.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
+from tests.support.servers.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
 
 
 def answered_late(reader: Reader, delay_s: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:

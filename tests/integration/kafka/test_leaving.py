@@ -12,7 +12,7 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading import commits
 from omdml.streams.protocols.log import CommitResult, Partition
 from tests.integration.waiting import until
-from tests.support.kafka_reader import NewTopic, Open, Reader, numbered, write
+from tests.support.servers.kafka_reader import NewTopic, Open, Reader, numbered, write
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from omdml.workers.cli import main
 from omdml.workers.router.metrics import RouterMetrics
 from omdml.workers.router.model_key import key_of
 from tests.support.processes import wait_for
-from tests.support.routes import PARTITIONS, Route, read_committed
+from tests.support.servers.routes import PARTITIONS, Route, read_committed
 
 
 @pytest.fixture

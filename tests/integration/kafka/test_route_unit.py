@@ -8,8 +8,8 @@ import pytest
 from deploy.local.ports import free_port
 from tests.deploy.conftest import systemd  # noqa: F401
 from tests.integration.waiting import until
-from tests.support.booted import Booted, CannotBoot
-from tests.support.routes import Route
+from tests.support.servers.booted import Booted, CannotBoot
+from tests.support.servers.routes import Route
 
 UNIT = "omdml-route@1.service"
 

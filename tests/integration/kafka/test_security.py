@@ -6,20 +6,22 @@ import json
 import time
 
 import httpx
+import kafka.errors
 import pytest
 from click.testing import CliRunner
 from kafka import KafkaConsumer, TopicPartition
 
 from omdml.errors import SourceRefused
+from omdml.streams.kafka import internals
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import create_topic
 from omdml.workers.cli import main
-from tests.support.certificates import Authority
 from tests.support.forks import ForkedProcess
 from tests.support.processes import free_port, wait_for
-from tests.support.secured import SecuredKafka, password
+from tests.support.servers.certificates import Authority
+from tests.support.servers.secured import SecuredKafka, password
 from tests.support.worlds import catalogue, events
 
 # One process runs them, with one broker.
@@ -172,6 +174,13 @@ def test_who_is_not_let_in_is_reported_at_once_what_to_correct(secured, tmp_path
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert password("worker") not in str(caught.value)
+
+
+def test_the_client_itself_tells_nobody_that_a_password_is_wrong(secured):
+    options = KafkaOptions(**secured.options("worker", sasl_plain_password="guessed-in-vain")).client()
+    with pytest.raises(kafka.errors.KafkaTimeoutError) as caught:
+        internals.make_client(KafkaConsumer, **{**options, "bootstrap_timeout_ms": 2000})
+    assert "uthentication" not in str(caught.value)
 
 
 def test_plain_passwords_over_tls_are_let_in_too(secured):

@@ -21,7 +21,7 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.wiring.dead_letters import open_letters
 from tests.integration.waiting import until
-from tests.support.kafka_reader import administer
+from tests.support.servers.kafka_reader import administer
 
 NewTopic = Callable[..., str]
 Open = Callable[..., KafkaSink]

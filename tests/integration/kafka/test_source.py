@@ -15,7 +15,7 @@ from omdml.streams.kafka.reading import client_health, topic_watch
 from omdml.streams.partitioners import by_murmur2
 from omdml.streams.protocols.log import CommitResult, Partition
 from tests.integration.waiting import until
-from tests.support.kafka_reader import NewTopic, Open, administer, numbered, write
+from tests.support.servers.kafka_reader import NewTopic, Open, administer, numbered, write
 
 
 def test_every_record_comes_once_and_in_order_within_its_partition(

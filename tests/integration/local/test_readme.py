@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from deploy.local import KafkaCluster
-from tests.support.documents import block_that_begins, read
+from tests.support.pages.documents import block_that_begins, read
 
 
 def test_the_program_with_single_servers_runs():

@@ -12,7 +12,7 @@ from omdml.streams.catalogues.building.destinations import add_at
 from omdml.streams.catalogues.changes.change import Change, ChangeError
 from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
 from omdml.streams.catalogues.redis.upload import upload_catalogue
-from tests.support.changing import Twin, change, check_random_life, plain_catalogue, raw_item
+from tests.support.catalogues.changing import Twin, change, check_random_life, plain_catalogue, raw_item
 from tests.support.deep import examples
 from tests.support.worlds import ITEMS
 

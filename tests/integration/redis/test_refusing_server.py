@@ -13,7 +13,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.versions.moves import pin, rollback
-from tests.support.store_samples import checkpoint, history_fields, live, published, snapshot
+from tests.support.learning.store_samples import checkpoint, history_fields, live, published, snapshot
 
 EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
     "claim": lambda store: store.claim("shop"),

@@ -12,11 +12,11 @@ from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.streams.stores.redis.store import RedisStore
-from tests.support.certificates import Authority
+from tests.support.learning.store_samples import checkpoint
 from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.processes import ROOT
+from tests.support.servers.certificates import Authority
 from tests.support.shops import Shop
-from tests.support.store_samples import checkpoint
 from tests.support.worlds import World, catalogue, events, learned_directly, run_until_idle
 
 ACL = ROOT / "deploy" / "redis.acl"

@@ -24,7 +24,7 @@ from tests.contracts.test_checkpoint_stores import Copy, Damage, TestCheckpoints
 from tests.contracts.test_mark_stores import TestMarksOfAnyStore
 from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
 from tests.integration.waiting import until
-from tests.support.store_samples import checkpoint, history_fields, live, published, snapshot
+from tests.support.learning.store_samples import checkpoint, history_fields, live, published, snapshot
 
 __all__ = [
     "TestCheckpointsOfAnyStore",

@@ -9,7 +9,7 @@ import structlog
 from deploy.local import RedisServer
 from omdml.streams.stores.redis.store import RedisStore
 from tests.integration.waiting import until
-from tests.support.store_samples import published, snapshot
+from tests.support.learning.store_samples import published, snapshot
 
 
 @pytest.fixture

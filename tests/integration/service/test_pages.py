@@ -13,8 +13,8 @@ from deploy.local.ports import free_port
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.safety import topic_safety
 from omdml.streams.stores.redis.safety import server_safety
-from tests.support.documents import FENCE, block_that_begins, plain_steps, read
-from tests.support.sessions import READY, run_session
+from tests.support.pages.documents import FENCE, block_that_begins, plain_steps, read
+from tests.support.pages.sessions import READY, run_session
 
 KAFKA, RUNBOOK = read("docs/kafka.md"), read("deploy/RUNBOOK.md")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.support.browsers import Visit, chromium
-from tests.support.replays import LoggedShop
+from tests.support.browsers.browsers import Visit, chromium
+from tests.support.files.replays import LoggedShop
 from tests.support.worlds import events
 
 # One process runs them, with one browser.

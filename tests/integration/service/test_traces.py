@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.support import records
 from tests.support.forks import ForkedProcess
 from tests.support.processes import free_port, wait_for
-from tests.support.prometheus import Prometheus
+from tests.support.servers.prometheus import Prometheus
 from tests.support.worlds import catalogue, events
 
 TRACE, CLIENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -8,8 +8,8 @@ import pytest
 from omdml import DCA, merge
 from omdml.batch.sums import emptied, merged
 from omdml.errors import ParameterError
-from tests.support.dca import learner, world
-from tests.support.parts import same_sums, summed_in_order
+from tests.support.learning.dca import learner, world
+from tests.support.learning.parts import same_sums, summed_in_order
 
 
 def apart(features, rows, sizes, **options):

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from omdml.client import BadRequest
 from omdml.workers.cli import main
-from tests.support.products import TEXT, described_catalogue, drawn
+from tests.support.catalogues.products import TEXT, described_catalogue, drawn
 from tests.support.shops import Shop
 
 PRODUCT, PICTURE = drawn()[7]

@@ -10,7 +10,7 @@ import pytest
 from omdml.client import BadRequest, Client, NotFound
 from omdml.client.bodies import BATCH, batches
 from omdml.feedback import decode
-from tests.support.changing import plain_catalogue, raw_item
+from tests.support.catalogues.changing import plain_catalogue, raw_item
 from tests.support.shops import Shop, listening, sent
 from tests.support.worlds import items
 

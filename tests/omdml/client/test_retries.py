@@ -15,8 +15,8 @@ import pytest
 from omdml.client import Behind, Client, Refused, Unavailable, Unreachable, requests
 from omdml.feedback import decode
 from tests.omdml.client.conftest import TOKEN
-from tests.support.certificates import Authority
 from tests.support.processes import free_port
+from tests.support.servers.certificates import Authority
 from tests.support.shops import sent
 
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: %d\r\nContent-Length: %d\r\n\r\n%b"

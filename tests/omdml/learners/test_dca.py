@@ -20,8 +20,8 @@ from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.initial import coordinates_start, principal_start
 from omdml.snapshot import pack, unpack
 from tests.naive import dca as naive
-from tests.support.dca import learner, served, with_pairs, world
 from tests.support.deep import examples
+from tests.support.learning.dca import learner, served, with_pairs, world
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

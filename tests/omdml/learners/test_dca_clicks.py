@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from omdml import DCA, merge, start_from_pairs
 from omdml.evaluate import mean_average_precision
-from tests.support.dca import heard, learner, world
 from tests.support.deep import examples
+from tests.support.learning.dca import heard, learner, world
 
 
 @pytest.mark.parametrize(("events", "expected"), [(1, 0.8 * 12**0.5), (100, 0.8 * 0.12**0.5)])

@@ -9,7 +9,7 @@ import pytest
 
 from omdml import DCA, LOMDML, merge, start_from_pairs
 from omdml.errors import FeedbackError, ParameterError
-from tests.support.dca import heard, learner, served, world
+from tests.support.learning.dca import heard, learner, served, world
 
 
 def test_the_bound_of_many_merged_learners_is_the_sum_of_theirs():

@@ -14,7 +14,7 @@ from omdml.errors import FeedbackError, ParameterError
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import Pair
 from omdml.letter_reasons import REASONS
-from tests.support.dca import learner, with_pairs, world
+from tests.support.learning.dca import learner, with_pairs, world
 
 
 def called(rows):

@@ -11,7 +11,7 @@ from omdml import DCA
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
 from omdml.engines.second_order.moments import LEARNED, covariances
-from tests.support.dca import learner, world
+from tests.support.learning.dca import learner, world
 
 # Refreshes up to the second one after 8,192 triplets.
 LAST, EVENTS = (2757, 3309, 3971, 4766, 5720, 6864, 8237, 9885), 9_885

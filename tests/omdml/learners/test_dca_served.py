@@ -14,8 +14,8 @@ from omdml import DCA
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows
 from omdml.errors import FeedbackError
-from tests.support.dca import learner, world
 from tests.support.deep import examples
+from tests.support.learning.dca import learner, world
 
 
 @settings(max_examples=examples(10), deadline=None)

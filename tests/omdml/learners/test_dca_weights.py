@@ -9,7 +9,7 @@ from omdml import DCA
 from omdml.errors import FeedbackError
 from omdml.formats import STATE, Format
 from omdml.snapshot import pack, unpack
-from tests.support.dca import learner, world
+from tests.support.learning.dca import learner, world
 
 
 def test_triplets_of_weight_one_are_triplets_without_a_weight():

@@ -15,8 +15,8 @@ from omdml import LOMDML
 from omdml.engines.base import BLOCK
 from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError, StartError
 from tests.naive import projections
-from tests.support.chunks import in_chunks
 from tests.support.deep import examples
+from tests.support.learning.chunks import in_chunks
 
 GOLDEN = Path(__file__).parents[2] / "golden"  # float64 results of the literal one-event form
 

@@ -15,8 +15,8 @@ from omdml.errors import CorruptError, FeedbackError, MeasureError, NotStarted, 
 from omdml.metrics import BilinearMetric
 from omdml.snapshot import Snapshot
 from tests.naive import oasis as naive
-from tests.support.chunks import in_chunks
 from tests.support.deep import examples
+from tests.support.learning.chunks import in_chunks
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -18,7 +18,16 @@ from omdml.kernels.sets.walk import judge
 from omdml.pooling import mean_pooling
 from tests.naive import sets as naive
 from tests.support.deep import examples
-from tests.support.judged import DIMS, ITEMS, arrays, features, judged_by_label, judgements, labelled, side_by_side
+from tests.support.learning.judged import (
+    DIMS,
+    ITEMS,
+    arrays,
+    features,
+    judged_by_label,
+    judgements,
+    labelled,
+    side_by_side,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -17,7 +17,7 @@ from omdml.metrics import SetMetric
 from omdml.snapshot import Snapshot
 from tests.naive import sets as naive
 from tests.support.deep import examples
-from tests.support.judged import DIMS, arrays, features, judgements
+from tests.support.learning.judged import DIMS, arrays, features, judgements
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

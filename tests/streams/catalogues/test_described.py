@@ -19,8 +19,8 @@ from omdml.streams.describers.inputs import read_left_out
 from omdml.streams.describers.pictures import decoded
 from omdml.streams.describers.sources import Sources
 from omdml.streams.describers.thumbnails import own_name, read_index
-from tests.support.changing import change
-from tests.support.products import COUNT, TEXT, described_catalogue, drawn, write_shop
+from tests.support.catalogues.changing import change
+from tests.support.catalogues.products import COUNT, TEXT, described_catalogue, drawn, write_shop
 
 PRODUCTS = [product for product, _ in drawn()]
 

@@ -17,7 +17,7 @@ from omdml.feedback import MAX_SHOWN, Page, decode
 from omdml.streams.clicklogs import csv_rows, json_lines
 from omdml.streams.clicklogs.fields import Fields, seconds
 from omdml.streams.clicklogs.joining import Joined
-from tests.support.documents import block_that_begins, read
+from tests.support.pages.documents import block_that_begins, read
 
 UBI = """
 {"application":"primary-search","query_id":"q-1","client_id":"c-1","user_query":"red shirt","object_id_field":"sku","timestamp":"2026-11-22T16:32:11Z","query_attributes":{"item":"i0"},"query_response_id":"r-1","query_response_hit_ids":["i3","i7","i9","i12"]}

@@ -13,8 +13,8 @@ from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.describers.onnx_model import OnnxModel, Preparation, read_model
 from omdml.streams.describers.sources import Sources
-from tests.support.changing import change
-from tests.support.products import drawn, write_shop
+from tests.support.catalogues.changing import change
+from tests.support.catalogues.products import drawn, write_shop
 
 
 def model_bytes(shape=(1, 3, 32, 32), kind=TensorProto.FLOAT):

@@ -22,7 +22,7 @@ from omdml.streams.describers.pictures import (
     within,
 )
 from omdml.streams.describers.pool import describe_file
-from tests.support.products import drawn, png_that_says
+from tests.support.catalogues.products import drawn, png_that_says
 
 DESCRIBER = PictureDescriber(list(LOOKS), None)
 

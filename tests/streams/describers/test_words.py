@@ -9,7 +9,7 @@ import pytest
 
 from omdml.errors import CatalogueError
 from omdml.streams.describers.words import DENSE, DIMENSIONS, Words, sample_of, terms_of
-from tests.support.products import drawn
+from tests.support.catalogues.products import drawn
 
 TEXTS = ["red mug", "red cup", "blue shirt", "blue trousers", "a large green lamp", "small green lamps"]
 

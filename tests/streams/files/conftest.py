@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from omdml.streams.files.source import FileSource
-from tests.support.files import Follow
-from tests.support.listeners import Recorder
+from tests.support.files.files import Follow
+from tests.support.servers.listeners import Recorder
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from omdml.errors import GapError, SourceError
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.source import FileSink
 from omdml.streams.protocols.log import CommitResult
-from tests.support.files import EVENT, SEGMENT, Follow, append, drain, values
+from tests.support.files.files import EVENT, SEGMENT, Follow, append, drain, values
 
 
 def committed_after_two_of_three(folder: Path, follow: Follow) -> None:

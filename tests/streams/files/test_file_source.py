@@ -18,8 +18,8 @@ from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import LENGTH_HEADER
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.files.tail import MAX_LINE_BYTES
-from tests.fault.chaos.disks import SIZE_MB, small_disk
-from tests.support.files import EVENT, SEGMENT, Follow, append, drain, read_records, values
+from tests.fault.chaos.breaking.disks import SIZE_MB, small_disk
+from tests.support.files.files import EVENT, SEGMENT, Follow, append, drain, read_records, values
 from tests.support.forks import FORKS, LIMIT_S
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from omdml.streams.files.source import FileSink
-from tests.support.files import Follow
+from tests.support.files.files import Follow
 from tests.support.forks import FORKS, LIMIT_S
 
 

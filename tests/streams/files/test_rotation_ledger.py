@@ -6,8 +6,8 @@ import pytest
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.files.log import OFFSET_BITS
-from tests.support.files import Follow, read_records
-from tests.support.rotated_files import commit_here, numbers, rotate, write
+from tests.support.files.files import Follow, read_records
+from tests.support.files.rotated_files import commit_here, numbers, rotate, write
 
 
 def test_a_file_truncated_without_a_copy_is_a_gap_then_and_after_a_restart(clicks: Path, follow_clicks: Follow) -> None:

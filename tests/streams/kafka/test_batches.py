@@ -10,8 +10,9 @@ from kafka.errors import CorruptRecordError, UnsupportedCodecError
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
+from omdml.streams.kafka.internals import AT_ONCE, RecordBatch
 from omdml.streams.kafka.reading import gap
-from omdml.streams.kafka.reading.batches import AT_ONCE, RecordBatch, Unreadable
+from omdml.streams.kafka.reading.batches import Unreadable
 from omdml.streams.protocols.log import Partition
 from tests.support.deep import examples
 

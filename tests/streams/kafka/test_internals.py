@@ -3,6 +3,7 @@ do without a function."""
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
 import logging
@@ -15,28 +16,47 @@ import kafka.errors
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.consumer import fetcher
+from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.net.transport import KafkaTCPTransport
+from kafka.producer.future import FutureRecordMetadata
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
 from deploy.local.ports import free_port
-from omdml.streams import kafka as ours
 from omdml.streams.kafka import internals
 from omdml.streams.kafka.reading.batches import PolledRecord
 from tests.streams.kafka.test_batches import FIRST, RECORDS, Name, sealed, written
+from tests.support.processes import ROOT
 
 PUBLIC = [name for name in dir(KafkaConsumer) if not name.startswith("_")]
-PRIVATE = re.compile(r"\._(fetcher|subscription|cluster|coordinator|accumulator|sender|transaction_manager)\b")
+# What the documentation of kafka-python names. Its assignors and partitioners are values of options.
+DOCUMENTED = {"kafka", "kafka.admin", "kafka.errors", "kafka.structs"}
+DOCUMENTED |= {"kafka.coordinator.assignors.cooperative_sticky", "kafka.partitioner.abc", "kafka.partitioner.default"}
+# Objects whose private members are our own.
+OUR_OWN = {"self", "super()"}
 
 
 def parameters(method):
     return set(inspect.signature(method).parameters)
 
 
+def inside(path):
+    """The modules of kafka-python that a file imports and that are not documented, and private members that it uses."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and re.match("_(?!_)", node.attr):
+            if "kafka" in path.parts and ast.unparse(node.value) not in OUR_OWN:
+                yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            if (node.module or "").split(".")[0] == "kafka" and node.module not in DOCUMENTED:
+                yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names
+                        if alias.name.split(".")[0] == "kafka" and alias.name not in DOCUMENTED)  # fmt: skip
+
+
 def test_nothing_else_of_ours_reaches_inside_the_client():
-    folder = Path(ours.__file__).parent
-    inside = [path.name for path in sorted(folder.rglob("*.py")) if PRIVATE.search(path.read_text())]
-    assert inside == ["internals.py"]
+    files = [path for layer in ("streams", "workers") for path in sorted((ROOT / layer).rglob("*.py"))]
+    assert {path.name for path in files if list(inside(path))} == {Path(internals.__file__).name}
 
 
 def held():
@@ -92,8 +112,30 @@ def test_a_consumer_has_no_look_for_added_partitions_and_no_topic_identity():
     assert not [name for name in PUBLIC if re.search("metadata_update|request_update|refresh|topic_id", name)]
 
 
+def test_a_consumer_tells_nobody_that_its_group_shares_out_partitions():
+    assert not [name for name in PUBLIC if re.search("join|rebalanc", name)]
+
+
+def test_a_consumer_does_not_need_to_join_again_because_it_was_interrupted():
+    kinds = [kind for kind in ConsumerCoordinator.__mro__ if "need_rejoin" in vars(kind)]
+    assert kinds
+    assert not [kind for kind in kinds if re.search(r"rejoining\b|_join_task", inspect.getsource(kind.need_rejoin))]
+
+
 def test_a_consumer_cannot_be_told_to_forget_answers_that_came_too_late():
     assert parameters(KafkaConsumer.committed) == {"self", "partition", "metadata", "timeout_ms"}
+
+
+def test_a_producer_looks_sizes_up_for_each_record_and_cannot_be_told_not_to():
+    source = inspect.getsource(KafkaProducer.send)
+    assert "self._estimate_size_in_bytes(" in source
+    assert parameters(KafkaProducer.send) == {
+        "self", "topic", "value", "key", "headers", "partition", "timestamp_ms"
+    }  # fmt: skip
+
+
+def test_a_record_on_its_way_does_not_tell_its_partition():
+    assert not [name for name in dir(FutureRecordMetadata) if re.match("[^_].*(partition|topic)", name)]
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.retention import Retention
 from omdml.workers.cli import main
 from tests.support.forks import ForkedProcess
+from tests.support.learning.store_samples import checkpoint, live, published, snapshot
 from tests.support.processes import wait_for
-from tests.support.store_samples import checkpoint, live, published, snapshot
 from tests.support.worlds import catalogue, events, learned_of
 
 CONFIGURATION = """

@@ -18,7 +18,7 @@ from omdml.streams.stores.folder import checkpoints, journal
 from omdml.streams.stores.folder.journal import NAMELESS_S
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.retention import Retention
-from tests.support.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
+from tests.support.learning.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
 
 
 @pytest.fixture

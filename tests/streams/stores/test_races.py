@@ -9,7 +9,7 @@ from omdml.streams.stores import journaled
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryModel, MemoryStore
 from omdml.streams.stores.retention import SPARE, Retention
-from tests.support.store_samples import live, published, snapshot
+from tests.support.learning.store_samples import live, published, snapshot
 
 FEW = Retention(last=2, minutes=0, hours=0, days=0)
 

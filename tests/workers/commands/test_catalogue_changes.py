@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.workers.cli import main
-from tests.support.changing import plain_catalogue, raw_item
+from tests.support.catalogues.changing import plain_catalogue, raw_item
 from tests.support.worlds import ITEMS
 
 VECTORS = raw_item(np.random.default_rng(3))

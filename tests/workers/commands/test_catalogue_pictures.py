@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.describers import pool
 from omdml.workers.cli import main
+from tests.support.catalogues.products import COUNT, TEXT, drawn, write_shop
 from tests.support.deep import deep_after
-from tests.support.products import COUNT, TEXT, drawn, write_shop
 from tests.support.waiting import comes_true
 
 # More than are described without processes.

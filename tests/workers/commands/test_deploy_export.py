@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from omdml.workers.cli import main
 from omdml.workers.operate import deployment
-from tests.support.documents import read
+from tests.support.pages.documents import read
 from tests.support.processes import ROOT
 
 WANTED = {

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 
+import click
 import pytest
 
 from omdml.learners import LEARNERS
+from omdml.workers.cli import main
 from omdml.workers.commands.options import LEARNER
 from tests.support.processes import ROOT
 
@@ -84,6 +86,30 @@ def test_a_mistake_in_the_configuration_is_reported_without_slow_imports(omdml, 
     assert [code, imported] == [2, []]
     assert says in output
     assert "Traceback" not in output
+
+
+def configured_commands(group=main, path=()):
+    """The words of every command that reads the configuration, with a value for each parameter that it needs."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from configured_commands(command, (*path, name))
+        elif any("--config" in parameter.opts for parameter in command.params):
+            words = [*path, name]
+            for parameter in command.params:
+                if parameter.required:
+                    words += parameter.opts[:1] if isinstance(parameter, click.Option) else []
+                    words.append("file" if getattr(parameter.type, "exists", False) else "2")
+            yield tuple(words)
+
+
+def test_every_command_reports_a_mistake_without_slow_imports(omdml, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "bad.toml").write_text('[log]\nkind = "nonsense"\n')
+    # The answer of this one is a table, which rich draws.
+    for command in sorted(set(configured_commands()) - {("config", "check")}):
+        code, output, imported = omdml(tmp_path, *command, "--config", "bad.toml")
+        assert [code, imported] == [2, []], command
+        assert "log.kind is 'nonsense'" in output, command
 
 
 def test_a_mistyped_command_is_reported_without_slow_imports(omdml, tmp_path):

@@ -19,9 +19,9 @@ from omdml.workers.events.lookup import Lookup
 from omdml.workers.events.validation import check, send_events
 from tests.omdml.test_pages import pages
 from tests.support import worlds
-from tests.support.changing import change, plain_catalogue
+from tests.support.catalogues.changing import change, plain_catalogue
 from tests.support.deep import examples
-from tests.support.replays import LoggedShop, replayed
+from tests.support.files.replays import LoggedShop, replayed
 
 GONE = ["i2", "i5", "i8"]
 SHOWN = tuple(f"i{row}" for row in range(1, 9))

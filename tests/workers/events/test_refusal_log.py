@@ -18,7 +18,7 @@ from omdml.workers.events.decoding import Refusal
 from omdml.workers.events.refusal_log import EVERY_S, RefusalLog
 from omdml.workers.wiring.dead_letters import newest_letters, open_letters
 from omdml.workers.wiring.dead_letters import read_letters as read_all_letters
-from tests.support.files import read_records
+from tests.support.files.files import read_records
 from tests.support.worlds import World, events, run_until_idle
 
 PARTITION = Partition("t", 3)

@@ -8,7 +8,7 @@ from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.workers.events import lookup
 from tests.support import worlds
-from tests.support.changing import change, plain_catalogue, raw_item
+from tests.support.catalogues.changing import change, plain_catalogue, raw_item
 
 
 def test_a_worker_learns_with_what_changed_and_refuses_what_was_deleted(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ from omdml.workers.events.lookup import Lookup
 from omdml.workers.events.validation import send_events
 from omdml.workers.model.claim import claim
 from omdml.workers.node.node import RetrievalNode
-from tests.support.store_samples import checkpoint
+from tests.support.learning.store_samples import checkpoint
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import TASKS, World, catalogue, feedback, letters, run_until_idle, tasks_of
 

@@ -10,7 +10,7 @@ import pytest
 from omdml import LEARNERS
 from omdml.feedback import Page, Ranking, Triplet, encode
 from tests.naive.pages import preferred_one_by_one
-from tests.support.replays import LoggedShop, replayed
+from tests.support.files.replays import LoggedShop, replayed
 from tests.support.worlds import ITEMS, World, letters, run_until_idle
 
 OF_TRIPLETS = sorted(name for name, learner in LEARNERS.items() if "triplet" in learner.accepts)

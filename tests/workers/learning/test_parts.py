@@ -18,7 +18,7 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.parts.vector import Vector, record_of
 from tests.support.deep import deep_after
-from tests.support.parts import HOT, drained, expected, hot_world, published, same_sums, scatter, whole
+from tests.support.learning.parts import HOT, drained, expected, hot_world, published, same_sums, scatter, whole
 from tests.support.worlds import checking_ends, damage, events, items, kill, letters, paced, rehomed, run_until_idle
 
 

@@ -25,7 +25,7 @@ from omdml.workers.model.progress import Progress
 from omdml.workers.model.user_shares import WINDOW, UserShares
 from omdml.workers.operate.replay import nothing_timed
 from tests.support.deep import examples
-from tests.support.replays import LoggedShop, replayed
+from tests.support.files.replays import LoggedShop, replayed
 from tests.support.worlds import catalogue, events, letters
 
 HOME = Partition("topic", 0)

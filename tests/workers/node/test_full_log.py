@@ -10,8 +10,8 @@ from omdml.errors import SourceError
 from omdml.streams.files.source import FileSink
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.writing.inbox import Event, Inbox
-from tests.fault.chaos.disks import SIZE_MB, small_disk
-from tests.support.files import read_records
+from tests.fault.chaos.breaking.disks import SIZE_MB, small_disk
+from tests.support.files.files import read_records
 
 POSTS, EVENTS = 400, 25
 

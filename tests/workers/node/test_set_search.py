@@ -14,7 +14,7 @@ from omdml.workers.node.searching.answers import Page
 from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until
 from tests.naive.sets import greedy
-from tests.support.judged import judged_by_label, labelled
+from tests.support.learning.judged import judged_by_label, labelled
 from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.replays import LoggedShop
+from tests.support.files.replays import LoggedShop
 
 
 @pytest.fixture(autouse=True)

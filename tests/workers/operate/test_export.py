@@ -16,7 +16,7 @@ from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.operate.export.exporter import Exporter, Options
 from omdml.workers.operate.export.parts import Rows
 from omdml.workers.operate.export.vectors import aligned, merged, spread
-from tests.support.exports import error, order, read
+from tests.support.catalogues.exports import error, order, read
 from tests.support.nodes import CONFIGURATION, stored_shop
 from tests.support.shops import Shop, Thinned
 from tests.support.worlds import ITEMS, catalogue, items

@@ -13,7 +13,7 @@ from omdml.errors import StartError
 from omdml.feedback import encode
 from omdml.workers.operate import fit
 from omdml.workers.operate.replay import ReplayedModel, replayed_spec
-from tests.support.replays import ALONE, LoggedShop
+from tests.support.files.replays import ALONE, LoggedShop
 from tests.support.worlds import events, feedback, triplets
 
 

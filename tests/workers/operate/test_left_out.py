@@ -14,7 +14,7 @@ from omdml.feedback import decode
 from omdml.learners import Learner
 from omdml.streams.files.source import FileSource
 from omdml.workers.cli import main
-from tests.support.replays import LoggedShop
+from tests.support.files.replays import LoggedShop
 from tests.support.worlds import events, run_until_idle
 
 USERS = ("anna", "ben", "carl")

@@ -12,7 +12,7 @@ from omdml.streams.letters import read_letters
 from omdml.streams.placement import PlacementChanged
 from omdml.workers.operate import fit
 from omdml.workers.operate.replay import read_whole
-from tests.support.replays import ALONE, LoggedShop, replayed
+from tests.support.files.replays import ALONE, LoggedShop, replayed
 from tests.support.worlds import events, run_until_idle, triplets
 
 

@@ -25,7 +25,7 @@ from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import fit
 from omdml.workers.operate.replay import ReplayedModel, prequential_table, read_as_placed, read_whole, replayed_spec
-from tests.support.replays import ALONE, LoggedShop, replayed
+from tests.support.files.replays import ALONE, LoggedShop, replayed
 from tests.support.worlds import (
     TASKS,
     World,

@@ -18,7 +18,7 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.operate.replay import ReplayedModel, replayed_spec
 from omdml.workers.operate.replay_page import apart, page
 from omdml.workers.wiring.feedback_log import log_extents
-from tests.support.replays import ALONE, LoggedShop
+from tests.support.files.replays import ALONE, LoggedShop
 from tests.support.worlds import events
 
 

@@ -7,7 +7,7 @@ import pytest
 from omdml.errors import ConfigurationError
 from omdml.workers.model.parts.vector import Vector
 from omdml.workers.operate.replayed_parts import compared, replayed, snapshot_of, start_of
-from tests.support.parts import GUARD, drained, expected, hot_world, same_sums, scatter, spec_of
+from tests.support.learning.parts import GUARD, drained, expected, hot_world, same_sums, scatter, spec_of
 
 
 def test_every_published_vector_replays_to_the_same_bytes(tmp_path):

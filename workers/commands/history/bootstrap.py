@@ -34,10 +34,12 @@ def bootstrap(load: Callable[..., config.Configuration], model: str, **options: 
 
     Stop the workers first. The sums over the archive are made in parts, so any number of machines can share the work.
     """
+    configuration = load({})
+
     from omdml.workers.configuration.warm_up import announce_compiling
 
     announce_compiling()
-    _bootstrap(load({}), model, **options)
+    _bootstrap(configuration, model, **options)
 
 
 def _bootstrap(

@@ -1,13 +1,13 @@
 // The frame: which page and which model, and what is live.
 import { askForToken, get, signIn, takeToken } from "./api.js";
 import { el, hush, say, trying, whole } from "./dom.js";
-import { experimentsPage } from "./experiments.js";
-import { healthPage } from "./health.js";
-import { lettersPage } from "./letters.js";
+import { experimentsPage } from "./pages/experiments.js";
+import { healthPage } from "./pages/health.js";
+import { lettersPage } from "./pages/letters.js";
 import { follow, Seldom, whileSeen } from "./live.js";
-import { tryPage } from "./try.js";
-import { versionsPage } from "./versions.js";
-import { watchPage } from "./watch.js";
+import { tryPage } from "./pages/try.js";
+import { versionsPage } from "./pages/versions.js";
+import { watchPage } from "./pages/watch.js";
 
 const PAGES = {
   try: ["Try", tryPage], watch: ["Watch", watchPage], versions: ["Versions", versionsPage], ab: ["A/B", experimentsPage],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.candidates import GALLERY
-from tests.support.changing import plain_catalogue
-from tests.support.indexes import Lance
+from tests.support.catalogues.candidates import GALLERY
+from tests.support.catalogues.changing import plain_catalogue
+from tests.support.catalogues.indexes import Lance
 from tests.support.shops import Shop
 from tests.support.worlds import DIMS
 

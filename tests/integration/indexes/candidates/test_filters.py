@@ -13,8 +13,8 @@ from omdml.streams.protocols.index import Compared
 from omdml.workers.node.attributes.conditions import pushed_down
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.candidates import CandidateIndex
-from tests.support.candidates import GALLERY, serving, step
-from tests.support.indexes import Postgres, Sync
+from tests.support.catalogues.candidates import GALLERY, serving, step
+from tests.support.catalogues.indexes import Postgres, Sync
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS
 

@@ -18,7 +18,7 @@ from omdml.streams.catalogues.changes.change import Change, ChangeError, decode_
 from omdml.streams.catalogues.changes.journal import CHANGES
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
 from tests.support import worlds
-from tests.support.changing import Twin, change, check_random_life, plain_catalogue, raw_item
+from tests.support.catalogues.changing import Twin, change, check_random_life, plain_catalogue, raw_item
 from tests.support.deep import examples
 from tests.support.forks import FORKS
 

@@ -27,7 +27,7 @@ from omdml.workers.doctor.checks.durability import (
     unsafe_topic,
 )
 from omdml.workers.doctor.findings import Level
-from tests.fault.chaos.disks import SIZE_MB, read_only, small_disk
+from tests.fault.chaos.breaking.disks import SIZE_MB, read_only, small_disk
 from tests.support.processes import ROOT
 
 TOPIC = TopicSafety(

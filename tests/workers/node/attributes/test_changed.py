@@ -12,7 +12,7 @@ from omdml.streams.catalogues.changes.change import Change, Shown
 from omdml.workers.node.attributes.layers import ChangedAttributes
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.searching.answers import single
-from tests.support.changing import Twin, change, plain_catalogue, raw_item
+from tests.support.catalogues.changing import Twin, change, plain_catalogue, raw_item
 from tests.support.deep import examples
 from tests.support.shops import Shop, asking, refused
 from tests.support.worlds import ITEMS

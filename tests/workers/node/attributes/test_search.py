@@ -11,7 +11,7 @@ from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries import gallery as galleries
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.gallery import Gallery, Query, ScoredGallery
-from tests.support.galleries import Bilinear, features, metric
+from tests.support.catalogues.galleries import Bilinear, features, metric
 from tests.support.shops import Shop, asking, refused
 from tests.support.worlds import ITEMS
 

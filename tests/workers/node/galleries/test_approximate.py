@@ -13,7 +13,7 @@ from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.gallery import Gallery, Query
 from omdml.workers.node.galleries.indexing import is_approximate
 from tests.integration.waiting import until
-from tests.support.galleries import features, metric, query_of_row
+from tests.support.catalogues.galleries import features, metric, query_of_row
 from tests.support.nodes import assert_exact, serves
 from tests.support.shops import Shop
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from omdml.errors import CorruptError
 from omdml.metrics import ProjectionMetric
 from omdml.workers.node.galleries.gallery import Gallery, Query, ScoredGallery
+from tests.support.catalogues.galleries import DIMS, Bilinear, by_brute_force, features, metric, query_of_row
 from tests.support.deep import examples
-from tests.support.galleries import DIMS, Bilinear, by_brute_force, features, metric, query_of_row
 
 
 @settings(max_examples=examples(60), deadline=None)

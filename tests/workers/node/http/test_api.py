@@ -220,7 +220,7 @@ def test_the_schema_describes_every_route_but_those_of_the_console(node, client)
         for route in create_app(another).routes
         for method in route.methods - {"HEAD"}
     }
-    pages = {(route.path, "GET") for route in CONSOLE}
+    pages = {(route.path.replace(":path}", "}"), "GET") for route in CONSOLE}
     assert described == routes - pages
     document = client.get("/schema").json()
     assert document == json.loads(json.dumps(openapi()))

@@ -12,7 +12,7 @@ import pytest
 from omdml.streams.catalogues.changes.journal import locked
 from omdml.streams.catalogues.folder import MappedCatalogue
 from tests.integration.waiting import until
-from tests.support.changing import Twin, plain_catalogue, random_change, raw_item
+from tests.support.catalogues.changing import Twin, plain_catalogue, random_change, raw_item
 from tests.support.shops import Shop, asking, client_of, listening, refused
 from tests.support.worlds import ITEMS
 

@@ -9,7 +9,7 @@ import json
 import pytest
 from PIL import Image
 
-from tests.support.products import COUNT, TEXT, described_catalogue, drawn, png_that_says
+from tests.support.catalogues.products import COUNT, TEXT, described_catalogue, drawn, png_that_says
 from tests.support.shops import Shop, refused
 
 PRODUCT, PICTURE = drawn()[7]

@@ -13,9 +13,9 @@ from omdml.workers.node.following.making_views import bridged_view, embedded_vie
 from omdml.workers.node.galleries.gallery import Room
 from omdml.workers.node.searching.answers import Page
 from tests.integration.waiting import until
-from tests.support.changing import Twin, change, plain_catalogue, random_change, raw_item
+from tests.support.catalogues.changing import Twin, change, plain_catalogue, random_change, raw_item
+from tests.support.catalogues.galleries import Bilinear
 from tests.support.deep import examples
-from tests.support.galleries import Bilinear
 from tests.support.shops import Shop
 from tests.support.worlds import ITEMS
 

@@ -10,7 +10,7 @@ import os
 import pytest
 
 from omdml.workers.operate.history.engines import opened
-from tests.support.histories import History
+from tests.support.learning.histories import History
 from tests.support.processes import ROOT
 
 

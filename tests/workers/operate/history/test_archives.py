@@ -17,8 +17,8 @@ from omdml.streams.memory_log import MemorySource
 from omdml.workers.cli import main
 from omdml.workers.operate.history import archive
 from omdml.workers.operate.history.archived import by_chunk, look, pieces
-from tests.support.histories import History
-from tests.support.replays import LoggedShop
+from tests.support.files.replays import LoggedShop
+from tests.support.learning.histories import History
 from tests.support.worlds import events
 
 MODEL = {"shop": {"learner": "dca", "coordinates": "features"}}

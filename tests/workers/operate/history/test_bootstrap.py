@@ -13,7 +13,7 @@ from omdml.workers.operate.history.archived import look
 from omdml.workers.operate.history.bootstrap import check_model, check_range
 from omdml.workers.operate.history.engines import Processes, Spark
 from tests.support.deep import deep, examples
-from tests.support.histories import SPAN, History, sums_of, taken
+from tests.support.learning.histories import SPAN, History, sums_of, taken
 
 
 @pytest.mark.parametrize("seed", range(examples(15)))

@@ -17,7 +17,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
-from tests.support.exports import read
+from tests.support.catalogues.exports import read
 from tests.support.worlds import ITEMS, items, triplets
 
 

@@ -24,7 +24,7 @@ HEADERS = {
     # Browsers ask each time, so that a new release is not mixed with files of the one before.
     "cache-control": "no-cache",
 }
-FILES = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA}
+FILES = {str(path.relative_to(FOLDER)): path.read_bytes() for path in sorted(FOLDER.rglob("*")) if path.suffix in MEDIA}
 
 
 async def begin(_: Request) -> Response:
@@ -44,5 +44,5 @@ CONSOLE = [
     Route("/", begin, methods=["GET"]),
     Route("/console", begin, methods=["GET"]),
     Route(FILES_OF, file, methods=["GET"]),
-    Route(FILES_OF + "{file}", file, methods=["GET"]),
+    Route(FILES_OF + "{file:path}", file, methods=["GET"]),
 ]

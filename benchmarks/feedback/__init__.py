@@ -1,0 +1,1 @@
+"""What each kind of feedback is worth, and what hostile feedback does."""

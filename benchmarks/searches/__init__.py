@@ -1,0 +1,1 @@
+"""What searches cost, what they find, and what serves them."""

@@ -1,0 +1,1 @@
+"""Processes on real servers, and what to plan with."""

@@ -1,0 +1,1 @@
+"""What breaks, a module for each kind of it."""

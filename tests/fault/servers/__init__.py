@@ -1,0 +1,1 @@
+"""Brokers and stores that go away, or forget."""

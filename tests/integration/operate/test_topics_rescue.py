@@ -1,0 +1,344 @@
+"""``omdml topics status | rewind | rehome`` on real Kafka and Valkey, with a real worker: what they say and mend."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from omdml.feedback import Triplet, encode
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic import open_admin
+from omdml.streams.partitioners import by_murmur2
+from omdml.streams.stores.opening import open_store
+from omdml.workers.cli import main
+from omdml.workers.configuration.loading import load
+from omdml.workers.doctor.checks.installation import examine
+from omdml.workers.wiring.kafka_topic import look_at_topic, survey_topic
+from tests.support import records
+from tests.support.forks import ForkedProcess
+from tests.support.oracle import STRAY, Oracle, Placement
+from tests.support.processes import wait_for
+from tests.support.servers.kafka_reader import cut, write
+from tests.support.worlds import catalogue, events
+
+NAMES = [f"user-{number}" for number in range(8)]
+SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
+
+
+def flowing(output):
+    """What a command says, without the lines of its tables and the ends of its lines."""
+    return " ".join(re.sub("[┃│]", " ", output).split())
+
+
+class Place:
+    """A topic, a store, a configuration."""
+
+    def __init__(self, folder, kafka, url, topic):
+        self.folder, self.kafka, self.topic, self.store = folder, kafka, topic, open_store(url)
+        self.workers = 0
+        catalogue(folder / "items")
+        self.path = folder / "omdml.toml"
+        self.path.write_text(
+            f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n'
+            '[models."user-*"]\nlearner = "lomdml"\nrank = 2\n'
+            "[guard]\non = false\n"
+        )
+
+    def send(self, first, last):
+        """Send these events for every model."""
+        sink = KafkaSink(KafkaOptions(servers=self.kafka.servers), topic=self.topic)
+        for name, output in SAID.items():
+            for event in output[first:last]:
+                sink.send(event, key=name)
+        sink.close()
+
+    def grow(self, partitions):
+        admin = open_admin(KafkaOptions(servers=self.kafka.servers))
+        admin.create_partitions({self.topic: partitions})
+        admin.close()
+
+    def worker(self, *options):
+        self.workers += 1
+        return ForkedProcess(self.folder, "worker", "--config", str(self.path), *options, name=f"worker-{self.workers}")
+
+    def omdml(self, *arguments, group="topics"):
+        return CliRunner().invoke(main, [group, *arguments, "--config", str(self.path)])
+
+    def learned(self, version):
+        """Whether every model is saved at this version."""
+        results = [self.store.peek(name) for name in NAMES]
+        return all(entry is not None and entry.version == version for entry in results)
+
+    def states(self):
+        return {name: self.store.peek(name).state for name in NAMES}
+
+
+@pytest.fixture
+def place(tmp_path, kafka, valkey_server, new_topic):
+    return Place(tmp_path, kafka, valkey_server.url, new_topic(partitions=2))
+
+
+def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes(place, valkey_server):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    assert worker.stop() == 0
+    before = place.states()
+    well = place.omdml("status")
+    assert well.exit_code == 0, well.output
+
+    valkey_server.flush()
+    worker = place.worker()
+    assert worker.wait(60) == 3
+    assert "omdml topics rewind" in worker.said
+    ill = place.omdml("status")
+    assert ill.exit_code == 1
+    assert "omdml topics rewind" in flowing(ill.output)
+
+    rewound = place.omdml("rewind", "--yes")
+    assert rewound.output.startswith("0 models deleted; workers begin at the beginning\n")
+    assert "does not know how many partitions the topic began with: models will live on all 2" in flowing(
+        rewound.output
+    )
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned again", 60, worker)
+    assert worker.stop() == 0
+    assert place.states() == before
+
+
+def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    before, refused = place.states(), place.omdml("rewind", "--yes")
+    assert (refused.exit_code, place.states()) == (2, before)
+    who = f"omdml-{socket.gethostname()}-{worker.pid} at 127.0.0.1"
+    assert f"has members ({who}): stop the workers first" in flowing(refused.output)
+    assert worker.stop() == 0
+    assert place.omdml("rewind", "--to", "9999", "--yes").exit_code == 2
+    assert place.omdml("rewind", "--to", "beginning", "--yes").output.startswith("8 models deleted")
+    assert place.store.models() == []
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned again", 60, worker)
+    assert worker.stop() == 0
+    assert place.states() == before
+
+
+def test_a_log_that_was_cut_stops_every_worker_until_one_accepts_the_gap(place):
+    # Given models that have learned what a cut took away, from a broker that comes back without it
+    for first in (0, 5):
+        place.send(first, first + 5)
+    worker = place.worker()
+    log = load(str(place.path), {}, {}).log
+    wait_for(
+        lambda: all(entry.committed == entry.end for entry in look_at_topic(log)), "all to be committed", 60, worker
+    )
+    assert place.learned(10)
+    kept = 5 * sum(by_murmur2(name.encode(), 2) == 0 for name in NAMES)
+    cut(place.kafka, place.topic, kept)
+    assert worker.wait(60) == 3
+    # When the log is longer than ever by the time somebody looks, I expect the next worker to stop there too.
+    place.send(10, 20)
+    worker = place.worker()
+    assert worker.wait(60) == 3
+    assert f"partition 0 was cut at offset {kept}" in worker.said
+    # If one accepts it, I expect what was written on to be learned, and what was cut to stay so.
+    worker = place.worker("--accept-gap")
+    wait_for(lambda: place.learned(20), "what was written on to be learned", 60, worker)
+    assert worker.stop() == 0
+    assert place.omdml("status").exit_code == 0
+
+
+def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(place):
+    place.send(0, 10)
+
+    def status_and_finding():
+        partitions = {entry.check: entry for entry in examine(load(str(place.path), {}, {}))}["partitions"]
+        status = place.omdml("status")
+        assert status.exit_code == (not partitions.well), status.output
+        return flowing(status.output), partitions.text
+
+    status, text = status_and_finding()
+    assert "no worker is running" in status
+    assert "so nobody learns these events: start one; 80 events wait there" in text
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    for output in status_and_finding():
+        assert "omdml-" in output
+    assert f"event=worker_started metrics= topic={place.topic} group={place.topic}" in worker.said
+    assert worker.stop() == 0
+
+
+def learn(place, version):
+    """Have a worker learn every model up to this version, and leave."""
+    worker = place.worker()
+    wait_for(lambda: place.learned(version), "everything learned", 60, worker)
+    assert worker.stop() == 0
+
+
+def learn_what_is_old(place):
+    """Have a worker learn the partitions that models live on, and leave."""
+    worker = place.worker()
+    configuration = load(str(place.path), {}, {})
+    wait_for(lambda: "partition_assigned" in worker.said, "the worker to have its partitions", 60, worker)
+    wait_for(lambda: all(line.lag == 0 for line in survey_topic(configuration)[:2]), "what is old", 60, worker)
+    assert worker.stop() == 0
+
+
+def learn_and_grow(place):
+    """Have events learned before and after two partitions become four, and models live on all four."""
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(4)
+    place.send(10, 20)
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+
+
+def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(place):
+    learn_and_grow(place)
+    before = place.states()
+    text = " ".join(place.omdml("rewind", "--yes").output.split())
+    assert "8 models deleted" in text
+    assert "models live on the first 2 of 4 partitions again" in text
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+    assert place.states() == before
+
+
+def test_a_rewind_of_an_emptied_store_must_be_told_how_the_topic_began(place, valkey_server):
+    learn_and_grow(place)
+    valkey_server.flush()
+
+    assert "with the number of before: omdml topics rewind --partitions N" in flowing(
+        place.omdml("rewind", "--yes").output
+    )
+    text = flowing(place.omdml("rewind", "--partitions", "2", "--yes").output)
+    assert "does not know" not in text
+    assert "models live on the first 2 of 4 partitions again" in text
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+
+
+def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(6)
+    place.send(10, 20)
+
+    worker = place.worker()
+    wait_for(lambda: "partitions_not_read" in worker.said, "the line that says what to do", 60, worker)
+    result = place.omdml("status")
+    assert result.exit_code == 1
+    assert "was added later and nobody reads it" in " ".join(result.output.split())
+    refused = place.omdml("rehome")
+    assert refused.exit_code != 0
+    assert "stop the workers first" in refused.output
+    assert worker.stop() == 0
+    learn_what_is_old(place)
+    assert place.omdml("rehome").output == "models now live on 6 partitions, before on 2: start the workers again\n"
+    learn(place, 20)
+    status = place.omdml("status")
+    assert "no worker is running" not in status.output
+    assert place.omdml("rehome").output == "models live on all 6 partitions already\n"
+
+
+def test_a_rehome_says_what_is_not_learned_yet_and_loses_no_new_model(place):
+    # Given a worker that ran before, and models whose first events came while none did, before and after the growth
+    worker = place.worker()
+    wait_for(lambda: "partition_assigned" in worker.said, "the worker to look at the topic", 60, worker)
+    assert worker.stop() == 0
+    place.send(0, 10)
+    place.grow(4)
+    place.send(10, 20)
+    # When an operator looks, and calls rehome before a worker has learned anything
+    early = place.omdml("rehome")
+    assert early.exit_code != 0
+    assert "events are not learned and saved yet" in " ".join(early.output.split())
+    # Then workers learn what lies in the old partitions, and after another rehome all of it, as sent.
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+
+
+def test_a_number_of_partitions_that_is_no_multiple_is_reported_before_a_rehome(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(3)
+    text = flowing(place.omdml("status").output)
+    assert "3 is not a multiple of 2" in text
+    refused = place.omdml("rehome")
+    assert "omdml topics grow --partitions 4" in flowing(refused.output)
+
+
+def test_keyless_events_become_letters_and_are_learned_once_they_are_sent_again(place):
+    # Given half of each model's events from a sender without keys
+    place.send(0, 10)
+    for partition in (0, 1):
+        first = 10 + 5 * partition
+        write(place.kafka, place.topic, [event for name in NAMES for event in SAID[name][first : first + 5]], partition)
+    learn(place, 15)
+    # When they are sent again, twice, I expect each to be learned once.
+    for sent in (40, 0):
+        output = place.omdml("resend", group="letters").output
+        assert output.startswith(f"sent {sent}; 0 would"), output
+    learn(place, 20)
+
+
+RUBBISH = (
+    b"",
+    b"{nonsense",
+    b"\xff\xfe",
+    b'{"type":"click","model":"user-1"}',
+    encode(Triplet(model="user-2", query="i1", relevant="nobody", irrelevant="i3")),
+    encode(Triplet(model="nobody", query="i1", relevant="i2", irrelevant="i3")),
+)
+
+
+def test_audit_and_oracle_agree_after_a_rehome_beside_senders_and_rubbish(place, valkey_server):
+    # Given rubbish before a rehome, behind what was learned then, and after it; and events of models that move
+    def litter(partitions):
+        for partition in range(partitions):
+            write(place.kafka, place.topic, RUBBISH, partition, headers=[("bad", b"")])
+
+    litter(2)
+    place.send(0, 10)
+    learn(place, 10)
+    litter(2)
+    place.send(10, 12)
+    place.grow(4)
+    assert place.omdml("rehome", "--senders-go-on").exit_code == 0
+    place.send(12, 20)
+    litter(4)
+    # When two workers learn what is left, and stop together
+    workers, configuration = [place.worker(), place.worker()], load(str(place.path), {}, {})
+    wait_for(lambda: all(line.lag == 0 for line in survey_topic(configuration)), "everything learned", 60, workers[0])
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGTERM)
+    assert [worker.wait() for worker in workers] == [0, 0]
+    # Then each event has one fate, and the group has committed what is learned.
+    assert [line.extent.committed for line in survey_topic(configuration)] == [
+        line.extent.end for line in survey_topic(configuration)
+    ]
+    with redis.Redis.from_url(valkey_server.url) as client:
+        placement = Placement.read(records.placement_in_redis(client, "omdml"))
+        checkpoints = records.checkpoints_in_redis(client, "omdml")
+    log = records.read_topic(place.kafka.servers, place.topic)
+    dead = [event.value for event in records.read_topic(place.kafka.servers, f"{place.topic}.letters")]
+    oracle = Oracle(log, placement, bad=lambda event: "bad" in event.headers)
+    assert oracle.findings(checkpoints, dead) == []
+    assert len(placement.steps) == 2
+    assert set(oracle.letters.values()) == {"bad", STRAY}
+    audited = CliRunner().invoke(main, ["doctor", "--audit", "--config", str(place.path)])
+    assert re.search("everything( that is known)? adds up", flowing(audited.output))

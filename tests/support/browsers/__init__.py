@@ -1,0 +1,1 @@
+"""Browsers, and what visitors do on the console's pages."""

@@ -1,0 +1,67 @@
+"""``python -m tests.support.browsers.console_pictures ADDRESS``: the pictures of the console in deploy/images.
+
+ADDRESS is a console's, with its token, as the demo prints it. That of ``omdml demo --rate 40`` gives the pictures of
+the pages Try and Watch. Call it on a quiet machine after some two thousand clicks: the pictures show times, and how
+clicks kept for judging are ordered. That of ``omdml demo --pictures --rate 5`` gives the picture of the page Versions.
+Call it after some thousand clicks. The texts under this picture name the version that is on it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.support.browsers.browsers import Visit, chromium
+from tests.support.browsers.consoles import SIZES, go_to
+
+IMAGES = Path(__file__).parents[3] / "deploy" / "images"
+# A green mug with stripes.
+PRODUCT = "product-0048"
+
+
+def main(address: str, folder: Path = IMAGES) -> None:
+    """Look at the pages as a visitor on a desktop does."""
+    width, height = SIZES["desktop"]
+    with chromium() as browser:
+        # The page's policy forbids scripts that are given as text, as this one's conditions are.
+        context = browser.new_context(viewport={"width": width, "height": height}, bypass_csp=True)
+        visit = Visit(context, address)
+        expect(visit.page.locator(".results > li")).to_have_count(20)
+        (before_and_after if visit.page.title().endswith("products") else try_and_watch)(visit, folder)
+
+
+def before_and_after(visit: Visit, folder: Path) -> None:
+    """The answers to one query at the start and now."""
+    page = visit.page
+    go_to(page, "Versions")
+    query = page.get_by_label("Query: an item's id")
+    expect(query).not_to_have_value("")
+    query.fill(PRODUCT)
+    query.blur()
+    expect(page.locator(".asked img")).to_have_attribute("alt", PRODUCT)
+    page.wait_for_function("[...document.querySelectorAll('.two img, .asked img')].every((image) => image.complete)")
+    page.locator(".card", has=page.locator(".two")).screenshot(path=str(folder / "console-before-after.png"))
+
+
+def try_and_watch(visit: Visit, folder: Path) -> None:
+    """Both pages, with two answers marked as fitting and two as not."""
+    page, answers = visit.page, visit.page.locator(".results > li")
+    for rank, words in ((0, "✓ fits"), (1, "✓ fits"), (8, "✗ not"), (9, "✗ not")):
+        answers.nth(rank).get_by_text(words).click()
+    page.mouse.move(0, SIZES["desktop"][1] - 1)
+    page.evaluate("scrollTo(0, 0)")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.results img')].slice(0, 14).every((image) => image.complete)"
+    )
+    visit.shot(str(folder / "console-try.png"))
+    go_to(page, "Watch")
+    expect(page.locator(".u-legend").first).to_be_visible()
+    # The number in the header glows for a moment.
+    page.wait_for_timeout(1500)
+    visit.shot(str(folder / "console-watch.png"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,151 @@
+"""Does what visitors do on the console's pages, with the demo behind them."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack, contextmanager
+
+import httpx
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.support.browsers.browsers import Visit
+from tests.support.processes import ROOT, Process
+from tests.support.shops import listening
+
+# With kernels compiled.
+SET_UP_S = 180.0
+PAGES = ("Try", "Watch", "Versions", "A/B", "Dead letters", "Health")
+SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+# What is said once marks were learned, or held out.
+SETTLED = re.compile("went live|No new version")
+# In style.css the size of a screen changes no colour, and the scheme changes nothing else: two of four pairs show all.
+LOOKS = [("desktop", "light"), ("phone", "dark")]
+SCREENSHOTS = ROOT / "build" / "screenshots"
+
+
+class Demo(Process):
+    """``omdml demo --console``, and the address it prints."""
+
+    @property
+    def address(self) -> str:
+        return re.search(r"console: (\S+)", self.said)[1]
+
+    @property
+    def url(self) -> str:
+        return self.address.partition("/console/")[0]
+
+
+class Site:
+    """An address at which one node after another answers."""
+
+    def __init__(self) -> None:
+        self._running, self.port, self.node = ExitStack(), 0, None
+
+    def serve(self, shop, token="", attributes=None, **access):
+        """Have a new node of this shop answer; ``attributes`` are those of its items."""
+        known = {"attributes": lambda model: attributes} if attributes else {}
+        self.node = self._running.enter_context(shop.serving(**known))
+        server = self._running.enter_context(listening(self.node, token, port=self.port, **access))
+        self.url, self.port = server.url, int(server.url.rpartition(":")[2])
+
+    def stop(self):
+        """End the node, so that nobody answers at its address."""
+        self._running.close()
+
+
+@contextmanager
+def opened(browser, url, size="desktop", **options):
+    """A page of the console. Errors of scripts fail; refusals, which browsers log too, do not."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    visit = Visit(context, url)
+    yield visit.page
+    assert [message for message in visit.wrong if "Failed to load resource" not in message] == []
+    context.close()
+
+
+@contextmanager
+def everywhere(browser, url, times=1):
+    """So many pages in each of LOOKS, all open at once."""
+    with ExitStack() as pages:
+        yield [
+            pages.enter_context(opened(browser, url, size, color_scheme=scheme, bypass_csp=True))
+            for size, scheme in LOOKS * times
+        ]
+
+
+def check_looks(pages, name):
+    """Keep a picture of the page in each of LOOKS; it fits the screen, and everybody can read it."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for (size, scheme), page in zip(LOOKS, pages, strict=True):
+        page.screenshot(path=SCREENSHOTS / f"{name}-{size}-{scheme}.png")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (size, scheme)
+        result = Axe().run(page)
+        assert result.violations_count == 0, f"{size}, {scheme}: {result.generate_report()}"
+
+
+def cards(page):
+    """The ids of the answers, in order."""
+    return [card.get_attribute("data-id") for card in page.locator(".results > li").all()]
+
+
+def search(page, item):
+    """Search from an item, by its id."""
+    page.get_by_label("Find an item by its id").fill(item)
+    page.get_by_role("listbox", name="Items").locator(f"button[data-id='{item}']").click()
+    expect(page.locator(f".results[data-of='{item}'] > li")).to_have_count(20)
+
+
+def mark(page, fits, fits_not):
+    """Mark answers by their rank, send, and wait for the next version; returns the message about it."""
+
+    def send():
+        answers = page.locator(".results > li")
+        for rank in fits:
+            answers.nth(rank).get_by_text("✓ fits").click()
+        for rank in fits_not:
+            answers.nth(rank).get_by_text("✗ not").click()
+        page.get_by_role("button", name="Send").click()
+
+    return learned(page, send)
+
+
+def mark_two(page):
+    """Mark the first answer as fitting, and the second as not."""
+    answers = page.locator(".results > li")
+    answers.nth(0).get_by_text("✓ fits").click()
+    answers.nth(1).get_by_text("✗ not").click()
+
+
+def send_two_marks(page):
+    """Mark two answers, and send the marks to a node behind which nobody learns."""
+    mark_two(page)
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+
+
+def learned(page, send):
+    """Send marks until some are learned: the guard keeps one in fifty, drawn at random, to measure with."""
+    for _ in range(4):
+        page.evaluate("document.getElementById('said').replaceChildren()")
+        send()
+        expect(page.get_by_role("status")).to_have_text(SETTLED)
+        if "went live" in (said := page.get_by_role("status").inner_text()):
+            return said
+    raise AssertionError("nothing was learned of four marks")
+
+
+def two_marked(page):
+    """Expect one mark of each kind that was not sent."""
+    expect(page.locator(".send")).to_contain_text("1 marked as fitting, 1 as not fitting.")
+
+
+def go_to(page, name):
+    page.get_by_role("link", name=name, exact=True).click()
+    expect(page.get_by_role("link", name=name, exact=True)).to_have_attribute("aria-current", "page")
+
+
+def live(demo):
+    """The version that the node of the demo answers with."""
+    return httpx.get(f"{demo.url}/models", verify=False).json()["models"][0]["version"]

@@ -1,0 +1,1 @@
+"""Catalogues, and what is searched in them or written of them."""

@@ -1,0 +1,1 @@
+"""Logs in files, and files that are damaged or none."""

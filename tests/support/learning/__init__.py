@@ -1,0 +1,1 @@
+"""What learners learn, and what is stored of it."""

@@ -1,0 +1,104 @@
+"""Reads what documents show: fenced blocks, commands, and console sessions with their output."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[3]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`(omdml [a-z][^`]*)`")
+HEREDOC = re.compile(r"<<\s*(\w+)")
+# The words of a command end before a comment, or before another command.
+WORDS_END = re.compile(r"\s+#\s|[;|&]")
+# The first word of a line that is a command, in blocks that show no prompt.
+PROGRAMS = ("curl", "omdml")
+# The rows of the runbook's table of commands.
+OPERATIONS = (
+    "call a command", "read a log", "stop the workers", "start them", "restart one worker", "see how it ended",
+    "ask a worker",
+)  # fmt: skip
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, empty if it has none, and its text."""
+
+    language: str
+    text: str
+
+
+class Step(NamedTuple):
+    """A command of a console session, and what the document says that it prints."""
+
+    command: str
+    output: list[str]
+
+
+def read(name: str) -> str:
+    """The text of a document of this repository."""
+    return (ROOT / name).read_text()
+
+
+def blocks(text: str, *languages: str) -> list[Block]:
+    """The fenced blocks of these languages."""
+    every = (Block(*match.groups()) for match in FENCE.finditer(text))
+    return [block for block in every if block.language in languages]
+
+
+def block_that_begins(text: str, beginning: str) -> str:
+    """The text of the only fenced block that begins like this."""
+    (block,) = [match[2] for match in FENCE.finditer(text) if match[2].startswith(beginning)]
+    return block
+
+
+def operators_commands(column: int) -> dict[str, list[str]]:
+    """What the runbook's table says that operators call under systemd (0), on Kubernetes (1), with Compose (2)."""
+    rows = [line.strip("|").split("|") for line in read("deploy/RUNBOOK.md").splitlines() if line.startswith("| ")]
+    begin = next(number for number, row in enumerate(rows) if "systemd" in row[1])
+    table = itertools.takewhile(lambda row: row[0].strip() in OPERATIONS, rows[begin + 1 :])
+    return {row[0].strip(): re.findall(r"`([^`]+)`", row[1 + column]) for row in table}
+
+
+def steps(session: str) -> list[Step]:
+    """The commands of a console session; quotes and here-documents may go over several lines."""
+    listed: list[Step] = []
+    lines = iter(session.splitlines())
+    for line in lines:
+        if not line.startswith("$ "):
+            listed[-1].output.append(line)
+            continue
+        command = line.removeprefix("$ ")
+        while command.count('"') % 2:
+            command += "\n" + next(lines)
+        if end := HEREDOC.search(command):
+            while not command.endswith(f"\n{end[1]}"):
+                command += "\n" + next(lines)
+        listed.append(Step(command, []))
+    return listed
+
+
+def plain_steps(text: str) -> list[Step]:
+    """The commands of a block without prompts; a line that ends in a backslash goes on in the next one."""
+    listed: list[Step] = []
+    for line in text.replace("\\\n", "").splitlines():
+        if line.startswith(PROGRAMS):
+            listed.append(Step(line, []))
+        else:
+            listed[-1].output.append(line)
+    return listed
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words after ``omdml`` of every command in blocks and sentences, each once."""
+    lines = [step.command for block in blocks(text, "console") for step in steps(block.text)]
+    lines += [line for block in blocks(text, "") for line in block.text.splitlines() if line.startswith("omdml ")]
+    lines += INLINE.findall(text)
+    listed = []
+    for line in lines:
+        for begin in re.finditer(r"\bomdml (?=[a-z])", line):
+            words = WORDS_END.split(line[begin.end() :].split("\n")[0], maxsplit=1)[0]
+            listed.append(words)
+    return [shlex.split(words) for words in dict.fromkeys(listed)]

@@ -1,0 +1,1 @@
+"""Servers of other programs, and what tests do with them."""

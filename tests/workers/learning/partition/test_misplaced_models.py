@@ -1,0 +1,111 @@
+"""A model whose checkpoint lies on a partition that it no longer lives on waits, and what is advised ends that."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from omdml.errors import StoreError
+from omdml.workers.doctor.checks.checkpoints import checkpoints, look_at_checkpoints
+from omdml.workers.operate import fit, models
+from omdml.workers.operate.replay import ReplayedModel
+from tests.support.worlds import damage_newest, events, extents, kill, letters, rehomed, run_until_idle
+from tests.workers.learning.partition.test_rehome_paused import learned_on_two
+
+WAYS = ["its newest checkpoint is damaged", "a paused worker saved it later"]
+
+
+def misplaced(folder, way):
+    """A world whose model learned 8 events on its first home, and waits on its second with one more; its name."""
+    world, worker, model = learned_on_two(folder)
+    world.send(*events(3, 1, model=model), key=model_of_first_home(world, model))
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    assert rehomed(world) == (2, 4)
+    if way == WAYS[0]:
+        damage_newest(world, model)
+    else:
+        late = events(2, 3, model=model)
+        world.send(*late, key=model_of_first_home(world, model))
+        epoch, kept, _ = world.store.claim(model)
+        world.store.save(msgspec.structs.replace(kept, next=kept.next + 2), epoch)
+    world.send(*events(1, 2, model=model), key=model)
+    waiting = world.worker()
+    run_until_idle(waiting)
+    assert gauge(waiting) == 1
+    return world, waiting, model
+
+
+def model_of_first_home(world, model):
+    """A key that leads to the first partition, as the model's own does with two of them."""
+    names = (f"key-{number}" for number in range(1000))
+    return next(name for name in names if world.log.home(name) == world.log.partitions[0])
+
+
+def gauge(worker):
+    return worker.services.metrics.registry.get_sample_value("omdml_worker_models_waiting", {"cause": "moved"})
+
+
+def said_by_the_doctor(world):
+    """What the doctor says of the checkpoints."""
+    specs = world.worker().services.specs
+    seen = look_at_checkpoints(specs, world.store, world.store.models(), lambda: extents(world))
+    found = checkpoints(seen, len(world.store.models()))
+    return found if isinstance(found, str) else " ".join(str(remark) for remark in found)
+
+
+def replayed(world, model):
+    """The model as ``omdml replay`` learns it."""
+    spec, placement = world.worker().services.specs.of(model), world.store.placement(world.log.topic_id)
+    again = ReplayedModel(model, spec.fresh(), spec, placement, world.store.secret())
+    for partition in world.log.partitions:
+        again.learn(world.log.read(partition, 0, 1000))
+    again.finish()
+    return again
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_doctor_says_that_it_waits_and_how_to_learn_it_again(tmp_path, way):
+    world, _, model = misplaced(tmp_path, way)
+    said = said_by_the_doctor(world)
+    assert f"model {model} waits: it lives on partition 2 now" in said
+    assert f"omdml replay --model {model} --publish --replace" in said
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_replay_that_is_published_in_its_place_ends_the_wait(tmp_path, way):
+    world, waiting, model = misplaced(tmp_path, way)
+    # Events that became dead letters, because they came by the old home too late, keep nobody from publishing.
+    again = replayed(world, model)
+    fit.check_whole(again, world.store)
+    fit.publish(again, world.store, waiting.services.letters, "test", replace=True)
+    world.send(*events(4, 5, model=model), key=model)
+    run_until_idle(waiting, turns=100)
+    assert gauge(waiting) == 0
+    assert (
+        world.store.peek(model).version
+        == waiting.partitions[world.log.home(model)].models.loaded[model].learner.version
+    )
+    assert waiting.partitions[world.log.home(model)].models.loaded[model].learner.version == 8 + 1 + 4
+    assert {letter.reason for letter in letters(world)} == ({"wrong_partition"} if way == WAYS[1] else set())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_reset_begins_it_again_with_the_events_that_wait(tmp_path, way):
+    world, waiting, model = misplaced(tmp_path, way)
+    models.reset(world.store, waiting.services.specs.of(model), model, "test")
+    run_until_idle(waiting, turns=100)
+    assert gauge(waiting) == 0
+    assert waiting.partitions[world.log.home(model)].models.loaded[model].learner.version == 1
+
+
+def test_strays_that_no_worker_has_read_yet_keep_a_replay_from_being_published(tmp_path):
+    world, worker, model = learned_on_two(tmp_path)
+    kill(world, worker)
+    # Its home is the first partition, as nobody has called rehome.
+    name = next(f"key-{number}" for number in range(1000) if world.log.home(f"key-{number}").number == 1)
+    world.send(*events(2, 4, model=model), key=name)
+    again = replayed(world, model)
+    with pytest.raises(StoreError, match="are on other partitions"):
+        fit.check_whole(again, world.store)

@@ -1,0 +1,99 @@
+"""Whatever happens in whatever order while models and items come and go and letters are sent again: nothing is learned
+twice, and in the end everything was learned."""
+
+from __future__ import annotations
+
+import random
+from typing import ClassVar
+
+import msgspec
+import pytest
+
+from omdml.streams.catalogues.building.build import add_items
+from omdml.streams.letters import Resent, read_book
+from omdml.streams.resent_events import headers_again
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.operate.letters import learnable, passed
+from tests.support.deep import deep_after
+from tests.support.oracle import not_learned_once
+from tests.support.records import Event
+from tests.support.worlds import World, items
+from tests.workers.learning.random_lives.test_random_lives import NAMES, WEIGHTS, Life
+from tests.workers.operate.test_audit import audited
+
+LATE = "late"  # an item
+
+
+class LifeWithLetters(Life):
+    """A life in which an operator takes models out and puts them back, adds an item, and sends letters again."""
+
+    weights: ClassVar = {**WEIGHTS, "send_late": 2, "add_late": 0.2, "take_out": 0.6, "put_back": 0.6, "resend": 1}
+
+    def send_late(self):
+        self.send(item=LATE)
+
+    def add_late(self):
+        (catalogue,) = self.world.configuration.catalogues.values()
+        if LATE not in (catalogue_now := self.world.catalogue).ids:
+            add_items(catalogue.path, {name: rows[:1] for name, rows in items(3)[0].items()}, ids=[LATE])
+            catalogue_now.refresh()
+
+    def take_out(self):
+        """From now on workers begin without one of the models."""
+        self.configure({name: self.every[name] for name in NAMES if name != self.chance.choice(NAMES)})
+
+    def put_back(self):
+        self.configure(self.every)
+
+    @property
+    def every(self):
+        self._every = getattr(self, "_every", None) or self.world.configuration.models
+        return self._every
+
+    def configure(self, models):
+        assert self.every
+        self.world.configuration = msgspec.structs.replace(self.world.configuration, models=models)
+
+    def book(self):
+        (graves,) = self.world.graves.partitions
+        return read_book(self.world.graves.read(graves, 0, 10_000))
+
+    def resend(self):
+        """What ``omdml letters resend`` does; answers how many letters are left."""
+        book, specs = self.book(), Specs(self.world.configuration, {"items": self.world.catalogue})
+        unsent = [letter for position, letter in book.letters.items() if position not in book.resent]
+        standing = passed(unsent, self.world.store)
+        for letter in unsent:
+            if learnable(letter, specs, standing).event is not None:
+                self.world.log.send(letter.payload, letter.model, headers_again(letter, self.world.store.secret()))
+                self.world.graves.send(Resent(letter.position).encode(), letter.model)
+        return len(unsent)
+
+    def end(self):
+        """No more trouble: everything that was wrong is mended, and letters are sent again until none is left."""
+        self.put_back()
+        self.add_late()
+        for _ in range(4):
+            super().end()
+            if not self.resend():
+                return
+
+
+@pytest.mark.parametrize("seed", deep_after(4, range(12)))
+def test_letters_that_are_sent_again_are_learned_once_each(tmp_path, seed):
+    random.seed(seed)
+    world = World(tmp_path, models={name: {"learner": "lomdml", "rank": 2} for name in NAMES})
+    life = LifeWithLetters(world, seed)
+    for _ in range(160):
+        life.happen()
+    life.end()
+    book = life.book()
+    assert not book.letters.keys() - book.resent
+    checkpoints = [world.store.peek(name).to_bytes() for name in NAMES]
+    log = (
+        Event(partition.number, record.offset, record.value, dict(record.headers))
+        for partition in world.log.partitions
+        for record in world.log.read(partition, 0, 10_000)
+    )
+    assert not_learned_once(log, checkpoints, [str(number).encode() for number in range(life.sent)]) == []
+    assert audited(world)[1].wrong == {}

@@ -1,0 +1,367 @@
+// Try: pick an item, words or a picture, look at what is similar, mark what fits and what does not, and see the order change.
+import { copyAsCurl, get, post } from "../api.js";
+import { describeFields } from "../describe.js";
+import { el, say, seconds, trying } from "../dom.js";
+import { Seldom } from "../live.js";
+import { legend, shares } from "../parts.js";
+import { anyItem, Picker } from "../picker.js";
+import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "../picture.js";
+
+const SHOWN = 20;
+// Of people who type, before the grid is asked anew.
+const PAUSE_MS = 150;
+const SLIDE_MS = 260;
+// After which it is said why there may be no version.
+const LATE_MS = 4000;
+// Marks that are kept for judging are never learned. A version that comes later than this may be that of another person.
+const TOLD_MS = 60000;
+// Between two searches that nobody on this page asked for, while others teach the model.
+const FOLLOW_MS = 1000;
+const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";
+const PINNED = "The version that answers is pinned. What you sent is learned, and answers once somebody unpins it under Versions.";
+// What was not sent yet, by model and query, and the last item that was searched from, by model. Both last as long as the
+// tab: whoever looks at another page, or gives a new token, finds them again.
+const unsent = new Map();
+const begunFrom = new Map();
+// Whether somebody has sent marks from this tab. Until then the page says what to do.
+let hasSent = false;
+// All searches of a tab are one session, so that an experiment shows it one order.
+const SESSION = crypto.randomUUID?.() ?? String(Math.random());
+// The ids of events, as text, that were sent without an answer. The node may have taken them all the same: if the same
+// marks are sent again, they have the same id, and are learned once.
+const unanswered = new Map();
+let sendings = 0;
+
+export async function tryPage(place, { model, query, remember, onStep }) {
+  const items = await get("/items", { model, limit: 1 });
+  const state = { query: null, shown: [], marks: new Map(), serial: null, version: null, asked: 0, moved: 0, sent: false, waiting: null, explain: true, interleaved: null };
+
+  const results = el("ol", { className: "results", aria: { label: "Results" } });
+  const about = el("p", { className: "soft" });
+  const shown = el("div", { className: "shown" });
+  const key = el("p", { className: "soft legend" });
+  const counted = el("p", { className: "grow", aria: { live: "polite" } });
+  const send = el("button", { className: "main", type: "button", disabled: true, on: { click: () => trying(sendMarks) } }, "Send");
+  const clear = el("button", { type: "button", disabled: true, on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
+  const curl = el("button", { className: "quiet", type: "button", disabled: true, on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
+  const undo = el("button", { type: "button", disabled: true, on: { click: () => undoMark() } }, "Undo");
+  const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
+  const news = el("p", { className: "news", hidden: true });
+  const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark what fits ✓ and what does not ✗", "Send", "Watch the order change"].map((step) => el("li", {}, step)));
+  const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
+  const picker = new Picker(model, (one) => trying(() => search(one)));
+  let typing = 0;
+  const find = el("input", {
+    type: "search", placeholder: items.labels ? "Find an item" : "Find an id", autocomplete: "off", aria: { label: `Find an item by its id${items.labels ? " or label" : ""}` },
+    on: { input: () => { clearTimeout(typing); typing = setTimeout(() => picker.show(find.value.trim()), PAUSE_MS); } },
+  });
+  const random = el("button", { type: "button", on: { click: () => trying(async () => search(await anyItem(model, items.total))) } }, "Any item");
+  const searchCurl = el("button", {
+    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", inAddress() ? { parameters: wanted() } : { body: { ...wanted(), ...(state.query?.picture ? { picture: "BASE64 OF THE PICTURE" } : {}) } }) },
+  }, "Copy as curl");
+
+  place.append(el("div", { className: "try" },
+    el("section", { className: "query card", aria: { label: "Query" } }, shown, el("div", { className: "row find" }, find, random), ...describeFields(items.describes, describe), picker.element),
+    el("section", { className: "answers", aria: { label: "Answers" } },
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), steps, trouble, news, key, results, bar)));
+
+  let late = 0;
+  const event = () => ({
+    type: "ranking", model, query: state.query.id,
+    relevant: marked("relevant"), irrelevant: marked("irrelevant"),
+  });
+  const marked = (kind) => [...state.marks].filter(([, mark]) => mark === kind).map(([id]) => id);
+
+  async function search(one) {
+    const { id } = one;
+    if (id !== state.query?.id) begin({ id });
+    begunFrom.set(model, one);
+    shown.replaceChildren(picture(model, one, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), named(one), labelOf(one) !== id && el("p", { className: "soft id" }, id)));
+    picker.choose(id);
+    await first();
+  }
+
+  /** Search by words, vectors or a picture; `looks` shows what was asked, `told` says what it is. */
+  async function describe(query, looks, told) {
+    begin(query);
+    shown.replaceChildren(looks, el("p", { className: "soft" }, `Similar to ${told}`));
+    picker.choose("");
+    await first();
+  }
+
+  /** Search for a query that is new. */
+  async function first() {
+    const { query } = state;
+    await again().catch((error) => {
+      // Results of the query before would look like an answer to this one.
+      if (state.query === query) wipe();
+      throw error;
+    });
+  }
+
+  function wipe() {
+    state.shown = [];
+    results.replaceChildren();
+    key.replaceChildren();
+    about.textContent = "";
+  }
+
+  /** What went wrong stays on the page until a search is answered. A node that comes back makes the page search again. */
+  function refuse(error) {
+    state.serial = null;
+    trouble.hidden = false;
+    const gone = error.error === "unknown_item";
+    const lost = gone && state.marks.size ? ` Marks about it that were not sent (${state.marks.size}) cannot be learned, and were taken away.` : "";
+    trouble.replaceChildren(el("p", { className: "grow" }, error.message + lost), el("button", { type: "button", on: { click: () => trying(again) } }, "Try again"));
+    if (!gone) return;
+    // The catalogue was replaced, or the item deleted: neither the results nor the grid can be trusted.
+    state.marks.clear();
+    drawMarks();
+    wipe();
+    begunFrom.delete(model);
+    picker.show(find.value.trim());
+  }
+
+  function begin(query) {
+    state.shown = [];
+    news.hidden = true;
+    if (state.waiting?.late) state.waiting = null;
+    state.query = query;
+    state.marks = unsentOf(query.id);
+    remember(query.id ?? "");
+    drawMarks();
+  }
+
+  /** The marks of a query that were not sent; `marks` take their place. */
+  function unsentOf(id, marks) {
+    const name = JSON.stringify([model, id]);
+    if (marks) unsent.set(name, marks);
+    else if (!unsent.has(name)) unsent.set(name, new Map());
+    for (const [other, others] of unsent) if (other !== name && others !== state.marks && !others.size) unsent.delete(other);
+    return unsent.get(name);
+  }
+
+  const fromItem = () => state.query?.id !== undefined;
+  const fields = fieldsOf(items);
+  // What comes beside the items can be named in a body only.
+  const inAddress = () => fromItem() && fields.length === 0;
+  const wanted = () => ({ model, k: SHOWN, ...(fields.length ? { fields } : {}), ...(state.explain ? { explain: true } : {}), ...state.query });
+  const ask = () => (inAddress() ? get : post)("/search", { ...wanted(), session: SESSION });
+
+  /** Search again under what is live; cards slide to their new places. False if a later search took its place. */
+  async function again() {
+    const asked = (state.asked += 1);
+    const answer = await ask().catch((error) => {
+      if (error.error !== "no_parts") {
+        if (asked === state.asked) refuse(error);
+        throw error;
+      }
+      // The distance of this model is no sum: it is asked without parts from now on.
+      state.explain = false;
+      return ask();
+    });
+    if (asked !== state.asked) return false;
+    const before = state.shown.map((one) => one.id);
+    state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
+    key.replaceChildren(el("span", {}, answer.items.length ? "The number is the distance: the smaller, the more similar." : "There is no other item."), ...legend(answer.items[0]?.parts));
+    trouble.hidden = true;
+    state.serial = answer.serial;
+    state.version = answer.version;
+    state.interleaved = answer.interleaved ?? null;
+    state.moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
+    drawResults(before.length > 0);
+    const beside = answer.interleaved ? `, mixed with ${answer.interleaved.against} version ${answer.interleaved.against_version.toLocaleString("en")} for an experiment` : "";
+    about.textContent = `version ${answer.version.toLocaleString("en")}${beside}, answered in ${seconds(answer.took_s)}`;
+    return true;
+  }
+
+  function drawResults(compare) {
+    const places = new Map([...results.children].map((card) => [card.dataset.id, card.getBoundingClientRect()]));
+    const focused = document.activeElement?.closest?.("li")?.dataset.id;
+    results.dataset.of = state.query.id ?? "";
+    results.replaceChildren(...state.shown.map((one, rank) => card(one, rank, compare)));
+    drawMarks();
+    if (focused) [...results.children].find((one) => one.dataset.id === focused)?.focus();
+    if (!compare || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    for (const now of results.children) {
+      const was = places.get(now.dataset.id);
+      const is = now.getBoundingClientRect();
+      if (!was) now.animate([{ opacity: 0, transform: "scale(.9)" }, {}], { duration: SLIDE_MS, easing: "ease-out" });
+      else if (was.left !== is.left || was.top !== is.top) {
+        now.animate([{ transform: `translate(${was.left - is.left}px, ${was.top - is.top}px)` }, {}], { duration: SLIDE_MS, easing: "ease-out" });
+      }
+    }
+  }
+
+  function card(one, rank, compare) {
+    const button = (mark, className, text, does) => el("button", {
+      className, type: "button", data: { mark }, aria: { pressed: "false", label: `${does}: ${labelOf(one)}` }, on: { click: () => setMark(one.id, mark) },
+    }, text);
+    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${labelOf(one)}` } },
+      el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${labelOf(one)}` }, on: { click: () => trying(() => search(one)) } },
+        picture(model, one, items.pictures)),
+      el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compare ? arrow(one.was, rank) : null, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
+      named(one),
+      shares(one.parts),
+      fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
+  }
+
+  function setMark(id, mark) {
+    // Until a new search is answered, the results are those of the query before.
+    if (!fromItem() || results.dataset.of !== state.query.id) return;
+    const before = state.marks.get(id);
+    // The mark that was set last is the last one of the map, and the first that undo takes back.
+    state.marks.delete(id);
+    if (before !== mark) state.marks.set(id, mark);
+    drawMarks();
+  }
+
+  function undoMark() {
+    const last = [...state.marks.keys()].at(-1);
+    if (last === undefined) {
+      if (state.sent) say(SENT);
+      return;
+    }
+    state.marks.delete(last);
+    drawMarks();
+  }
+
+  function drawMarks() {
+    for (const one of results.children) {
+      const mark = state.marks.get(one.dataset.id);
+      one.classList.toggle("relevant", mark === "relevant");
+      one.classList.toggle("irrelevant", mark === "irrelevant");
+      for (const button of one.querySelectorAll("[data-mark]")) button.setAttribute("aria-pressed", String(button.dataset.mark === mark));
+    }
+    const fits = marked("relevant").length;
+    const not = marked("irrelevant").length;
+    const ready = fits > 0 && not > 0;
+    const places = new Set([...results.children].map((one) => one.dataset.id));
+    const elsewhere = [...state.marks.keys()].filter((id) => !places.has(id)).length;
+    const counts = `${fits} marked as fitting, ${not} as not fitting.${elsewhere ? ` ${elsewhere} of these ${elsewhere === 1 ? "is" : "are"} not on this page now.` : ""}`;
+    send.disabled = curl.disabled = !ready;
+    clear.disabled = !fits && !not;
+    undo.disabled = clear.disabled && !state.sent;
+    if (!fromItem()) {
+      counted.replaceChildren("Marks need an item to compare with: open a result, and mark what is similar to it.");
+      return;
+    }
+    counted.replaceChildren(...(ready || fits + not === 0
+      ? [ready ? `${counts} Once sent, they cannot be taken back.` : "Mark what fits and what does not. ", ...(ready ? [] : [el("span", { className: "keys" }, el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "U"), " takes back, ", el("kbd", {}, "Enter"), " sends.")])]
+      : [`${counts} Mark at least one ${fits ? "that does not fit" : "that fits"}.`]));
+  }
+
+  function idOf(event) {
+    const text = JSON.stringify(event);
+    if (!unanswered.has(text)) unanswered.set(text, `${SESSION}-${sendings += 1}`);
+    return unanswered.get(text);
+  }
+
+  async function sendMarks() {
+    if (send.disabled) return;
+    const sent = event();
+    const pairs = sent.relevant.length * sent.irrelevant.length;
+    const { marks, interleaved } = state;
+    // Whoever clicks twice sends once, and marks that are set meanwhile are for the next time.
+    state.marks = unsentOf(sent.query, new Map());
+    drawMarks();
+    // Until the node says when it took the marks, nobody can say whether a version has learned them.
+    const waiting = { since: performance.now(), takenAt: Infinity, late: false };
+    state.waiting = waiting;
+    try {
+      waiting.takenAt = (await post("/feedback", { ...sent, id: idOf(sent) })).at;
+      unanswered.delete(JSON.stringify(sent));
+    } catch (error) {
+      if (state.waiting === waiting) state.waiting = null;
+      const all = unsentOf(sent.query, new Map([...marks, ...unsentOf(sent.query)]));
+      if (state.query.id === sent.query) state.marks = all;
+      drawMarks();
+      throw error;
+    }
+    // In an experiment, what fits is also a vote for the side that brought it, unless it has ended since the search.
+    if (interleaved) {
+      post("/clicks", { search: interleaved.search, ids: sent.relevant })
+        .catch((error) => { if (error.error !== "unknown_search") say(error.message, true); });
+    }
+    state.sent = hasSent = steps.hidden = true;
+    drawMarks();
+    if (state.waiting !== waiting) return;
+    say(`Sent: ${pairs} ${pairs === 1 ? "comparison" : "comparisons"}. Waiting for the next version.`);
+    // It may be live already.
+    if (newest && hasLearned(newest)) follow.ask(true);
+    clearTimeout(late);
+    late = setTimeout(async () => {
+      if (state.waiting !== waiting) return;
+      waiting.late = true;
+      follow.ask();
+      const { models } = await get("/models").catch(() => ({ models: [] }));
+      if (state.waiting === waiting) say(models.find((one) => one.model === model)?.pinned ? PINNED : "No new version yet. About one mark in fifty is kept for judging and never learned. If the next marks bring no version, either, look at Health.");
+    }, LATE_MS);
+  }
+
+  let newest = null;
+  // Another store behind the same address may have another version of the same serial.
+  const answers = (step) => step.serial === state.serial && step.version === state.version;
+  /** Whether a version has learned the marks that were sent last, and not only those of other people. */
+  const hasLearned = (step) => state.waiting !== null && step.newest_event_at >= state.waiting.takenAt;
+  // Nothing moves under a hand that marks, or is about to, nor while somebody waits for what their marks move.
+  const keepsStill = () => (state.waiting && !state.waiting.late) || (results.childElementCount && (state.marks.size || results.matches(":hover")));
+  const follow = new Seldom(async () => {
+    if (newest === null) return;
+    const { waiting } = state;
+    const learned = hasLearned(newest);
+    if (!learned && (answers(newest) || keepsStill())) return;
+    if (learned) state.waiting = null;
+    if (!answers(newest) && !(await trying(again))) return;
+    const passed = learned ? performance.now() - waiting.since : Infinity;
+    if (passed < TOLD_MS) {
+      const told = `Version ${state.version.toLocaleString("en")} went live. This page shows it ${seconds(passed / 1000)} after you sent the marks; ${state.moved} of ${state.shown.length} items moved.`;
+      say(told);
+      news.textContent = told;
+      news.hidden = false;
+    }
+  }, FOLLOW_MS);
+  results.addEventListener("pointerleave", () => follow.ask());
+  const forget = onStep((step) => {
+    if (step.model !== model || !state.query) return;
+    newest = step;
+    follow.ask(hasLearned(step));
+  });
+
+  const keys = (press) => {
+    const held = press.repeat && !press.key.startsWith("Arrow");
+    if (held || press.ctrlKey || press.metaKey || press.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(press.target.tagName)) return;
+    const id = press.target.closest?.("li")?.dataset.id;
+    const mark = { r: "relevant", i: "irrelevant" }[press.key.toLowerCase()];
+    if (id && mark) setMark(id, mark);
+    else if (press.key.toLowerCase() === "u") undoMark();
+    else if (press.key === "Enter" && !press.target.closest?.("a, button")) trying(sendMarks);
+    else if (id && (press.key === "ArrowRight" || press.key === "ArrowLeft")) {
+      const cards = [...results.children];
+      cards[cards.findIndex((one) => one.dataset.id === id) + (press.key === "ArrowRight" ? 1 : -1)]?.focus();
+    } else return;
+    press.preventDefault();
+  };
+  document.addEventListener("keydown", keys);
+
+  await picker.show("");
+  const end = () => {
+    forget();
+    follow.close();
+    clearTimeout(late);
+    clearTimeout(typing);
+    picker.close();
+    document.removeEventListener("keydown", keys);
+  };
+  const start = () => (query ? itemOf(model, query, items) : begunFrom.get(model) ?? anyItem(model, items.total));
+  let one;
+  try {
+    one = await start();
+  } catch (error) {
+    end();
+    throw error;
+  }
+  // Unless somebody was quicker.
+  if (!state.query) await trying(() => search(one));
+  return end;
+}
