@@ -23,7 +23,6 @@ import structlog
 from omdml.errors import ConfigurationError, CorruptError, ParameterError, StoreLost
 from omdml.snapshot import Checkpoint
 from omdml.streams.part_names import part_name, part_of
-from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Specs
