@@ -107,7 +107,11 @@ class KafkaSink:
             self._producer = self._connect()
         try:
             sent = self._hand_over(value, key.encode() if key is not None else None, headers)
-        except kafka.errors.KafkaError:
+        except kafka.errors.KafkaError as error:
+            self._drop_finished(deadline=0.0)
+            if isinstance(error, kafka.errors.KafkaTimeoutError) and not self._on_the_way:
+                # The client has forgotten the topic. A new one says so if it was deleted.
+                self._drop_producer()
             with translated(self.options, f"sending to topic {self.topic!r}"):
                 raise
         self._on_the_way.append(Sent(sent, key, size, time.monotonic()))

@@ -120,8 +120,8 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
         policy = _setting(admin, name, "cleanup.policy") if topic else ""
     if topic is None:
         raise SourceError(
-            f"Kafka at {options.servers} has no topic {name!r}. Create it: omdml topics create, or "
-            f"kafka-topics.sh --create --topic {name} --partitions N --config cleanup.policy=delete "
+            f"Kafka at {options.servers} has no topic {name!r}. Create it: omdml topics create --topic {name}, "
+            f"or kafka-topics.sh --create --topic {name} --partitions N --config cleanup.policy=delete "
             f"--bootstrap-server {options.servers}"
         )
     if "compact" in policy:

@@ -137,7 +137,7 @@ def test_added_partitions_are_left_unread_and_said_until_a_rehome(tmp_path):
     assert worker.services.metrics.registry.get_sample_value("omdml_worker_unread_partitions") == 2
     stay = [name for name in names if world.log.home(name).number < 2]
     assert versions(world, names) == [15 if name in stay else 10 for name in names]
-    lines = topics.survey(extents(world), world.store, [])
+    lines = topics.survey(lambda: extents(world), world.store, list)
     assert [bool(line.wrong) for line in lines] == [False, False, True, True]
     assert all("nobody reads it" in line.wrong and "omdml topics rehome" in line.wrong for line in lines[2:])
     worker.stop()

@@ -89,7 +89,7 @@ def read_letters(lines: Iterable[bytes]) -> tuple[dict[Place, set[str]], set[Pla
         if "resent" in line:
             (_, number), offset = line["resent"]
             resent.add((number, offset))
-        else:
+        elif "dismissed" not in line:
             results[line["partition"][1], line["offset"]].add(line["reason"])
     return results, resent
 

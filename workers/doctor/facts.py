@@ -88,7 +88,7 @@ class Facts:
     @cached_property
     def lines(self) -> list[Line]:
         """The partitions of a topic, beside what the store and the group know of them."""
-        return survey(self.reach(), self.store, self.workers)
+        return survey(self.reach, self.store, lambda: self.workers)
 
     @cached_property
     def since(self) -> dict[int, float]:

@@ -4,7 +4,7 @@
              which positions of its parts were merged last.
 2. read      the newest checkpoints of all parts, in the order of their numbers. Nothing was written yet.
 3. compare   their positions with those merged last. Unless every part is as far as it was, or further, nothing is done:
-             a part that fell back catches up from the log.
+             a part that fell back catches up from the log. What a part learned from an earlier log counts as offset 0.
 4. merge     the checkpoints, as absolute sums. The guard judges the result by what all parts hold out.
 5. save      the whole model's checkpoint, with the positions. A crash after it: the next owner merges once more, from
              these positions or later ones, and publishes that.
@@ -23,15 +23,14 @@ import structlog
 from omdml.errors import ConfigurationError, CorruptError, ParameterError, StoreLost
 from omdml.snapshot import Checkpoint
 from omdml.streams.part_names import part_name, part_of
-from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.metrics import WITHHELD
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.services import Services
-from omdml.workers.model.parts.merged_model import MergedModel, begin, parts_of, resumed
-from omdml.workers.model.parts.vector import Component, Vector, record_of, was_in_parts
+from omdml.workers.model.parts.merged_model import MergedModel, begin, resumed
+from omdml.workers.model.parts.vector import Component, Vector, offset_in, record_of, was_in_parts
 from omdml.workers.model.written import check_written
 
 # The largest share of its time for which a worker merges.
@@ -42,13 +41,15 @@ LOOK_S, PENDING_S, AGAIN_S = 0.1, 1.0, 10.0
 log = structlog.get_logger(__name__)
 
 
-def positions_of(name: str, store: Store, placement: Placement) -> dict[int, int]:
-    """The positions that the parts' checkpoints have in the store, by the number of the part.
+def positions_of(name: str, store: Store, owned: OwnedPartition, merged: Vector) -> dict[int, int]:
+    """The positions that the parts' checkpoints have in this log, by the number of the part.
 
-    To look at all parts of a model takes about as long as to look at one.
+    A log that was made again may have fewer partitions, so parts that were ``merged`` before count on. To look at all
+    parts of a model takes about as long as to look at one.
     """
-    numbers = {part: number for number, part in enumerate(parts_of(name, placement))}
-    return {numbers[part]: position.next for part, position in store.positions(list(numbers)).items()}
+    numbers = {part_name(name, number): number for number in {*range(owned.placement.count), *merged.positions}}
+    positions = store.positions(list(numbers))
+    return {numbers[part]: offset_in(owned.partition.topic_id, *position) for part, position in positions.items()}
 
 
 @dataclass
@@ -133,9 +134,14 @@ class Merging:
             raise not_in_parts(name)
         if fell_back:
             log.error("checkpoint_damaged_previous_used", model=name, action="its parts are merged again")
+        parts = record.vector.parts
+        if checkpoint.home[0] != owned.partition.topic_id:
+            # The log was made again, and offsets of the earlier one say nothing about this one.
+            parts = tuple(msgspec.structs.replace(part, next=0) for part in parts)
+        record = msgspec.structs.replace(record, vector=Vector(parts))
         model = resumed(name, spec, checkpoint, record, epoch)
         live = store.load(name)
-        if live and live[1].vector:
+        if live and live[1].vector and (fell_back or not parts):
             require_published(model, Vector.of_text(live[1].vector))
         same = live is not None and live[1].vector == str(record.vector)
         whole.unpublished = not same or live is None or live[1].generation != spec.catalogue.generation
@@ -151,7 +157,7 @@ class Merging:
         if model is None:
             return False
         # 2
-        positions = positions_of(name, services.store, owned.placement)
+        positions = positions_of(name, services.store, owned, model.record.vector)
         if positions == whole.merged and not whole.unpublished:
             return False
         # 3

@@ -227,11 +227,12 @@ def sums(store: Store) -> Iterator[ModelSum]:
 
 
 def named(record: Record) -> str | None:
-    """The model that this event is for; None if it cannot be decoded."""
+    """The model that this event is for; None if it cannot be decoded, or names a part, which no sender can reach."""
     try:
-        return decode_record(record).model
+        name = decode_record(record).model
     except FeedbackError:
         return None
+    return None if part_of(name) else name
 
 
 class Report(NamedTuple):

@@ -12,7 +12,7 @@ import msgspec
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import AnyFeedback, decode
 from omdml.streams.letters import Book, Letter, Position, Sender
-from omdml.streams.part_names import part_name
+from omdml.streams.part_names import part_name, part_of
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
@@ -50,8 +50,13 @@ def passed(letters: Collection[Letter], store: Store) -> set[Position]:
 
 
 def kept_as(letter: Letter) -> list[str]:
-    """What a store may call the model of a letter: by its name, or if it is in parts, by the part of its partition."""
-    return [letter.model, part_name(letter.model, letter.partition.number)] if letter.model else []
+    """What a store may call the model of a letter: by its name, or if it is in parts, by the part of its partition.
+
+    An event that names a part itself never reached that part.
+    """
+    if letter.model is None or part_of(letter.model):
+        return []
+    return [letter.model, part_name(letter.model, letter.partition.number)]
 
 
 def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Verdict:

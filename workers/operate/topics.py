@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from omdml.errors import ConfigurationError, StoreError
@@ -29,10 +29,14 @@ class Line(NamedTuple):
         return self.extent.end - (self.extent.begin if self.mark is None else max(self.extent.begin, self.mark))
 
 
-def survey(extents: Sequence[Extent], store: Store, workers: Sequence[Member]) -> list[Line]:
-    """A line for each partition; see :class:`Line`."""
+def survey(reach: Callable[[], Sequence[Extent]], store: Store, members: Callable[[], Sequence[Member]]) -> list[Line]:
+    """A line for each partition; see :class:`Line`. ``reach`` says how far the log reaches now."""
+    extents, workers = reach(), members()
     owners = {number: str(worker) for worker in workers for number in worker.partitions}
     marks, positions = store.marks([extent.partition for extent in extents]), store.positions(store.models())
+    if any(marks.get(extent.partition, 0) > extent.end for extent in extents):
+        # Workers have learned what came in the meantime, or the log was cut: then it still ends before its marks.
+        extents = reach()
     placement = store.placement(extents[0].partition.topic_id)
     homes = [placement.home(name) for name in positions] if placement else []
     lines = []

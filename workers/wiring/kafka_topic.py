@@ -80,4 +80,5 @@ def workers_of(log: FileLog | KafkaLog) -> list[Member]:
 
 def survey_topic(configuration: Configuration) -> list[Line]:
     """Every partition of the topic, beside what the store and the group know of it; raises SourceError, StoreError."""
-    return survey(look_at_topic(configuration.log), open_stores(configuration), workers_of(configuration.log))
+    log = configuration.log
+    return survey(lambda: look_at_topic(log), open_stores(configuration), lambda: workers_of(log))

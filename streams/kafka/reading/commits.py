@@ -67,7 +67,9 @@ class Commits:
         """Commit offsets as nobody's member, which Kafka allows while the group has no member.
 
         Whoever stays in the group takes the partitions over, and commits these offsets or later ones. So this waits
-        only for members that leave at the same time.
+        only for members that leave at the same time. If another member joins, commits and leaves again between the
+        look and the write, the commit goes back, and who starts next reads again what its checkpoints have. Kafka
+        offers no write that fails then: a request that names the group's generation must come from a member.
         """
         until = time.monotonic() + ALL_LEFT_WITHIN_S
         try:

@@ -1,5 +1,6 @@
 """A Kafka topic as a place where events go, against a real broker."""
 
+import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaTimeoutError
 
 from deploy.local import KafkaServer
 from omdml.errors import FeedbackError, SourceError
@@ -228,14 +230,23 @@ def test_a_missing_topic_is_refused(open_sink: Open) -> None:
         open_sink("nobody-made-this")
 
 
-def test_a_topic_that_was_deleted_is_named_once_a_new_producer_is_needed(
-    kafka: KafkaServer, new_topic: NewTopic, open_sink: Open
+@pytest.mark.parametrize("forgotten", [False, True], ids=["at once", "once the client has forgotten it"])
+def test_a_topic_that_was_deleted_is_named_until_it_is_there_again(
+    kafka: KafkaServer, new_topic: NewTopic, open_sink: Open, forgotten: bool
 ) -> None:
     topic = new_topic()
     sink = open_sink(topic, delivery_s=1.0)
     until(lambda: sent(sink, b"before"))
     kafka.delete_topic(topic)
     outcomes = []
+
+    def is_known() -> bool:
+        with contextlib.suppress(KafkaTimeoutError):
+            return bool(sink._producer.partitions_for(topic))
+        return False
+
+    if forgotten:
+        until(lambda: not is_known(), 60)
 
     def named() -> bool:
         try:
@@ -247,6 +258,8 @@ def test_a_topic_that_was_deleted_is_named_once_a_new_producer_is_needed(
 
     until(named)
     assert f"has no topic {topic!r}" in outcomes[-1]
+    kafka.create_topic(topic)
+    until(lambda: sent(sink, b"again"))
 
 
 def test_a_key_moves_to_another_partition_when_the_topic_grows(

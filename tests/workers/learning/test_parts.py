@@ -11,6 +11,7 @@ import pytest
 from omdml.errors import Fenced
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import add_items
+from omdml.streams.memory_log import MemoryLog
 from omdml.streams.part_names import part_name
 from omdml.streams.protocols.store import Written
 from omdml.streams.resent_events import headers_again
@@ -19,7 +20,18 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.parts.vector import Vector, record_of
 from tests.support.deep import deep_after
 from tests.support.learning.parts import HOT, drained, expected, hot_world, published, same_sums, scatter, whole
-from tests.support.worlds import checking_ends, damage, events, items, kill, letters, paced, rehomed, run_until_idle
+from tests.support.worlds import (
+    checking_ends,
+    damage,
+    events,
+    items,
+    kill,
+    letters,
+    paced,
+    refuse,
+    rehomed,
+    run_until_idle,
+)
 
 
 class Watched(MemoryStore):
@@ -210,3 +222,32 @@ def test_after_a_cut_nothing_goes_live_until_the_part_has_come_as_far_again(tmp_
     drained(world, world.worker())
     assert all(later.reaches(earlier) for earlier, later in pairwise(world.store.vectors))
     assert published(world)[0].version == 430
+
+
+@pytest.mark.parametrize("partitions", [4, 2], ids=["as many partitions", "fewer"])
+def test_in_a_log_that_was_made_again_parts_go_live_at_once_with_what_they_knew(tmp_path, partitions):
+    world = hot_world(tmp_path)
+    scatter(world, 400)
+    drained(world, world.worker())
+    old = published(world)[1]
+    # Given a log that was made again, of which two parts have learned something
+    world.log = MemoryLog(partitions, topic_id="made again")
+    scatter(world, 2, seed=1)
+    first = world.worker(accept_gap=True)
+    run_until_idle(first, 20)
+    assert published(world)[0].version == 402
+    # When others learn, too, and the next owner of the whole is killed between its checkpoint and its snapshot
+    scatter(world, 20, seed=2)
+    drained(world, first)
+    world.store.publish, sound = refuse, world.store.publish
+    scatter(world, 3, seed=3)
+    run_until_idle(second := world.worker(accept_gap=True), 20)
+    kill(world, second)
+    world.store.publish = sound
+    drained(world, world.worker(accept_gap=True))
+    # Then all of it goes live.
+    snapshot, vector = published(world)
+    assert snapshot.version == 425
+    assert vector.positions == dict.fromkeys(old.positions, 0) | {
+        partition.number: world.log.end(partition) for partition in world.log.partitions
+    }

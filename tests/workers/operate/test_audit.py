@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from omdml.feedback import Ranking, Triplet, encode
 from omdml.streams.files.source import FileSink
+from omdml.streams.letters import Book
+from omdml.streams.part_names import part_name
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.folder.store import DirectoryStore
@@ -17,9 +19,11 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import audit
 from omdml.workers.operate import models as upkeep
 from omdml.workers.operate.audit import Audit, Letters, Report
+from omdml.workers.operate.letters import fate
 from tests.support.forks import ForkedProcess
+from tests.support.parts import hot_world, scatter
 from tests.support.processes import wait_for
-from tests.support.worlds import World, catalogue, events, rehomed, run_until_idle
+from tests.support.worlds import World, catalogue, events, letters, rehomed, run_until_idle
 
 BROKEN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))
 
@@ -226,6 +230,18 @@ def test_after_a_rehome_what_lies_on_the_new_home_is_lag_until_it_is_taken(tmp_p
     result, report = audited(world)
     model = result.models[name]
     assert (model.before, model.events, model.behind, report.wrong) == (20, 5, 0, {})
+
+
+def test_events_that_name_a_part_are_not_held_against_it(tmp_path):
+    world = hot_world(tmp_path, partitions=1)
+    scatter(world, 10)
+    world.send(*events(3, model=part_name("hot", 0)))
+    scatter(world, 10, seed=1)
+    stop(world.worker())
+    results, report = audited(world)
+    assert (results.models[part_name("hot", 0)].events, report) == (20, ({}, []))
+    book = Book({}, set(), set())
+    assert [fate(letter, book, world.store) for letter in letters(world)] == ["", "", ""]
 
 
 def test_letters_about_models_that_the_store_does_not_hold_are_in_the_table(world, capsys):

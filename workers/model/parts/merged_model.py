@@ -27,7 +27,7 @@ from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.judging.held_out_window import JudgingEvent
 from omdml.workers.model.judging.hold_out import HoldOutState
 from omdml.workers.model.owned_model import OwnedModel
-from omdml.workers.model.parts.vector import Component, Record, Vector, with_record
+from omdml.workers.model.parts.vector import Component, Record, Vector, offset_in, with_record
 from omdml.workers.model.progress import Progress
 
 
@@ -62,7 +62,8 @@ class MergedModel(OwnedModel):
         def learners() -> Iterator[DCA]:
             for checkpoint in parts:
                 progress = Progress.of(checkpoint)
-                components.append(Component(checkpoint.home[1], checkpoint.next, checkpoint.version))
+                offset = offset_in(topic_id, Partition(*checkpoint.home), checkpoint.next)
+                components.append(Component(checkpoint.home[1], offset, checkpoint.version))
                 if checkpoint.generation != self.catalogue.generation:
                     # These rows are of another table.
                     progress.hold_out.kept = []

@@ -9,6 +9,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError, CorruptError, ParameterError, quoted
 from omdml.snapshot import Checkpoint
+from omdml.streams.protocols.log import Partition
 
 # Under this name a whole model's checkpoint keeps its record.
 KEY = "parts"
@@ -65,6 +66,11 @@ class Vector(msgspec.Struct, frozen=True):
         """The numbers of the parts that are further in the other vector, or missing here."""
         here = self.positions
         return [number for number, place in other.positions.items() if here.get(number, -1) < place]
+
+
+def offset_in(topic_id: str, home: Partition, offset: int) -> int:
+    """Where a part whose checkpoint is at this position goes on in a log: at 0 if it learned from an earlier one."""
+    return offset if home.topic_id == topic_id else 0
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -24,7 +24,9 @@ def findings(placement, ends, owners, partitioner="murmur2", learning=True, sinc
     for index in PARTITIONS[: len(ends)]:
         store.move_mark(index, None, 10 if placement and index.number < placement.count else 0)
     workers = [Member(name, "host", owned) for name, owned in owners.items()]
-    findings = partitions(survey(extents, store, workers), placement, partitioner, learning, since or {}, NOW)
+    findings = partitions(
+        survey(lambda: extents, store, lambda: workers), placement, partitioner, learning, since or {}, NOW
+    )
     return [(Level.OK, findings)] if isinstance(findings, str) else [tuple(remark) for remark in findings]
 
 
@@ -39,7 +41,7 @@ def test_of_added_partitions_that_nobody_reads_no_worker_is_named():
     store, placement = MemoryStore(), Placement.first("murmur2", 2)
     store.place("topic", None, placement)
     extents = [Extent(place, 0, 10, None) for place in PARTITIONS[:4]]
-    lines = survey(extents, store, [Member("a", "host", [0, 1, 2, 3])])
+    lines = survey(lambda: extents, store, lambda: [Member("a", "host", [0, 1, 2, 3])])
     assert [line.worker for line in lines] == ["a at host", "a at host", "", ""]
 
 
@@ -57,7 +59,7 @@ def test_events_that_the_log_lost_do_not_wait_for_a_worker():
     store, placement = MemoryStore(), Placement.first("murmur2", 1)
     store.place("topic", None, placement)
     store.move_mark(PARTITIONS[0], None, 10)
-    lines = survey([Extent(PARTITIONS[0], 20, 23, 10)], store, [Member("a", "host", [0])])
+    lines = survey(lambda: [Extent(PARTITIONS[0], 20, 23, 10)], store, lambda: [Member("a", "host", [0])])
     ((level, text),) = partitions(lines, placement, "murmur2", True, {}, NOW)
     assert level is Level.ERROR
     assert "offsets 10 to 19 are gone from the log, before anybody learned them, and no worker goes on here" in text
@@ -65,10 +67,18 @@ def test_events_that_the_log_lost_do_not_wait_for_a_worker():
     assert [line.lag for line in lines] == [3]
 
 
+def test_what_workers_learn_while_the_doctor_looks_is_no_cut():
+    store, looks = MemoryStore(), iter([10, 13])
+    store.place("topic", None, Placement.first("murmur2", 1))
+    store.move_mark(PARTITIONS[0], None, 12)
+    (line,) = survey(lambda: [Extent(PARTITIONS[0], 0, next(looks), 10)], store, lambda: [Member("a", "host", [0])])
+    assert (line.wrong, line.lag) == ("", 1)
+
+
 def test_events_that_will_be_deleted_before_they_are_learned_are_an_error():
     store, placement, log = MemoryStore(), Placement.first("murmur2", 2), KafkaLog(servers="kafka:9092", topic="clicks")
     store.place("topic", None, placement)
-    lines = survey([Extent(place, 0, 5, 0) for place in PARTITIONS[:2]], store, [])
+    lines = survey(lambda: [Extent(place, 0, 5, 0) for place in PARTITIONS[:2]], store, list)
     ((level, text),) = expiring(lines, {0: NOW - 40_000, 1: NOW - 50_000}, 86_400.0, log, NOW)
     assert level is Level.ERROR
     assert text.startswith("partition 1: the oldest event to be learned is of 2027-01-14 18:06:40 UTC (13 h ago)")
