@@ -21,7 +21,7 @@ from omdml.workers.operate import models as upkeep
 from omdml.workers.operate.audit import Audit, Letters, Report
 from omdml.workers.operate.letters import fate
 from tests.support.forks import ForkedProcess
-from tests.support.parts import hot_world, scatter
+from tests.support.learning.parts import hot_world, scatter
 from tests.support.processes import wait_for
 from tests.support.worlds import World, catalogue, events, letters, rehomed, run_until_idle
 
