@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import httpx
+import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from omdml.workers.backoffice.jobs import LetterLine, LetterList
 from tests.support.browsers import Visit
-from tests.support.consoles import LOOKS, PAGES, SCREENSHOTS, go_to, mark, search
+from tests.support.consoles import LOOKS, PAGES, SCREENSHOTS, check_looks, everywhere, go_to, mark, search
 from tests.support.deep import deep
 from tests.support.shops import Shop, listening
 
@@ -69,6 +71,34 @@ def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         result = Axe().run(page)
         assert result.violations_count == 0, f"{name}: {result.generate_report()}"
+
+
+def test_the_number_of_a_version_can_be_read_while_it_changes(tmp_path, site, browser):
+    shop = Shop(tmp_path)
+    site.serve(shop)
+    with everywhere(browser, f"{site.url}/console/#ab/shop") as pages:
+        for page in pages:
+            expect(page.locator("#live")).to_have_text("version 0 is live")
+            # Versions may come faster than the glow of the one before ends.
+            page.add_style_tag(content=".live.moved b { animation-duration: 600s; animation-delay: -60s; }")
+        shop.learn()
+        shop.publish()
+        site.node._refresher.refresh("shop")
+        for page in pages:
+            expect(page.locator("#live.moved")).to_have_text("version 20 is live")
+        check_looks(pages, "version-changes")
+
+
+def test_a_long_event_of_a_dead_letter_can_be_scrolled_with_the_keyboard(tmp_path, site, browser):
+    letter = LetterLine(
+        position="0/1", at=None, reason="invalid", model=None, error="no", since_then="", event="x" * 600
+    )
+    answer = msgspec.json.encode(LetterList([letter], 1, 1, {"invalid": 1}, [], True))
+    site.serve(Shop(tmp_path), office=lambda job, **wanted: answer)
+    with everywhere(browser, f"{site.url}/console/#letters/shop") as pages:
+        for page in pages:
+            expect(page.locator(".event")).to_be_visible()
+        check_looks(pages, "long-event")
 
 
 @deep

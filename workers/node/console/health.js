@@ -24,7 +24,7 @@ export async function healthPage(place) {
   const facts = el("div", { className: "facts" });
   const findings = el("ul", { className: "findings" });
   const well = el("details", { hidden: true }, el("summary", {}, "Checks that found nothing wrong"), el("ul", { className: "findings" }));
-  const partitions = el("div");
+  const partitions = el("div", {}, el("p", { className: "soft" }, "Looking ..."));
   const board = el("span");
   const models = el("div");
   const node = el("p", { className: "row" });

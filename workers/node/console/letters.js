@@ -57,7 +57,7 @@ export async function lettersPage(place, { model }) {
         el("span", { className: "grow soft" }, [letter.model, letter.at && day(letter.at), `at ${placeOf(letter.position)}`].filter(Boolean).join(" · ")),
         el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl("/letters/explain", { parameters: { position: letter.position } }) : trying(() => explain(letter, more))) } }, "Explain"),
         ...(letter.since_then ? [] : [settle("Send again", "resend", [letter.position]), settle("Dismiss", "dismiss", [letter.position])])),
-      el("p", {}, letter.error), el("pre", { className: "event" }, letter.event), more);
+      el("p", {}, letter.error), payload(letter.event), more);
   }
 
   async function explain(letter, more) {
@@ -65,7 +65,7 @@ export async function lettersPage(place, { model }) {
     const rows = [["Position", full.position], ["Key", full.key], ["Headers", Object.entries(full.headers).map((pair) => pair.join("=")).join(", ")],
       ["Now", full.learnable ? "It would be learned now: send it again." : full.why]].filter(([, text]) => text);
     more.replaceChildren(el("dl", {}, ...rows.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)])),
-      ...(full.event === letter.event ? [] : [el("pre", { className: "event" }, full.event)]));
+      ...(full.event === letter.event ? [] : [payload(full.event)]));
   }
 
   function settle(text, verb, positions) {
@@ -84,6 +84,9 @@ export async function lettersPage(place, { model }) {
   await trying(refresh);
   return () => {};
 }
+
+/** An event, which whoever has no pointer can scroll. */
+const payload = (text) => el("pre", { className: "event", tabIndex: 0, aria: { role: "group", label: "Event" } }, text);
 
 /** A position without the long id of its log. */
 function placeOf(position) {

@@ -128,7 +128,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     asked.replaceChildren(...(items.pictures ? [picture(model, item, true)] : []), ...(labelOf(item) === id ? [] : [named(item)]));
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
-      el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one, items.pictures),
+      el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, items.pictures && picture(model, one, true),
         el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? arrow(compareTo.get(one.id) ?? -1, rank) : null), named(one)))));
     compared.replaceChildren(column(titleOf(before.version), before, null), column(titleOf(after.version), after, ranks));
   }
