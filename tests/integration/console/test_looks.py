@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from omdml.workers.backoffice.jobs import LetterLine, LetterList
 from tests.support.browsers import Visit
-from tests.support.consoles import LOOKS, PAGES, SCREENSHOTS, check_looks, everywhere, go_to, mark, search
+from tests.support.consoles import LOOKS, PAGES, SCREENSHOTS, check_looks, everywhere, go_to, mark, opened, search
 from tests.support.deep import deep
 from tests.support.shops import Shop, listening
 
@@ -99,6 +99,23 @@ def test_a_long_event_of_a_dead_letter_can_be_scrolled_with_the_keyboard(tmp_pat
         for page in pages:
             expect(page.locator(".event")).to_be_visible()
         check_looks(pages, "long-event")
+
+
+def test_answers_can_be_seen_at_twice_the_size_and_on_paper(tmp_path, site, browser):
+    site.serve(Shop(tmp_path))
+    with opened(browser, f"{site.url}/console/", color_scheme="dark") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        # A screen of 1280 x 800 has so many pixels of a page that is shown at twice its size.
+        page.set_viewport_size({"width": 640, "height": 400})
+        card = page.locator(".results > li").nth(4)
+        card.evaluate("(card) => card.scrollIntoView({ block: 'end' })")
+        box = card.bounding_box()
+        middle = [box["x"] + box["width"] / 2, box["y"] + box["height"] - 12]
+        seen = "([x, y]) => document.elementFromPoint(x, y).closest('li')?.dataset.id"
+        assert page.evaluate(seen, middle) == card.get_attribute("data-id")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.emulate_media(media="print")
+        expect(page.locator("body")).to_have_css("background-color", "rgb(246, 247, 249)")
 
 
 @deep
