@@ -10,7 +10,19 @@ from playwright.sync_api import expect
 
 from omdml.workers.backoffice.jobs import LetterLine, LetterList
 from tests.support.browsers import Visit
-from tests.support.consoles import LOOKS, PAGES, SCREENSHOTS, check_looks, everywhere, go_to, mark, opened, search
+from tests.support.consoles import (
+    LOOKS,
+    OFFICE_MS,
+    PAGES,
+    SCREENSHOTS,
+    SHOWS,
+    check_looks,
+    everywhere,
+    go_to,
+    mark,
+    opened,
+    search,
+)
 from tests.support.deep import deep
 from tests.support.shops import Shop, listening
 
@@ -66,7 +78,7 @@ def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for name in PAGES:
         go_to(page, name)
-        page.wait_for_timeout(700)
+        expect(page.get_by_role("main")).to_contain_text(SHOWS.get(name, "Most similar first"), timeout=OFFICE_MS)
         opened.shot(str(SCREENSHOTS / f"{name.lower().replace('/', '').replace(' ', '-')}-{size}-{scheme}.png"))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         result = Axe().run(page)

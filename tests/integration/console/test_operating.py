@@ -61,6 +61,8 @@ def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, bro
         expect(guard).to_contain_text("not as good")
         expect(guard).to_contain_text("less far ahead than version 32 does: margin -0.031")
         result = Axe().run(opened.page)
+        go_to(opened.page, "Versions")
+        expect(opened.page.get_by_role("row", name=re.compile("not as good"))).to_contain_text("withheld")
         assert result.violations_count == 0, result.generate_report()
         assert opened.wrong == []
         context.close()

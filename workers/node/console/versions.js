@@ -4,6 +4,7 @@ import { day, el, isSecond, percent, redraw, say, table, trying, whole } from ".
 import { Seldom } from "./live.js";
 import { anyItem } from "./picker.js";
 import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "./picture.js";
+import { whatOf } from "./watch.js";
 
 const SHOWN = 10;
 const LINES = 200;
@@ -59,7 +60,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
 
   function drawHistory(lines, kept) {
     redraw(told, table([["when", ""], ["what", ""], ["version", "number"], ["who", ""], ["why", "wide"], ["go to", ""]], lines.toReversed().map((line) => [
-      day(line.at), line.what, whole(line.version), line.actor ?? "", line.reason ?? "",
+      day(line.at), whatOf(line), whole(line.version), line.actor ?? "", line.reason ?? "",
       kept.includes(line.version) ? el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)) : "no longer kept",
     ]), "History"));
   }

@@ -75,7 +75,7 @@ export async function watchPage(place, { model, onStep, onRemark }) {
     shown = JSON.stringify(judged);
     const told = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
     decisions.replaceChildren(...told.map((line) => el("li", {},
-      el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, WHAT[line.what] ?? line.what), `version ${whole(line.version)}`,
+      el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, whatOf(line)), `version ${whole(line.version)}`,
       el("span", { className: "soft" }, [line.actor, day(line.at)].filter(Boolean).join(", ")), line.reason ? el("p", {}, line.reason) : null)),
     ...(told.length ? [] : [el("li", {}, "Nothing was withheld, mistakes did not become more frequent, and nobody moved a version.")]));
   }
@@ -122,6 +122,8 @@ const waited = (step) => (step.what === "model_live" ? null : step.freshness_s);
 const learned = (name) => (step) => (step.version ? step.figures[name] : null);
 
 const WHAT = { held: "withheld", drift: "more mistakes" };
+/** What a line of the history is about. */
+export const whatOf = (line) => WHAT[line.what] ?? line.what;
 const DECISIONS = {
   allowed: ["good", "the newest version may answer"], withheld: ["warn", "newer versions are withheld"],
   "taken back": ["warn", "an earlier version answers again"], "not judged": ["", "nothing was judged yet"],
