@@ -100,7 +100,7 @@ def compared(progress: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(FIGURE): value for name, value in progress.items() if name.startswith(FIGURE)}
 
 
-def sentence(figures: Mapping[str, Any], *, allowed: bool) -> str:
+def sentence(figures: Mapping[str, Any], *, allowed: bool = False) -> str:
     """A comparison of two versions in plain words; empty if there is none."""
     if not figures:
         return ""
