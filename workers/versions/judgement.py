@@ -69,7 +69,7 @@ def judgement(store: SnapshotStore, model: str, live: Callable[[], Snapshot | No
         at=line["at"] if line and decision != NOT_JUDGED else None,
         reason=reason,
         **{name: figures.get(name) for name in ("version", "reference", "margin", "doubt", "queries")},
-        sentence=NOTHING_COMPARED if decision == NOT_JUDGED else sentence(figures),
+        sentence=NOTHING_COMPARED if decision == NOT_JUDGED else sentence(figures, allowed=decision == ALLOWED),
     )
 
 
@@ -100,7 +100,7 @@ def compared(progress: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(FIGURE): value for name, value in progress.items() if name.startswith(FIGURE)}
 
 
-def sentence(figures: Mapping[str, Any]) -> str:
+def sentence(figures: Mapping[str, Any], *, allowed: bool = False) -> str:
     """A comparison of two versions in plain words; empty if there is none."""
     if not figures:
         return ""
@@ -108,7 +108,8 @@ def sentence(figures: Mapping[str, Any]) -> str:
     if abs(margin) <= doubt:
         verdict, how = "No sure difference", "about as far ahead as"
     else:
-        verdict, how = ("Better", "further ahead than") if margin > 0 else ("Worse", "less far ahead than")
+        worse = "Worse, but not by enough to withhold it" if allowed else "Worse"
+        verdict, how = ("Better", "further ahead than") if margin > 0 else (worse, "less far ahead than")
     return (
         f"{verdict}. On clicks about {figures['queries']} queries, which are never learned, version "
         f"{figures['version']:,} puts what people chose {how} version {figures['reference']:,} does: margin "

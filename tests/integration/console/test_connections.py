@@ -14,20 +14,11 @@ from playwright.sync_api import expect
 
 from omdml.workers.configuration.access import NamedToken
 from tests.support.browsers.browsers import Visit
-from tests.support.browsers.consoles import SETTLED, go_to, mark, send_two_marks
+from tests.support.browsers.consoles import OFFICE_MS, SETTLED, SHOWS, go_to, mark, send_two_marks
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening
 
 pytestmark = pytest.mark.xdist_group("console")
-
-# What each page shows once all that it asks the node for was answered.
-SHOWS = {
-    "Watch": "Nothing was compared since the worker started",
-    "Versions": "Before the first click (version 0)",
-    "A/B": "No experiment runs on this node",
-    "Dead letters": re.compile(r"No open dead letters|\d+ letters?,"),
-    "Health": "checks found nothing wrong",
-}
 
 
 def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):
@@ -160,7 +151,7 @@ def test_it_works_behind_a_proxy_that_puts_a_path_before_it(demo, browser):
         assert page.evaluate("[...document.querySelectorAll('.results img')].some((image) => image.naturalWidth > 0)")
         for name, shows in SHOWS.items():
             go_to(page, name)
-            expect(page.get_by_role("main")).to_contain_text(shows)
+            expect(page.get_by_role("main")).to_contain_text(shows, timeout=OFFICE_MS)
         assert (visit.wrong, visit.hosts) == ([], {urlsplit(url).netloc})
         context.close()
 

@@ -12,12 +12,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from omdml.errors import SourceError
 from omdml.streams.catalogues.building.build import build_catalogue
+from omdml.streams.memory_log import MemorySink
 from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
 from tests.support import worlds
 from tests.support.browsers.browsers import Visit
-from tests.support.browsers.consoles import go_to, mark_two, opened, search
+from tests.support.browsers.consoles import go_to, mark_two, opened, search, two_marked
 from tests.support.catalogues.changing import plain_catalogue
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening, sent
@@ -130,6 +132,32 @@ def test_marks_whose_answer_is_lost_are_the_same_event_if_they_are_sent_again(sh
         assert first == again
         assert first | {"id": new["id"]} == new
         assert first["id"] != new["id"]
+
+
+def test_marks_that_the_log_did_not_take_are_the_same_event_once_it_does(shop, browser):
+    class Away(MemorySink):
+        away = True
+
+        def flush(self, timeout_s=30.0):
+            if self.away:
+                raise SourceError("no broker answers")
+            super().flush(timeout_s)
+
+    sink = Away(shop.log)
+    with (
+        shop.serving(sink=sink) as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/") as page,
+    ):
+        search(page, "i5")
+        mark_two(page)
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("no broker answers")
+        two_marked(page)
+        sink.away = False
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        assert len({json.loads(event)["id"] for event in sent(shop)}) == 1
 
 
 def test_nothing_can_be_sent_before_there_is_a_query(shop, browser):

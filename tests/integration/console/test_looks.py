@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import httpx
+import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from omdml.workers.backoffice.jobs import LetterLine, LetterList
 from tests.support.browsers.browsers import Visit
-from tests.support.browsers.consoles import LOOKS, PAGES, SCREENSHOTS, go_to, mark, search
+from tests.support.browsers.consoles import (
+    LOOKS,
+    OFFICE_MS,
+    PAGES,
+    SCREENSHOTS,
+    SHOWS,
+    check_looks,
+    everywhere,
+    go_to,
+    mark,
+    opened,
+    search,
+)
 from tests.support.deep import deep
 from tests.support.shops import Shop, listening
 
@@ -64,11 +78,56 @@ def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for name in PAGES:
         go_to(page, name)
-        page.wait_for_timeout(700)
+        expect(page.get_by_role("main")).to_contain_text(SHOWS.get(name, "Most similar first"), timeout=OFFICE_MS)
         opened.shot(str(SCREENSHOTS / f"{name.lower().replace('/', '').replace(' ', '-')}-{size}-{scheme}.png"))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         result = Axe().run(page)
         assert result.violations_count == 0, f"{name}: {result.generate_report()}"
+
+
+def test_the_number_of_a_version_can_be_read_while_it_changes(tmp_path, site, browser):
+    shop = Shop(tmp_path)
+    site.serve(shop)
+    with everywhere(browser, f"{site.url}/console/#ab/shop") as pages:
+        for page in pages:
+            expect(page.locator("#live")).to_have_text("version 0 is live")
+            # Versions may come faster than the glow of the one before ends.
+            page.add_style_tag(content=".live.moved b { animation-duration: 600s; animation-delay: -60s; }")
+        shop.learn()
+        shop.publish()
+        site.node._refresher.refresh("shop")
+        for page in pages:
+            expect(page.locator("#live.moved")).to_have_text("version 20 is live")
+        check_looks(pages, "version-changes")
+
+
+def test_a_long_event_of_a_dead_letter_can_be_scrolled_with_the_keyboard(tmp_path, site, browser):
+    letter = LetterLine(
+        position="0/1", at=None, reason="invalid", model=None, error="no", since_then="", event="x" * 600
+    )
+    answer = msgspec.json.encode(LetterList([letter], 1, 1, {"invalid": 1}, [], True))
+    site.serve(Shop(tmp_path), office=lambda job, **wanted: answer)
+    with everywhere(browser, f"{site.url}/console/#letters/shop") as pages:
+        for page in pages:
+            expect(page.locator(".event")).to_be_visible()
+        check_looks(pages, "long-event")
+
+
+def test_answers_can_be_seen_at_twice_the_size_and_on_paper(tmp_path, site, browser):
+    site.serve(Shop(tmp_path))
+    with opened(browser, f"{site.url}/console/", color_scheme="dark") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        # A screen of 1280 x 800 has so many pixels of a page that is shown at twice its size.
+        page.set_viewport_size({"width": 640, "height": 400})
+        card = page.locator(".results > li").nth(4)
+        card.evaluate("(card) => card.scrollIntoView({ block: 'end' })")
+        box = card.bounding_box()
+        middle = [box["x"] + box["width"] / 2, box["y"] + box["height"] - 12]
+        seen = "([x, y]) => document.elementFromPoint(x, y).closest('li')?.dataset.id"
+        assert page.evaluate(seen, middle) == card.get_attribute("data-id")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.emulate_media(media="print")
+        expect(page.locator("body")).to_have_css("background-color", "rgb(246, 247, 249)")
 
 
 @deep

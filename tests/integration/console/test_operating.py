@@ -7,12 +7,14 @@ import re
 from contextlib import closing
 
 import httpx
+import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.files.source import FileSink
+from omdml.workers.backoffice.jobs import LetterLine, LetterList, Settled
 from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
 from tests.support.browsers.browsers import Visit
@@ -59,6 +61,8 @@ def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, bro
         expect(guard).to_contain_text("not as good")
         expect(guard).to_contain_text("less far ahead than version 32 does: margin -0.031")
         result = Axe().run(opened.page)
+        go_to(opened.page, "Versions")
+        expect(opened.page.get_by_role("row", name=re.compile("not as good"))).to_contain_text("withheld")
         assert result.violations_count == 0, result.generate_report()
         assert opened.wrong == []
         context.close()
@@ -181,6 +185,7 @@ def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
         opened = Visit(context, f"{server.url}/console/")
         page = opened.page
         expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
+        expect(page.locator(".legend")).to_contain_text("Two rankings are mixed, so numbers need not rise.")
         page.locator(".results > li").nth(0).get_by_text("✓ fits").click()
         page.locator(".results > li").nth(1).get_by_text("✗ not").click()
         page.get_by_role("button", name="Send").click()
@@ -243,3 +248,53 @@ def test_nobody_is_offered_a_rollback_from_the_oldest_version(tmp_path, browser)
         go_to(page, "Versions")
         expect(page.get_by_role("button", name="Roll back by one")).to_be_disabled()
         context.close()
+
+
+def test_versions_keeps_still_under_a_hand_while_versions_come(tmp_path, site, browser):
+    shop = Shop(tmp_path)
+    site.serve(shop)
+
+    def go_live(page):
+        shop.learn()
+        version = shop.publish()
+        site.node._refresher.refresh("shop")
+        expect(page.get_by_role("heading", name=f"Version {version} of shop answers")).to_be_visible()
+        return str(version)
+
+    with opened(browser, f"{site.url}/console/#versions/shop", size="phone") as page:
+        history = page.get_by_role("region", name="History")
+        page.get_by_role("button", name="What it holds").click()
+        pin = page.get_by_role("button", name="Pin this")
+        pin.focus()
+        history.evaluate("(table) => table.scrollLeft = 150")
+        version = go_live(page)
+        expect(history.get_by_role("cell", name=version, exact=True)).to_be_visible()
+        assert history.evaluate("(table) => table.scrollLeft") == 150
+        expect(pin).to_be_focused()
+        expect(page.get_by_role("region", name="Matrices")).to_be_visible()
+        # Whoever is about to press a button of a line presses that one.
+        history.get_by_role("button", name="Roll back").first.hover()
+        newer = go_live(page)
+        expect(history.get_by_role("cell", name=newer, exact=True)).to_have_count(0)
+        page.mouse.move(0, 0)
+        expect(history.get_by_role("cell", name=newer, exact=True)).to_be_visible()
+
+
+def test_the_keyboard_goes_on_at_the_letter_after_one_that_was_dismissed(tmp_path, site, browser):
+    fields = {"at": None, "reason": "invalid", "model": None, "error": "no", "since_then": ""}
+    letters = [LetterLine(position=f"0/{number}", event=f"event {number}", **fields) for number in range(3)]
+
+    def office(job, wanted=(), **asked):
+        if job == "dismiss":
+            letters[:] = [letter for letter in letters if letter.position not in wanted]
+            return msgspec.json.encode(Settled(len(wanted)))
+        return msgspec.json.encode(LetterList(letters, len(letters), len(letters), {"invalid": len(letters)}, [], True))
+
+    site.serve(Shop(tmp_path), TOKEN, office=office)
+    with opened(browser, f"{site.url}/{MINE}") as page:
+        go_to(page, "Dead letters")
+        for dismissed, focused in (("event 1", "event 2"), ("event 2", "event 0")):
+            page.locator(".letters > li", has_text=dismissed).get_by_text("Dismiss").press("Enter")
+            expect(page.locator(".letters > li:has(:focus)")).to_contain_text(focused)
+        page.locator(".letters > li").get_by_text("Dismiss").press("Enter")
+        expect(page.get_by_role("button", name="Look again")).to_be_focused()

@@ -22,6 +22,16 @@ SETTLED = re.compile("went live|No new version")
 # In style.css the size of a screen changes no colour, and the scheme changes nothing else: two of four pairs show all.
 LOOKS = [("desktop", "light"), ("phone", "dark")]
 SCREENSHOTS = ROOT / "build" / "screenshots"
+# Dead letters and Health are answered by a process that has to start first, and yields to all others.
+OFFICE_MS = 120_000
+# What each page shows once all that it asks the node for was answered.
+SHOWS = {
+    "Watch": "Nothing was compared since the worker started",
+    "Versions": "Before the first click (version 0)",
+    "A/B": "No experiment runs on this node",
+    "Dead letters": re.compile(r"No open dead letters|\d+ letters?,"),
+    "Health": "checks found nothing wrong",
+}
 
 
 class Demo(Process):

@@ -43,6 +43,14 @@ def test_an_allowed_version_is_told_with_its_margin_and_doubt(shop):
     assert decision.told == f"allowed. {decision.sentence}"
 
 
+def test_a_version_that_is_allowed_all_the_same_is_not_just_called_worse(shop):
+    shop.publish(progress=PROGRESS | {"guard_margin": -0.031})
+    assert judged(shop).sentence.startswith("Worse, but not by enough to withhold it. ")
+    shop.learn()
+    withhold(shop, "it is worse", progress=PROGRESS | {"guard_margin": -0.031})
+    assert judged(shop).sentence.startswith("Worse. ")
+
+
 def test_a_withheld_version_is_told_with_its_own_margin_and_reason(shop):
     shop.publish(progress=PROGRESS)
     shop.learn()

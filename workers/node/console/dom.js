@@ -21,6 +21,15 @@ export function table(columns, rows, caption = "") {
       el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((value, at) => cell("td", value, columns[at][1])))))));
 }
 
+/** Put a new table in the place of the one that was there; how far somebody scrolled it, and the focus, stay. */
+export function redraw(place, made) {
+  const before = place.firstElementChild;
+  const [left, focused] = [before?.scrollLeft ?? 0, before?.contains(document.activeElement)];
+  place.replaceChildren(made);
+  made.scrollLeft = left;
+  if (focused) made.focus({ preventScroll: true });
+}
+
 export const whole = (number) => Math.round(number).toLocaleString("en");
 export const seconds = (s) => (s === null || s === undefined ? "–" : s < 0.00995 ? `${(s * 1000).toFixed(1)} ms` : s < 0.9995 ? `${Math.round(s * 1000)} ms` : s < 90 ? `${s.toFixed(1)} s` : `${whole(s / 60)} min`);
 export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);

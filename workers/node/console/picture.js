@@ -31,13 +31,15 @@ export function listed(model, part, at) {
   return cell ? thumbnail(model, one, part.atlas.cells, cell) : picture(model, one, part.pictures);
 }
 
-/** The attributes that answers are to bring, if `items`, an answer of `GET /items`, have labels. */
-export const fieldsOf = (items) => (items.labels ? items.attributes : []);
+/** The attributes that answers are to bring. `items` is an answer of `GET /items`: without pictures, attributes are what people see. */
+export const fieldsOf = (items) => (items.labels || !items.pictures ? items.attributes : []);
+
+/** The attributes of an item beside its label, as words. */
+export const moreOf = ({ attributes = {} }) => Object.entries(attributes).filter(([name]) => name !== "label").map((pair) => pair.join(" "));
 
 /** What an item is called. A pointer on it shows its id and its other attributes. */
-export function named({ id, attributes = {} }) {
-  const more = Object.entries(attributes).filter(([name]) => name !== "label").map((pair) => pair.join(" "));
-  return el("p", { className: "id", dir: "auto", title: [id, ...more].join(", ") }, labelOf({ id, attributes }));
+export function named(one) {
+  return el("p", { className: "id", dir: "auto", title: [one.id, ...moreOf(one)].join(", ") }, labelOf(one));
 }
 
 export function picture(model, one, pictures) {

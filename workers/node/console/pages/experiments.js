@@ -50,7 +50,7 @@ function card(one) {
     el("p", { className: "verdict" }, sentence(one, names)), scale(one, names),
     table([["side", ""], ["searches won", "number"], ["clicks", "number"]],
       [[names[0], whole(counts.first), whole(counts.clicks[0])], [names[1], whole(counts.second), whole(counts.clicks[1])], ["neither", whole(counts.ties), ""]], "Searches with clicks"),
-    el("p", { className: "soft" }, `${percent(one.searched_share)} of the searches of ${one.model}. ${whole(counts.searches)} were answered by both together on this node since ${day(counts.since)}${counts.failed ? `; ${whole(counts.failed)} more were answered by ${names[0]} alone` : ""}. ${one.kept ? "The counts are kept when the node restarts." : "The counts begin again when the node restarts."}`));
+    el("p", { className: "soft" }, `${percent(one.searched_share)} of the searches of ${one.model} take part. ${whole(counts.searches)} were answered by both together on this node since ${day(counts.since)}${counts.failed ? `; ${whole(counts.failed)} more were answered by ${names[0]} alone` : ""}. ${one.kept ? "The counts are kept when the node restarts." : "The counts begin again when the node restarts."}`));
 }
 
 function sentence(one, names) {

@@ -1,6 +1,6 @@
 // Health: this node, the models it answers with, and the whole installation as omdml status and omdml doctor see it.
 import { copyAsCurl, get } from "../api.js";
-import { bytes, day, el, seconds, table, trying, whole } from "../dom.js";
+import { bytes, day, el, redraw, seconds, table, trying, whole } from "../dom.js";
 import { whileSeen } from "../live.js";
 
 const NODE_MS = 5000;
@@ -24,7 +24,7 @@ export async function healthPage(place) {
   const facts = el("div", { className: "facts" });
   const findings = el("ul", { className: "findings" });
   const well = el("details", { hidden: true }, el("summary", {}, "Checks that found nothing wrong"), el("ul", { className: "findings" }));
-  const partitions = el("div");
+  const partitions = el("div", {}, el("p", { className: "soft" }, "Looking ..."));
   const board = el("span");
   const models = el("div");
   const node = el("p", { className: "row" });
@@ -46,7 +46,7 @@ export async function healthPage(place) {
     node.replaceChildren(
       tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
       tag(told.stale_seconds > 0 ? "warn" : "good", told.stale_seconds > 0 ? `${seconds(told.stale_seconds)} behind` : "up to date"));
-    models.replaceChildren(table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["99 of 100 within", "number"], ["live since", ""], ["note", "wide"]],
+    redraw(models, table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["99 of 100 within", "number"], ["live since", ""], ["note", "wide"]],
       told.models.map((one) => (one.ready
         ? [one.model, tag("good", "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
           one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}`

@@ -57,7 +57,7 @@ export async function lettersPage(place, { model }) {
         el("span", { className: "grow soft" }, [letter.model, letter.at && day(letter.at), `at ${placeOf(letter.position)}`].filter(Boolean).join(" · ")),
         el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl("/letters/explain", { parameters: { position: letter.position } }) : trying(() => explain(letter, more))) } }, "Explain"),
         ...(letter.since_then ? [] : [settle("Send again", "resend", [letter.position]), settle("Dismiss", "dismiss", [letter.position])])),
-      el("p", {}, letter.error), el("pre", { className: "event" }, letter.event), more);
+      el("p", {}, letter.error), payload(letter.event), more);
   }
 
   async function explain(letter, more) {
@@ -65,18 +65,21 @@ export async function lettersPage(place, { model }) {
     const rows = [["Position", full.position], ["Key", full.key], ["Headers", Object.entries(full.headers).map((pair) => pair.join("=")).join(", ")],
       ["Now", full.learnable ? "It would be learned now: send it again." : full.why]].filter(([, text]) => text);
     more.replaceChildren(el("dl", {}, ...rows.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)])),
-      ...(full.event === letter.event ? [] : [el("pre", { className: "event" }, full.event)]));
+      ...(full.event === letter.event ? [] : [payload(full.event)]));
   }
 
   function settle(text, verb, positions) {
     const body = { positions };
     return el("button", { type: "button", on: {
       click: (event) => !isSecond(event) && (copy.asked(event) ? copyAsCurl(`/letters/${verb}`, { body }) : trying(async () => {
+        const at = [...list.children].findIndex((one) => one.contains(document.activeElement));
         const { settled, left } = await post(`/letters/${verb}`, body);
         const [why] = Object.keys(left);
         const done = verb === "resend" ? "sent again" : "dismissed";
         say(settled ? `${whole(settled)} ${done}.${why ? ` Others were left: ${why}` : ""}` : `Nothing was ${done}: ${why}`, !settled);
         await refresh();
+        // Whoever goes on with the keyboard does so at the next letter.
+        if (at >= 0) (list.children[Math.min(at, list.children.length - 1)]?.querySelector("button") ?? again).focus();
       })),
     } }, text);
   }
@@ -84,6 +87,9 @@ export async function lettersPage(place, { model }) {
   await trying(refresh);
   return () => {};
 }
+
+/** An event, which whoever has no pointer can scroll. */
+const payload = (text) => el("pre", { className: "event", tabIndex: 0, aria: { role: "group", label: "Event" } }, text);
 
 /** A position without the long id of its log. */
 function placeOf(position) {

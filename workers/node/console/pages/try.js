@@ -5,7 +5,7 @@ import { el, say, seconds, trying } from "../dom.js";
 import { Seldom } from "../live.js";
 import { legend, shares } from "../parts.js";
 import { anyItem, Picker } from "../picker.js";
-import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "../picture.js";
+import { arrow, fieldsOf, itemOf, labelOf, moreOf, named, picture } from "../picture.js";
 
 const SHOWN = 20;
 // Of people who type, before the grid is asked anew.
@@ -76,7 +76,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     const { id } = one;
     if (id !== state.query?.id) begin({ id });
     begunFrom.set(model, one);
-    shown.replaceChildren(picture(model, one, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), named(one), labelOf(one) !== id && el("p", { className: "soft id" }, id)));
+    shown.replaceChildren(...(items.pictures ? [picture(model, one, true)] : []), el("div", {}, el("p", { className: "soft" }, "Similar to"), named(one), labelOf(one) !== id && el("p", { className: "soft id" }, id)));
     picker.choose(id);
     await first();
   }
@@ -163,7 +163,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     if (asked !== state.asked) return false;
     const before = state.shown.map((one) => one.id);
     state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
-    key.replaceChildren(el("span", {}, answer.items.length ? "The number is the distance: the smaller, the more similar." : "There is no other item."), ...legend(answer.items[0]?.parts));
+    key.replaceChildren(el("span", {}, !answer.items.length ? "There is no other item." : answer.interleaved ? "The number is the distance in the ranking that the item comes from. Two rankings are mixed, so numbers need not rise." : "The number is the distance: the smaller, the more similar."), ...legend(answer.items.find((one) => one.parts)?.parts));
     trouble.hidden = true;
     state.serial = answer.serial;
     state.version = answer.version;
@@ -199,9 +199,9 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     }, text);
     return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${labelOf(one)}` } },
       el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${labelOf(one)}` }, on: { click: () => trying(() => search(one)) } },
-        picture(model, one, items.pictures)),
+        items.pictures ? picture(model, one, true) : named(one)),
       el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compare ? arrow(one.was, rank) : null, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
-      named(one),
+      items.pictures ? named(one) : el("p", { className: "soft more", dir: "auto" }, moreOf(one).join(", ")),
       shares(one.parts),
       fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
   }

@@ -1,6 +1,6 @@
 // Watch: how learning goes, from what went live on this node since it started.
 import { copyAsCurl, get } from "../api.js";
-import { clock, day, el, percent, seconds, table, trying, whole } from "../dom.js";
+import { clock, day, el, percent, redraw, seconds, table, trying, whole } from "../dom.js";
 import { interval } from "../interval.js";
 import { Seldom, whileSeen } from "../live.js";
 import { colourOf } from "../parts.js";
@@ -20,6 +20,7 @@ const ALONE_S = 30;
 export async function watchPage(place, { model, onStep, onRemark }) {
   // What goes live while the page is made is not lost.
   const early = [];
+  let shown = "";
   const stopEarly = onStep((step) => early.push(step));
   const path = `/models/${encodeURIComponent(model)}`;
   let { steps } = await get(`${path}/steps`).catch((error) => {
@@ -69,10 +70,12 @@ export async function watchPage(place, { model, onStep, onRemark }) {
 
   async function drawDecisions() {
     const [{ lines }, judged] = await Promise.all([get(`${path}/history`, { last: LINES }), get(`${path}/guard`)]);
-    guard.replaceChildren(...judgement(judged));
+    // Screen readers tell what is new here.
+    if (JSON.stringify(judged) !== shown) guard.replaceChildren(...judgement(judged));
+    shown = JSON.stringify(judged);
     const told = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
     decisions.replaceChildren(...told.map((line) => el("li", {},
-      el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, WHAT[line.what] ?? line.what), `version ${whole(line.version)}`,
+      el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, whatOf(line)), `version ${whole(line.version)}`,
       el("span", { className: "soft" }, [line.actor, day(line.at)].filter(Boolean).join(", ")), line.reason ? el("p", {}, line.reason) : null)),
     ...(told.length ? [] : [el("li", {}, "Nothing was withheld, mistakes did not become more frequent, and nobody moved a version.")]));
   }
@@ -119,6 +122,8 @@ const waited = (step) => (step.what === "model_live" ? null : step.freshness_s);
 const learned = (name) => (step) => (step.version ? step.figures[name] : null);
 
 const WHAT = { held: "withheld", drift: "more mistakes" };
+/** What a line of the history is about. */
+export const whatOf = (line) => WHAT[line.what] ?? line.what;
 const DECISIONS = {
   allowed: ["good", "the newest version may answer"], withheld: ["warn", "newer versions are withheld"],
   "taken back": ["warn", "an earlier version answers again"], "not judged": ["", "nothing was judged yet"],
@@ -197,7 +202,7 @@ class Chart {
     if (!this.details.open || !this.columns) return;
     const [times, ...columns] = this.columns;
     const rows = times.map((at, row) => [clock(at), ...columns.map((column) => this.told(column[row]))]);
-    this.rows.replaceChildren(table([["time", ""], ...this.labels.map((label) => [label, "number"])], rows.slice(-ROWS).reverse(), `${this.title}, the newest`));
+    redraw(this.rows, table([["time", ""], ...this.labels.map((label) => [label, "number"])], rows.slice(-ROWS).reverse(), `${this.title}, the newest`));
   }
 
   /** Forget the lines; the next drawing makes them anew. */
