@@ -211,7 +211,7 @@ def test_a_worker_says_what_it_waits_for_and_that_its_loop_turns(tmp_path, monke
     monkeypatch.setattr("omdml.workers.learning.worker.RETRY_S", 0.0)
     for error, waits in ((StoreError("away"), "store"), (LettersAway("away"), "letters"), (SourceError("away"), "log")):
         with monkeypatch.context() as patch:
-            patch.setattr(worker.rounds, "turn", raising(error))
+            patch.setattr(worker.rounds, "publish_and_save", raising(error))
             worker.step()
         waiting = {name: read(worker, "waiting", dependency=name) for name in ("log", "store", "letters")}
         assert waiting == {**dict.fromkeys(waiting, 0.0), waits: 1.0}
