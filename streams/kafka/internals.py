@@ -95,7 +95,7 @@ for transport in (KafkaTCPTransport, KafkaSSLTransport):
 
 # reading
 class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
-    """A batch with header names in any bytes, which clients in C send, and with errors that say where it ends.
+    """A batch whose header names may be any bytes, because clients in C send such names. Its errors say where it ends.
 
     A batch that would become too large when it is decompressed is not damaged: its sender wrote it so. Each of its
     records is replaced by one that cannot be learned (:class:`~omdml.feedback.TooLarge`), and becomes a dead letter.

@@ -95,7 +95,7 @@ class SeenIds:
         return bool(np.isin(np.array(ids, "<u8"), self._hashes).any())
 
     def _run(self, hashes: Hashes, begin: int) -> tuple[list[bool], int]:
-        """The longest piece from ``begin`` on whose repeats are certain, and where it ends."""
+        """The longest piece from ``begin`` on, so that it is certain which events repeat, and the piece's end."""
         place_of = {number: index for index, number in enumerate(self._hashes.tolist())}
         # This many ids can be added before the oldest one leaves the window, and one more for each place after it.
         room = WINDOW - len(self._hashes)

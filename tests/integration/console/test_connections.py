@@ -124,7 +124,7 @@ def test_an_address_with_a_token_works_in_a_tab_that_is_open(tmp_path, browser):
         page = Visit(context, f"{server.url}/console/").page
         expect(page.locator(".results > li")).to_have_count(20)
         page.goto(f"{server.url}/console/#token={token}")
-        # The page may add by now what it shows.
+        # By now the page may have added the query that it shows.
         expect(page).not_to_have_url(re.compile("token"))
         send_two_marks(page)
         context.close()

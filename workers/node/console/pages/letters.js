@@ -72,14 +72,14 @@ export async function lettersPage(place, { model }) {
     const body = { positions };
     return el("button", { type: "button", on: {
       click: (event) => !isSecond(event) && (copy.asked(event) ? copyAsCurl(`/letters/${verb}`, { body }) : trying(async () => {
-        const at = [...list.children].findIndex((one) => one.contains(document.activeElement));
+        const focused = [...list.children].findIndex((one) => one.contains(document.activeElement));
         const { settled, left } = await post(`/letters/${verb}`, body);
         const [why] = Object.keys(left);
         const done = verb === "resend" ? "sent again" : "dismissed";
         say(settled ? `${whole(settled)} ${done}.${why ? ` Others were left: ${why}` : ""}` : `Nothing was ${done}: ${why}`, !settled);
         await refresh();
         // Whoever goes on with the keyboard does so at the next letter.
-        if (at >= 0) (list.children[Math.min(at, list.children.length - 1)]?.querySelector("button") ?? again).focus();
+        if (focused >= 0) (list.children[Math.min(focused, list.children.length - 1)]?.querySelector("button") ?? again).focus();
       })),
     } }, text);
   }

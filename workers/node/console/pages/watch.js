@@ -71,8 +71,9 @@ export async function watchPage(place, { model, onStep, onRemark }) {
   async function drawDecisions() {
     const [{ lines }, judged] = await Promise.all([get(`${path}/history`, { last: LINES }), get(`${path}/guard`)]);
     // Screen readers tell what is new here.
-    if (JSON.stringify(judged) !== shown) guard.replaceChildren(...judgement(judged));
-    shown = JSON.stringify(judged);
+    const now = JSON.stringify(judged);
+    if (now !== shown) guard.replaceChildren(...judgement(judged));
+    shown = now;
     const told = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
     decisions.replaceChildren(...told.map((line) => el("li", {},
       el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, whatOf(line)), `version ${whole(line.version)}`,
