@@ -281,15 +281,33 @@ def topic_id(consumer: Any, topic: str) -> Any:
     return consumer._cluster.topic_id(topic)
 
 
+class _JoinAnswer:
+    """The answer to a join that a poll began. It counts as open until a later poll has read it."""
+
+    def __init__(self, coordinator: Any, answer: Any) -> None:
+        self._coordinator, self._answer = coordinator, answer
+        self.add_callback, self.add_errback = answer.add_callback, answer.add_errback
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a poll joins again: a member that left or was expelled meanwhile does."""
+        return self._answer.is_done and not self._coordinator.rebalance_in_progress()
+
+
 def go_on_joining(consumer: Any) -> None:
-    """Make the next poll continue a rejoin that was interrupted when the last poll ended.
+    """Make the next poll continue a join that was interrupted when the last poll ended.
 
     A leader that rejoins because partitions were added takes that for done as soon as it has shared them out. If a poll
-    ends before the cluster has answered, no later one waits for the answer, and the member is expelled.
+    ends before the cluster has answered, no later one waits for the answer, and the member is expelled. And an answer
+    that comes between two polls would be thrown away: the poll would join again, and so the whole group. Members that
+    work between polls could do so without end.
     """
     coordinator = consumer._coordinator
     if coordinator.rejoining:
         coordinator.request_rejoin()
+    answer = coordinator._join_task
+    if answer is not None and not isinstance(answer, _JoinAnswer):
+        coordinator._join_task = _JoinAnswer(coordinator, answer)
 
 
 def is_joining(consumer: Any) -> bool:

@@ -8,6 +8,7 @@ from deploy.local import KafkaServer
 from omdml.streams.kafka.reading import topic_watch
 from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.protocols.log import CommitResult
+from tests.integration.waiting import until
 from tests.support.servers.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
 
 
@@ -45,6 +46,19 @@ def test_a_leader_stays_in_the_group_if_its_poll_ends_amid_sharing_out(
     reader.read_until(lambda: reader.owned == {0, 1, 2, 3}, 20.0)
     assert late
     assert reader.commit() is CommitResult.RECORDED
+
+
+def test_members_that_poll_seldom_share_out_in_three_rounds(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    # Given three members of which one polls at a time, so that the others' answers come between their polls
+    topic = new_topic(partitions=3)
+    readers = [open_reader(topic) for _ in range(3)]
+    # When they have a partition each
+    until(lambda: [reader.read() for reader in readers] and all(reader.owned for reader in readers))
+    # Then one had all at first, then gave up two, and then the two others took them. Without the answers between polls
+    # it takes five rounds to twelve. A fourth is one more that joined late.
+    assert readers[0].source._consumer._coordinator._generation.generation_id <= 4
 
 
 def test_a_member_that_waits_for_its_group_while_events_come_keeps_its_client(

@@ -27,8 +27,12 @@ def saved(reader: Reader) -> dict[Partition, int]:
 
 
 def share_out(*readers: Reader) -> None:
-    """Read until each of them has a partition."""
-    until(lambda: [reader.read() for reader in readers] and all(len(reader.owned) == 1 for reader in readers))
+    """Read until each of them has a partition, and none waits for its group."""
+
+    def is_done(reader: Reader) -> bool:
+        return len(reader.owned) == 1 and not internals.is_joining(reader.source._consumer)
+
+    until(lambda: [reader.read() for reader in readers] and all(map(is_done, readers)))
 
 
 def test_members_that_leave_together_commit_what_a_rebalance_refused(
