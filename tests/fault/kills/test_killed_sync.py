@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -67,6 +68,16 @@ class Changing:
         assert np.abs(away[0] - away[1]).max() <= 2 * MOVED * spread(exact.astype(np.float32)) * 1.01
 
 
+def is_writing(process):
+    """Whether the last that a sync said is that it brings something."""
+    return process.said.count("sync_writing") > process.said.count("sync_current")
+
+
+def brings(process, changing):
+    """Whether it brings something; if not, there is more to bring."""
+    return is_writing(process) or changing.go_on()
+
+
 def test_a_sync_that_is_killed_at_any_moment_never_shows_two_versions(database, tmp_path):
     (tmp_path / "omdml.toml").write_text(CONFIGURATION.format(port=1))
     changing = Changing(tmp_path)
@@ -84,17 +95,16 @@ def test_a_sync_that_is_killed_at_any_moment_never_shows_two_versions(database, 
     for number in range(KILLS):
         changing.go_on()
         process = started(f"sync-{number}", "--rows-per-second", "100")
-        # Half of them are killed anywhere from the start on, the others while they bring something.
-        if number % 2:
-            wait_for(lambda process=process: "sync_writing" in process.said or "sync_current" in process.said,
-                     "it to bring something", 120, process)  # fmt: skip
         ends = time.monotonic() + changing.draw.uniform(0, 2)
         while time.monotonic() < ends:
             changing.go_on()
             time.sleep(changing.draw.uniform(0, 0.3))
+        # Half of them are killed anywhere from the start on, the others while they bring something.
+        if number % 2:
+            wait_for(partial(brings, process, changing), "it to bring something", 120, process)
         process.kill()
         process.close()
-        in_the_middle += process.said.count("sync_writing") > process.said.count("sync_current")
+        in_the_middle += is_writing(process)
     last = started("last")
     wait_for(lambda: reader.sees(changing.version), "the newest version", 120, last)
     assert last.stop() == 0
