@@ -1,5 +1,5 @@
-"""Names nobody has seen before, by the thousand, under a pattern: how fast one worker process begins them, how soon it
-ends when told to, and what lies beyond ``max_models``."""
+"""Names nobody has seen before, by the thousand, under a pattern: how fast workers begin them, how soon a worker ends
+when told to, and what lies beyond ``max_models``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.services import processes
-from deploy.local import ValkeyServer
+from deploy.local import KafkaServer, ValkeyServer
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.files.source import FileSink
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.protocols.log import Sink
 from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store
 
 DIMS, ITEMS = {"color": 64, "shape": 32, "text": 16}, 2_000
 MODELS = int(os.environ.get("OMDML_NEW_MODELS", "3000"))
+PARTITIONS, WORKERS = 4, (1, 2)
 PATIENCE_S = 300.0
 
 
@@ -68,19 +72,60 @@ def main(console: Console) -> None:
                     case.store, f"{case.learner}, {case.rank}", f"{case.models:,}", *measured(folder, url, case)
                 )
     console.print(table)
+    console.print(shared_out())
+
+
+def shared_out() -> Table:
+    """How many models one worker begins, and two that share the partitions of a Kafka topic."""
+    table = Table("workers", "models", "begun /s", "processor time of a model, all workers")
+    table.title = f"New models of lomdml, rank 16, one event each, from {PARTITIONS} partitions of Kafka, in Valkey"
+    for workers in WORKERS:
+        with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
+            table.add_row(str(workers), f"{MODELS:,}", *begun_by(workers, Path(name), kafka, valkey))
+    return table
+
+
+def begun_by(workers: int, folder: Path, kafka: KafkaServer, valkey: ValkeyServer) -> list[str]:
+    """What so many workers begin while their group stays as it is."""
+    build_catalogue(folder / "items", features(), mapped=False)
+    kafka.create_topic("new", partitions=PARTITIONS)
+    log = f'kind = "kafka"\nservers = "{kafka.servers}"\ntopic = "new"'
+    write_configuration(folder, log, valkey.url, "lomdml", 16, 2 * MODELS)
+    running = [processes.start(folder, "worker", name=f"worker-{number}") for number in range(workers)]
+    logs = [folder / f"worker-{number}.log" for number in range(workers)]
+    wait_until(lambda: all("partition_assigned" in log.read_text() for log in logs))
+    send(KafkaSink(KafkaOptions(servers=kafka.servers), topic="new"), "user", MODELS)
+    store = open_store(valkey.url)
+    wait_until(lambda: listed(store) >= MODELS // 10)
+    already, began = listed(store), time.monotonic()
+    before = sum(cpu_seconds(worker.pid) for worker in running)
+    wait_until(lambda: listed(store) >= MODELS)
+    begun, seconds = MODELS - already, time.monotonic() - began
+    cost = (sum(cpu_seconds(worker.pid) for worker in running) - before) / begun
+    for worker in running:
+        end(worker)
+    return [f"{begun / seconds:,.0f}", f"{cost * 1000:.1f} ms"]
+
+
+def features() -> dict[str, np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
+    draw = np.random.default_rng(0)
+    return {name: draw.normal(0, 1, (ITEMS, size)) for name, size in DIMS.items()}
+
+
+def end(worker: subprocess.Popen[bytes]) -> None:
+    worker.send_signal(signal.SIGTERM)
+    worker.wait(PATIENCE_S)
 
 
 def measured(folder: Path, url: str, case: Case) -> list[str]:
     """A row: a worker stopped amid new models, another one that ends them, and one with a limit."""
-    draw, models = np.random.default_rng(0), case.models
-    features = {name: draw.normal(0, 1, (ITEMS, size)) for name, size in DIMS.items()}
-    build_catalogue(folder / "items", features, mapped=case.learner == "dca")
-    send(folder / "feedback", "user", models)
+    models = case.models
+    build_catalogue(folder / "items", features(), mapped=case.learner == "dca")
+    send(FileSink(folder / "feedback"), "user", models)
     store, worker = open_store(url), started(folder, url, case, 10 * models)
     wait_until(lambda: listed(store) >= models // 10)
     asked = time.monotonic()
-    worker.send_signal(signal.SIGTERM)
-    worker.wait(PATIENCE_S)
+    end(worker)
     ended = time.monotonic() - asked
     already = listed(store)
     worker = started(folder, url, case, 10 * models)
@@ -91,26 +136,24 @@ def measured(folder: Path, url: str, case: Case) -> list[str]:
     wait_until(lambda: len(store.positions([f"user-{number}" for number in range(models)])) >= models)
     saved = (models - already) / (time.monotonic() - began)
     cost = (cpu_seconds(worker.pid) - cpu) / (models - already)
-    worker.send_signal(signal.SIGTERM)
-    worker.wait(PATIENCE_S)
+    end(worker)
     refused = limited(folder, url, case)
     return [f"{begun:,.0f}", f"{saved:,.0f}", f"{cost * 1000:.1f} ms", f"{ended:.1f} s", *refused]
 
 
 def limited(folder: Path, url: str, case: Case) -> list[str]:
     """What a worker does with many names if it may begin only a few."""
-    send(folder / "feedback", "other", case.models)
+    send(FileSink(folder / "feedback"), "other", case.models)
     letters = folder / "letters"
     worker = started(folder, url, case, case.models + case.limit)
     wait_until(lambda: too_many(letters) >= case.models - case.limit)
-    worker.send_signal(signal.SIGTERM)
-    worker.wait(PATIENCE_S)
+    end(worker)
     return [f"{case.limit:,} more", f"{too_many(letters):,} of {case.models:,}"]
 
 
-def send(path: Path, prefix: str, count: int) -> None:
+def send(sink: Sink, prefix: str, count: int) -> None:
     """One event of each of so many models."""
-    sink, draw = FileSink(path), np.random.default_rng(1)
+    draw = np.random.default_rng(1)
     for number in range(count):
         query, relevant, irrelevant = map(str, draw.integers(0, ITEMS, 3).tolist())
         event = Triplet(model=f"{prefix}-{number}", query=query, relevant=relevant, irrelevant=irrelevant)
@@ -119,12 +162,17 @@ def send(path: Path, prefix: str, count: int) -> None:
 
 
 def started(folder: Path, url: str, case: Case, limit: int) -> subprocess.Popen[bytes]:
-    (folder / "omdml.toml").write_text(
-        f'[log]\nkind = "file"\npath = "feedback"\nletters = "letters"\n[store]\nurl = "{url}"\n'
-        f'[catalogues.items]\npath = "items"\n[models."*"]\nlearner = "{case.learner}"\nrank = {case.rank}\n'
-        f"max_models = {limit}\n"
+    write_configuration(
+        folder, 'kind = "file"\npath = "feedback"\nletters = "letters"', url, case.learner, case.rank, limit
     )
     return processes.start(folder, "worker")
+
+
+def write_configuration(folder: Path, log: str, url: str, learner: str, rank: int, limit: int) -> None:
+    (folder / "omdml.toml").write_text(
+        f'[log]\n{log}\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n'
+        f'[models."*"]\nlearner = "{learner}"\nrank = {rank}\nmax_models = {limit}\n'
+    )
 
 
 def listed(store: Store) -> int:
