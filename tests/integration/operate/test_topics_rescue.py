@@ -23,7 +23,7 @@ from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.wiring.kafka_topic import look_at_topic, survey_topic
 from tests.support import records
 from tests.support.forks import ForkedProcess
-from tests.support.oracle import GUARD_EVERY, STRAY, Oracle, Placement, drawn
+from tests.support.oracle import STRAY, Oracle, Placement
 from tests.support.processes import wait_for
 from tests.support.servers.kafka_reader import cut, write
 from tests.support.worlds import catalogue, events
@@ -336,7 +336,7 @@ def test_audit_and_oracle_agree_after_a_rehome_beside_senders_and_rubbish(place,
         checkpoints = records.checkpoints_in_redis(client, "omdml")
     log = records.read_topic(place.kafka.servers, place.topic)
     dead = [event.value for event in records.read_topic(place.kafka.servers, f"{place.topic}.letters")]
-    oracle = Oracle(log, placement, drawn(place.store.secret(), GUARD_EVERY))
+    oracle = Oracle(log, placement)
     assert oracle.findings(checkpoints, dead) == []
     assert len(placement.steps) == 2
     assert set(oracle.letters.values()) == {"bad", STRAY}

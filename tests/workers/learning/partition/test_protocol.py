@@ -115,7 +115,7 @@ def test_the_last_save_of_a_replaced_owner_is_kept_and_stops_nobody(tmp_path, mo
 
     def then_the_first_saves(self, committed):
         begin = start(self, committed)
-        owned.save(commit=False)
+        owned.saving.save(commit=False)
         return begin
 
     monkeypatch.setattr(Mark, "start", then_the_first_saves)
