@@ -136,7 +136,7 @@ class Life:
 
     def worker(self):
         worker = self.world.worker(store=Unsteady(self.world.store, self), source=Behind(self.world.log))
-        worker.rounds.config = WorkerConfig(
+        worker.schedule.config = WorkerConfig(
             publish_interval_s=0.02,
             checkpoint_interval_s=self.chance.choice([1, 20, 60]),
             max_poll_records=self.chance.choice([3, 20, 500]),

@@ -1,4 +1,4 @@
-"""The rounds of a worker: it publishes what its partitions learned, merges parts and saves, each when it is due."""
+"""When a worker publishes what its partitions learned, merges parts and saves: each when it is due."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DRAINED_S = 0.005
 log = structlog.get_logger(__name__)
 
 
-class Rounds:
+class Schedule:
     """Brings what was learned to the nodes and into the store, at the pace that is configured.
 
     Attributes
