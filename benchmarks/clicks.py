@@ -18,7 +18,7 @@ from rich.table import Table
 from scipy.linalg import eigh
 
 from benchmarks.papers.cache import unit_of
-from benchmarks.papers.peers import lmnn
+from benchmarks.papers.omdml.rivals import lmnn
 from benchmarks.quality import SEEDS, SETS, data_folder, split
 from omdml import DCA, LOMDML, Learner
 from omdml.blas import one_blas_thread

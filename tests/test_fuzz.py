@@ -93,7 +93,7 @@ def test_every_event_is_learned_or_becomes_a_dead_letter(sent):
     worker = place.worker()
     worker.step()
     (partition,) = worker.partitions.values()
-    partition.save()
+    partition.saving.save()
     refused = worlds.letters(place)
     learned = sum(model.progress.mistakes.count > 0 for model in partition.models.loaded.values())
     assert partition.mark.offset == len(sent) + 1
@@ -222,7 +222,7 @@ def checkpoint() -> bytes:
     place.send(*worlds.events(60))
     worker = place.worker()
     worker.step()
-    next(iter(worker.partitions.values())).save()
+    next(iter(worker.partitions.values())).saving.save()
     return place.store.peek("shop").to_bytes()
 
 

@@ -148,9 +148,6 @@ def test_no_folder_is_too_full_to_be_read_at_a_glance(layer):
 
 @pytest.mark.parametrize("top", ["benchmarks", "deploy", "docs", "tests", "workers/node/console"])
 def test_neither_is_a_folder_of_tests_benchmarks_or_pages(top):
-    # Hours of results are kept by the names of modules (benchmarks/papers/cache.py).
-    kept_by_name = ROOT / "benchmarks" / "papers"
     files = [path for path in (ROOT / top).rglob("*") if path.suffix in (".py", ".js", ".css")]
     counts = Counter(path.parent for path in files if path.stem != "__init__")
-    del counts[kept_by_name]
     assert {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > FULL} == {}

@@ -1,5 +1,6 @@
-"""The papers' tables run again; in the order of the page."""
+"""The papers' tables run again. The part of a name before ``_`` is the paper, and the folder of its tables."""
 
+# In the order of the page.
 TABLES = (
     "law_fantope",
     "law_page",
@@ -16,3 +17,8 @@ TABLES = (
     "cpmtml_related",
     "drift",
 )
+
+
+def module_of(table: str) -> str:
+    """The name of a table's module."""
+    return f"benchmarks.papers.{table.replace('_', '.', 1)}"

@@ -21,7 +21,7 @@ from types import ModuleType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.papers import TABLES
+from benchmarks.papers import TABLES, module_of
 from benchmarks.papers.cache import Kept, kept, name_of, needs, unit_of
 from benchmarks.papers.page import Claim, Plot, draw, publish, section, show
 from benchmarks.quality import data_folder
@@ -32,7 +32,7 @@ FAILED, LEFT_OUT = 1, 3  # exit codes
 
 def main(arguments: list[str]) -> int:
     """Run these tables; answers the exit code, the highest if several hold."""
-    tables = {name: importlib.import_module(f"benchmarks.papers.{name}") for name in TABLES}
+    tables = {name: importlib.import_module(module_of(name)) for name in TABLES}
     chosen = [tables[name] for name in parsed(arguments, tables)]
     console = Console(width=None if sys.stdout.isatty() else 160)
     # Ctrl-C is for this process to handle.

@@ -70,8 +70,8 @@ def path(table: ModuleType, unit: Mapping[str, Any]) -> Path:
 
 
 def name_of(table: ModuleType) -> str:
-    """The name that the command line and the page use."""
-    return table.__name__.rpartition(".")[2]
+    """The name that the command line, the page and the kept results use."""
+    return table.__name__.removeprefix("benchmarks.").removeprefix("papers.").replace(".", "_")
 
 
 def needs(table: ModuleType) -> Sequence[str]:

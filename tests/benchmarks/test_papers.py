@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.papers import TABLES, cache, page
+from benchmarks.papers import TABLES, cache, module_of, page
 from benchmarks.papers.page import Claim, Grid
 
 TABLE = '''
@@ -168,9 +168,10 @@ def test_the_page_begins_with_its_contents(toy_page):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_has_five_seeds_and_is_on_the_page(name):
-    table = importlib.import_module(f"benchmarks.papers.{name}")
+    table = importlib.import_module(module_of(name))
     assert len({unit["seed"] for unit in table.UNITS}) >= 5
     assert set(inspect.signature(table.run).parameters) == set(table.UNITS[0])
+    assert cache.name_of(table) == name
     assert f"<!-- table {name} -->" in page.PAGE.read_text()
 
 
@@ -181,7 +182,7 @@ def test_the_page_is_made_of_its_sections():
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_page_has_the_words_that_the_code_of_a_table_writes(name):
-    table = importlib.import_module(f"benchmarks.papers.{name}")
+    table = importlib.import_module(module_of(name))
     section = dict(sections(page.PAGE.read_text()))[name]
     assert page.markdown(table.ABOUT) in section
     lines = [" ".join(claim.split()) for claim in re.findall(r"^- (.*?)(?=\n- |\n\n|\Z)", section.strip(), re.M | re.S)]

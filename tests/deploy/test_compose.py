@@ -12,7 +12,7 @@ import yaml
 
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
-from omdml.workers.learning.rounds import FINISH_S
+from omdml.workers.learning.schedule import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
 from tests.support.pages.documents import OPERATIONS, block_that_begins, operators_commands, read
 from tests.support.processes import ROOT

@@ -13,7 +13,7 @@ import pytest
 
 from omdml.streams.kafka.routing.router import STOP_S
 from omdml.workers.cli import main
-from omdml.workers.learning.rounds import FINISH_S
+from omdml.workers.learning.schedule import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/systemd"

@@ -1,17 +1,18 @@
 """An oracle: what must have become of every event, and whether it did. It shares no code with the product.
 
 Everything follows from the log and the placement: an event that came by its model's partition is learned or held out,
-every other one is a dead letter. Events of a model in parts may come by any partition, whose part learns them. Which
-events are bad by their content the test says, for it made them. Findings hold this against the numbers that events were
-sent with, checkpoints, letters and metrics, and name positions.
+every other one is a dead letter. Events of a model in parts may come by any partition, whose part learns them. Findings
+hold this against the numbers that events were sent with, checkpoints and letters, and name positions.
 
-Events have one comparison each, so that a checkpoint's ``version`` counts events.
+Tests give each event a header ``number``, and a header ``bad`` if it cannot be learned, whichever partition it comes
+by. Events have one comparison each, so that a checkpoint's ``version`` counts events.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -37,18 +38,11 @@ def murmur2(key: bytes) -> int:
     return (hashed ^ hashed >> 15) & 0x7FFFFFFF
 
 
-@lru_cache
-def crc32(key: bytes) -> int:
-    """The checksum of zip files, by which librdkafka places keyed messages unless told otherwise."""
-    hashed = WORD
-    for byte in key:
-        hashed ^= byte
-        for _ in range(8):
-            hashed = hashed >> 1 ^ (0xEDB88320 if hashed & 1 else 0)
-    return hashed ^ WORD
+# By crc32, librdkafka places keyed messages unless told otherwise.
+HASHES: dict[str, Callable[[bytes], int]] = {"murmur2": murmur2, "crc32": zlib.crc32}
 
-
-HASHES: dict[str, Callable[[bytes], int]] = {"murmur2": murmur2, "crc32": crc32}
+# Between the name of a model in parts and the number of the partition that a part learns.
+PART = "::part-"
 
 
 class Step(NamedTuple):
@@ -81,17 +75,10 @@ class Placement(NamedTuple):
         return max(number for number, step in enumerate(self.steps) if step.since.get(partition, 0) <= offset)
 
     def home(self, model: str, step: int = -1) -> int:
-        """The home partition of a model."""
+        """The home partition of a model, or the partition that a part learns."""
+        if PART in model:
+            return int(model.rpartition(PART)[2])
         return HASHES[self.partitioner](model.encode()) % self.steps[step].partitions
-
-
-# Between the name of a model in parts and the number of the partition that a part learns.
-PART = "::part-"
-
-
-def part(model: str, partition: int) -> str:
-    """What the part of a model is called that learns this partition."""
-    return f"{model}{PART}{partition}"
 
 
 # One of so many events is held out, unless a test configures another number.
@@ -122,12 +109,10 @@ class Oracle:
 
     Parameters
     ----------
-    bad
-        Says of an event whether the test made it so that it cannot be learned, whichever partition it came by.
     held_out
-        Says whether a model's event is held out (:func:`drawn`). Without it only sums are judged: learned + held out.
+        Says whether a model's event is held out (:func:`drawn`).
     in_parts
-        Models in parts. Each part is judged as a model of its own, by the name that :func:`part` gives it.
+        Models in parts. Each part is judged as a model of its own.
 
     Attributes
     ----------
@@ -143,149 +128,103 @@ class Oracle:
         self,
         log: Iterable[Event],
         placement: Placement,
-        bad: Callable[[Event], bool] = lambda _: False,
-        held_out: Callable[[str, Event], bool] | None = None,
+        held_out: Callable[[str, Event], bool] = lambda *_: False,
         in_parts: Collection[str] = (),
     ) -> None:
-        self.placement, self.log, self.held_out, self.in_parts = placement, list(log), held_out, in_parts
+        self.placement, self.held_out, self.in_parts = placement, held_out, in_parts
+        # A model goes on in its new partition only when everything in the old one is learned.
+        self.log = sorted(log, key=lambda event: (placement.step(*event.place), event.place))
         self.taken: dict[str, list[Event]] = defaultdict(list)
         self.letters: dict[Place, str] = {}
         self.unread: list[Event] = []
-        steps: dict[Place, int] = {}
         for event in self.log:
             step, model = placement.step(*event.place), event.model
+            name = f"{model}{PART}{event.partition}" if model in in_parts else model
             if step < 0:
                 self.unread.append(event)
-            elif model is None or bad(event):
+            elif name is None or "bad" in event.headers:
                 self.letters[event.place] = "bad"
-            elif model in in_parts:
-                steps[event.place] = step
-                self.taken[part(model, event.partition)].append(event)
-            elif placement.home(model, step) != event.partition:
+            elif placement.home(name, step) != event.partition:
                 self.letters[event.place] = STRAY
             else:
-                steps[event.place] = step
-                self.taken[model].append(event)
-        for events in self.taken.values():
-            # A model goes on in its new partition only when everything in the old one is learned.
-            events.sort(key=lambda event: (steps[event.place], event.offset))
+                self.taken[name].append(event)
 
-    def findings(
-        self,
-        checkpoints: Iterable[bytes],
-        letters: Iterable[bytes],
-        acknowledged: Iterable[bytes] | None = None,
-        header: str = "number",
-    ) -> list[Finding]:
-        """Everything that does not add up; ``acknowledged`` events carry their number in this header."""
-        kept = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
-        wholes = [finding for model in self.in_parts for finding in self._merged(model, kept)]
-        result, resent = read_letters(letters)
-        numbered = () if acknowledged is None else self._numbered(acknowledged, header, resent)
-        models = sorted(self.taken.keys() | kept.keys())
-        sums = (finding for model in models for finding in self._sums(model, kept.get(model)))
-        return [*numbered, *sums, *wholes, *self._letters(result)]
+    def learned(self, model: str) -> list[Event]:
+        """The events of a model or part that are learned, in order."""
+        return [event for event in self.taken[model] if not self.held_out(model, event)]
 
     def parts_of(self, model: str) -> list[str]:
         """The parts of a model that have events, in the order of their partitions."""
-        return [part(model, number) for number in range(self.placement.steps[-1].partitions)
-                if part(model, number) in self.taken]  # fmt: skip
+        return sorted((name for name in self.taken if name.startswith(model + PART)), key=self.placement.home)
+
+    def findings(
+        self, checkpoints: Iterable[bytes], letters: Iterable[bytes], acknowledged: Iterable[bytes] = ()
+    ) -> list[Finding]:
+        """Everything that does not add up; ``acknowledged`` are numbers of events."""
+        kept = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
+        wholes = [finding for model in self.in_parts for finding in self._merged(model, kept)]
+        reasons, resent = read_letters(letters)
+        models = sorted(self.taken.keys() | kept.keys())
+        counts = (finding for model in models for finding in self._counts(model, kept.get(model)))
+        return [*self._numbered(acknowledged, resent), *counts, *wholes, *self._letters(reasons)]
 
     def _merged(self, model: str, kept: dict[str, Mapping[str, Any]]) -> Iterator[Finding]:
         """The whole of a model in parts has learned what its parts have; its checkpoint is taken out of ``kept``."""
-        whole, parts = kept.pop(model, None), [kept[name] for name in self.parts_of(model) if name in kept]
-        merged, learned = whole["version"] if whole else 0, sum(checkpoint["version"] for checkpoint in parts)
+        merged = kept.pop(model, {"version": 0})["version"]
+        learned = sum(kept[name]["version"] for name in self.parts_of(model) if name in kept)
         if merged != learned:
             yield Finding("merge", abs(merged - learned), f"{model}: {merged} learned, but {learned} by its parts")
 
-    def _numbered(self, acknowledged: Iterable[bytes], header: str, resent: set[Place]) -> Iterator[Finding]:
+    def _numbered(self, acknowledged: Iterable[bytes], resent: set[Place]) -> Iterator[Finding]:
         """Every acknowledged event has one fate: a letter whose event was sent again is none."""
-        places: dict[bytes | None, list[Place]] = defaultdict(list)
+        fates: dict[bytes | None, list[Place]] = defaultdict(list)
         for event in self.log:
-            places[event.headers.get(header)].append(event.place)
+            if not (event.place in resent and event.place in self.letters):
+                fates[event.headers.get("number")].append(event.place)
         for number in acknowledged:
-            lie = places.get(number, [])
-            fates = [place for place in lie if not (place in resent and place in self.letters)]
-            if not fates:
-                yield Finding("lost", 1, f"event {number!r} was acknowledged, the log holds it at {said(lie)}")
-            elif len(fates) > 1:
-                yield Finding("doubled", len(fates) - 1, f"event {number!r} has a fate at each of {said(fates)}")
+            places = fates[number]
+            if not places:
+                yield Finding("lost", 1, f"event {number!r} was acknowledged, but has no fate in the log")
+            elif len(places) > 1:
+                yield Finding("doubled", len(places) - 1, f"event {number!r} has a fate at each of {said(places)}")
 
-    def _sums(self, model: str, checkpoint: Mapping[str, Any] | None) -> Iterator[Finding]:
-        """Learned and held out are as many as the events at home, and none of these lies behind the checkpoint."""
+    def _counts(self, model: str, checkpoint: Mapping[str, Any] | None) -> Iterator[Finding]:
+        """As many events are learned, and as many held out, as should be, and none lies behind the checkpoint."""
         events = self.taken.get(model, [])
         if checkpoint is None:
             yield Finding("lost", len(events), f"{model}: no checkpoint, but events from {said(events[:1])} on")
             return
-        home, learned, progress = checkpoint["home"][1], checkpoint["version"], checkpoint["progress"]
-        held, compared = progress["hold_out"]["count"], progress["mistakes"]["count"]
+        home, end, progress = checkpoint["home"][1], checkpoint["next"], checkpoint["progress"]
         # A model moves with its first event after a step.
         last = self.placement.step(*events[-1].place) if events else 0
         homes = [self.placement.home(model, step) for step in range(last, len(self.placement.steps))]
-        if model.rpartition(PART)[0] in self.in_parts:
-            homes = [events[-1].partition]
         if home not in homes:
             yield Finding("home", 0, f"{model}: lives on partition {home}, not {homes[0]}")
-        if learned != compared:
-            yield Finding("count", abs(learned - compared), f"{model}: version {learned}, but {compared} were compared")
-        behind = [event for event in events if event.partition == home and event.offset >= checkpoint["next"]]
+        behind = [event for event in events if event.partition == home and event.offset >= end]
         if behind:
             yield Finding("lost", len(behind), f"{model}: not taken are its events from {said(behind[:1])} on")
-        over = learned + held - len(events) + len(behind)
-        due = held if self.held_out is None else len(events) - len(behind) - len(self.learned(model, behind))
-        if held != due:
-            yield Finding("count", abs(held - due), f"{model}: {held} were held out, but {due} should have been")
-        if over:
-            text = f"{model}: {learned} learned + {held} held out, but {len(events) - len(behind)} events taken"
-            where = f"from {said(events[:1])} to below {home}/{checkpoint['next']}"
-            yield Finding("doubled" if over > 0 else "lost", abs(over), f"{text}, {where}")
+        taken = len(events) - len(behind)
+        held_out = sum(self.held_out(model, event) for event in events[:taken])
+        for what, count, due in (
+            ("learned", checkpoint["version"], taken - held_out),
+            ("held out", progress["hold_out"]["count"], held_out),
+            ("compared", progress["mistakes"]["count"], checkpoint["version"]),
+        ):
+            if count != due:
+                text = f"{model}: {count} {what}, expected {due}, from {said(events[:1])} to below {home}/{end}"
+                yield Finding("doubled" if count > due else "lost", abs(count - due), text)
 
     def _letters(self, found: Mapping[Place, set[str]]) -> Iterator[Finding]:
         """Each event that must have a letter has one, and no other event has any."""
-        taken = {event.place: model for model, events in self.taken.items() for event in events}
-        for place in self.letters.keys() - found.keys():
-            yield Finding("lost", 1, f"{said([place])}: no letter about an event that must have one")
-        for place, reasons in found.items():
-            told = f"{said([place])}: a letter ({', '.join(sorted(reasons))})"
-            if place in taken:
-                yield Finding("doubled", 1, f"{told} about an event that {taken[place]} learned")
-            elif place not in self.letters:
-                yield Finding("letter", 1, f"{told} about an event that is not there, or not read yet")
-            elif len(reasons) > 1 or self.letters[place] == STRAY != min(reasons):
-                yield Finding("letter", 1, f"{told}, expected one reason: {self.letters[place]}")
-
-    def learned(self, model: str, without: Sequence[Event] = ()) -> list[Event]:
-        """The events of a model that are learned, in order."""
-        taken = self.taken[model][: len(self.taken[model]) - len(without)]
-        return [event for event in taken if not (self.held_out and self.held_out(model, event))]
-
-    def outcomes(self) -> Counter[str]:
-        """What the metrics of workers must add up to if none of them was killed or took over what another had taken."""
-        return Counter(taken=sum(map(len, self.taken.values())), refused=len(self.letters))
-
-
-def not_learned_once(
-    log: Iterable[Event], checkpoints: Iterable[bytes], numbers: Iterable[bytes], header: str = "number"
-) -> list[Finding]:
-    """What does not add up once the event of every dead letter was sent again, under its number, and learned.
-
-    It does not matter then which of the places of a number was learned: each number counts once.
-    """
-    due: dict[str | None, set[bytes]] = defaultdict(set)
-    wanted, results = set(numbers), []
-    for event in log:
-        if (number := event.headers.get(header)) in wanted:
-            due[event.model].add(number)
-    if missing := wanted - set().union(*due.values()):
-        results.append(Finding("lost", len(missing), f"acknowledged, but not in the log: {sorted(missing)}"))
-    kept = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
-    for model, events in due.items():
-        checkpoint = kept.get(model or "")
-        count = checkpoint["version"] + checkpoint["progress"]["hold_out"]["count"] if checkpoint else 0
-        if over := count - len(events):
-            text = f"{model}: {count} learned or held out of {len(events)} different events"
-            results.append(Finding("doubled" if over > 0 else "lost", abs(over), text))
-    return results
+        taken = {event.place for events in self.taken.values() for event in events}
+        for place in sorted(self.letters.keys() | found.keys()):
+            reasons, expected = sorted(found.get(place, ())), self.letters.get(place)
+            # A letter of a bad event gives one reason, whichever it is.
+            if len(reasons) == 1 and expected in ("bad", *reasons):
+                continue
+            what = "lost" if not reasons else "doubled" if place in taken else "letter"
+            text = f"{said([place])}: letters {', '.join(reasons) or 'none'}, expected {expected or 'none'}"
+            yield Finding(what, 1, text)
 
 
 def said(places: Sequence[Place | Event]) -> str:

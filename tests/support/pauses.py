@@ -11,6 +11,6 @@ import pytest
 def _no_waiting() -> Iterator[None]:
     # Not by the fixture monkeypatch: a test may undo that, and fixtures of modules begin before it.
     with pytest.MonkeyPatch.context() as pauses:
-        pauses.setattr("omdml.workers.learning.rounds.STOP_S", 0.0)
+        pauses.setattr("omdml.workers.learning.schedule.STOP_S", 0.0)
         pauses.setattr("omdml.workers.learning.worker.RETRY_S", 0.0)
         yield

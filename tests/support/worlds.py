@@ -197,8 +197,8 @@ def run_until_idle(worker, turns=50):
 
 def paced(worker, publish=0.02, save=1.0):
     """Set how often a worker publishes and saves; returns it."""
-    worker.rounds.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
-    worker.rounds.published_at = worker.rounds.saved_at = 0.0
+    worker.schedule.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
+    worker.schedule.published_at = worker.schedule.saved_at = 0.0
     return worker
 
 

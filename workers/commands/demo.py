@@ -9,6 +9,7 @@ import click
 
 from omdml import DEFAULT_LEARNER
 from omdml.workers.commands.options import LEARNER, asking_node
+from omdml.workers.demo.people.habits import WRONG
 
 
 @click.command()
@@ -24,7 +25,7 @@ from omdml.workers.commands.options import LEARNER, asking_node
     type=click.FloatRange(min=0, min_open=True),
     help="Comparisons per second.",
 )
-@click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
+@click.option("--wrong", default=WRONG, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the people's choices.")
 @click.option("--kafka", metavar="HOST:PORT", help="Kafka broker to use instead of a file.")
 @click.option("--redis", metavar="URL", help="Server to use instead of an embedded Valkey.")
@@ -36,7 +37,7 @@ from omdml.workers.commands.options import LEARNER, asking_node
 def demo(**options: Any) -> None:
     """Show on this machine how answers get better while people click."""
     from omdml.workers.configuration import process
-    from omdml.workers.demo import run_demo
+    from omdml.workers.demo.run import run_demo
 
     process.configure_log()
     sys.exit(run_demo(**options))
@@ -50,7 +51,7 @@ def demo(**options: Any) -> None:
     "--comparisons", default=1000, show_default=True, type=click.IntRange(min=1), help="Comparisons that people make."
 )
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Comparisons per second. [default: no limit]")
-@click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
+@click.option("--wrong", default=WRONG, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the people's choices.")
 @click.option(
     "--token", default="", envvar="OMDML_NODE__TOKEN", help="Token of the node, if it has one.", show_envvar=True
@@ -65,7 +66,7 @@ def simulate(node: str, labels: str, **options: Any) -> None:
     tasks, the file has a column for each task instead. If it learns an order, the labels are numbers.
     """
     from omdml.workers.configuration import process
-    from omdml.workers.demo import run_simulation
+    from omdml.workers.demo.simulation import run_simulation
 
     process.configure_log()
     sys.exit(run_simulation(node, labels, **options))

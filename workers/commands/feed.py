@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BufferedReader
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -56,14 +56,7 @@ def feed(
     from omdml.workers.wiring.feedback_log import open_sink
     from omdml.workers.wiring.models import open_specs
 
-    if kind == "json" and (given := [name for name in OF_CLICK_LOGS if options[name]]):
-        option = {"fields": "--field", "actions": "--action", "open_pages": "--open-pages"}[given[0]]
-        raise click.UsageError(f"{option} is about click logs: name their --format too")
-    if kind == "csv" and options["actions"]:
-        raise click.UsageError("--action is about ubi and metarank; in CSV the column `clicked` says what was clicked")
-    if kind == "json":
-        for file in files:
-            refuse_csv(file)
+    check_kind(kind, files, options)
     if not files and sys.stdin.isatty():
         say("reads from the terminal, one event on each line; Ctrl-D ends it, or name a file", err=True)
     specs = open_specs(configuration)
@@ -92,6 +85,19 @@ def feed(
     if sink is not None:
         sink.close()
     sys.exit(1 if refused else 0)
+
+
+def check_kind(kind: str, files: Iterable[BinaryIO], options: Mapping[str, Any]) -> None:
+    """Refuse options that this kind of file does not have, and CSV that is to be read as JSON."""
+    if kind == "csv" and options["actions"]:
+        raise click.UsageError("--action is about ubi and metarank; in CSV the column `clicked` says what was clicked")
+    if kind != "json":
+        return
+    if given := [name for name in OF_CLICK_LOGS if options[name]]:
+        option = {"fields": "--field", "actions": "--action", "open_pages": "--open-pages"}[given[0]]
+        raise click.UsageError(f"{option} is about click logs: name their --format too")
+    for file in files:
+        refuse_csv(file)
 
 
 def refuse_csv(file: BinaryIO) -> None:

@@ -17,6 +17,7 @@ from omdml.streams.extents import Extent
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.source import SEGMENT_BYTES
 from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.store import Store
 from omdml.workers.configuration import process
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
@@ -86,18 +87,22 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     if options.save:
         Path(options.save).write_bytes(models[0].learner.to_bytes())
     if options.publish:
-        options.left_out.check(models[0].learner.version, name)
-        if not options.accept_gap:
-            options.left_out.check_users(models[0].passed_over, name)
-            fit.check_whole(models[0], store)
-        with closing(open_letters(configuration.log)) as letters:
-            fit.publish(models[0], store, letters, process.platform(), options.replace)
-        version, offset = models[0].learner.version, models[0].next
-        summary = f"{name}: version {version:,} is live; a worker goes on from offset {offset}"
-        if options.left_out != NOTHING:
-            digest = hashlib.sha256(models[0].learner.to_bytes()).hexdigest()
-            summary += f". {models[0].passed_over:,} events were left out; sha256 of what was learned: {digest}"
-        console.print(process.visible(summary), markup=False)
+        console.print(process.visible(published(configuration, models[0], store, options)), markup=False)
+
+
+def published(configuration: Configuration, model: ReplayedModel, store: Store, options: Options) -> str:
+    """Publish what was learned, unless it is not what was asked for; answers a sentence for the operator."""
+    options.left_out.check(model.learner.version, model.name)
+    if not options.accept_gap:
+        options.left_out.check_users(model.passed_over, model.name)
+        fit.check_whole(model, store)
+    with closing(open_letters(configuration.log)) as letters:
+        fit.publish(model, store, letters, process.platform(), options.replace)
+    summary = f"{model.name}: version {model.learner.version:,} is live; a worker goes on from offset {model.next}"
+    if options.left_out == NOTHING:
+        return summary
+    digest = hashlib.sha256(model.learner.to_bytes()).hexdigest()
+    return f"{summary}. {model.passed_over:,} events were left out; sha256 of what was learned: {digest}"
 
 
 def replay_parts(configuration: Configuration, name: str, spec: Spec, options: Options, console: Console) -> None:

@@ -267,7 +267,7 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
 
     store = open_known(configuration, model)
     pointer = moves.rollback(store, model, version, kind=kind_here(configuration, model), why=by_me(reason))
-    say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
+    say_pinned(model, pointer)
 
 
 @click.command()
@@ -281,6 +281,11 @@ def pin(configuration: config.Configuration, model: str, version: int | None, re
 
     store = open_known(configuration, model)
     pointer = moves.pin(store, model, version, kind=kind_here(configuration, model), why=by_me(reason))
+    say_pinned(model, pointer)
+
+
+def say_pinned(model: str, pointer: Pointer) -> None:
+    """Say which version stays live, and until when."""
     say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 

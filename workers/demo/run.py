@@ -19,8 +19,8 @@ from omdml.workers.demo.digits import load_digits
 from omdml.workers.demo.observer import Learned, Measure, Observer
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.event_forms import triplet
+from omdml.workers.demo.people.habits import Habits
 from omdml.workers.demo.people.labels import Labels
-from omdml.workers.demo.people.person import Habits
 from omdml.workers.demo.people.unmarked_queries import UnmarkedQueries
 from omdml.workers.demo.products import COUNT, Products, draw_products
 from omdml.workers.demo.scenarios import Subject, subject

@@ -16,9 +16,9 @@ from omdml.learners import LEARNERS
 from omdml.workers.demo.observer import Measure, Observer
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.event_forms import ordered_pair, pair, triplet
+from omdml.workers.demo.people.habits import WRONG, Habits
 from omdml.workers.demo.people.labels import Labels, read_labels
 from omdml.workers.demo.people.orders import Order
-from omdml.workers.demo.people.person import Habits
 from omdml.workers.demo.people.unmarked_queries import PAGE, UnmarkedQueries
 from omdml.workers.demo.scenarios import Subject
 from omdml.workers.demo.screen import open_screen
@@ -35,7 +35,7 @@ def run_simulation(
     model: str | None = None,
     comparisons: int = 1000,
     rate: float | None = None,
-    wrong: float = 0.05,
+    wrong: float = WRONG,
     seed: int = 0,
     people: int = 8,
     token: str = "",

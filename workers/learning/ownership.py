@@ -83,7 +83,7 @@ class Ownership:
                 continue
             try:
                 if not self.leaving and not self.doubt and self.services.clock() < until:
-                    owned.save(untaken, commit=False, until=until)
+                    owned.saving.save(untaken, commit=False, until=until)
                     self.note_uncommitted(owned)
                 log.info("partition_revoked", partition=str(partition), mark=owned.mark.offset)
             except (OmdmlError, Rewind) as error:
@@ -97,7 +97,7 @@ class Ownership:
 
     def note_uncommitted(self, owned: OwnedPartition) -> None:
         """Note how far a partition was saved, if that is not committed."""
-        if owned.mark.offset is not None and owned.mark.offset != owned.committed:
+        if owned.mark.offset is not None and owned.mark.offset != owned.saving.committed:
             self.uncommitted[owned.partition] = owned.mark.offset
 
     def lost(self, partitions: Iterable[Partition]) -> None:

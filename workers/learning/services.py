@@ -13,7 +13,7 @@ from omdml.workers.events.refusal_log import RefusalLog
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.model.allowance import Allowance
 from omdml.workers.model.memory_budget import MemoryBudget
-from omdml.workers.model.newcomers import Newcomers
+from omdml.workers.model.new_model_limits import Newcomers
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from omdml.workers.learning.measures import Measures
 from omdml.workers.learning.merging import check_parts
 from omdml.workers.learning.ownership import Ownership
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
-from omdml.workers.learning.rounds import Rounds
+from omdml.workers.learning.schedule import Schedule
 from omdml.workers.learning.services import Services
-from omdml.workers.model.newcomers import MAX_NEW_A_TURN
+from omdml.workers.model.new_model_limits import MAX_NEW_A_TURN
 from omdml.workers.telemetry.condition import Condition
 from omdml.workers.telemetry.single_models import MakeValues
 
@@ -63,7 +63,7 @@ class LearnerWorker:
         self._measures = Measures(services)
         self._placement = LogPlacement(services)
         self._owned = Ownership(services, self._placement, self._measures, hand_over_s)
-        self.rounds = Rounds(services, config, self._owned, self._measures)
+        self.schedule = Schedule(services, config, self._owned, self._measures)
         self._stopping = False
         self._trouble = ""
         # Clock time since when the store, or the dead letters, cannot be reached.
@@ -99,7 +99,7 @@ class LearnerWorker:
             while not self._stopping:
                 self.step()
             self.services.metrics.draining.set(1)
-            self.rounds.finish()
+            self.schedule.finish()
         finally:
             # After an error, perhaps amid a take, leaving must save nothing.
             self._stopping = self._owned.leaving = True
@@ -131,7 +131,7 @@ class LearnerWorker:
                 self._owned.waiting = by_partition(self._fetch())
             self._owned.introduce()
             self._take()
-            self.rounds.publish_and_save()
+            self.schedule.publish_and_save()
             self._trouble = ""
             self._measures.set_waiting(None)
             if self._waits_since is not None:
@@ -190,8 +190,8 @@ class LearnerWorker:
 
     def _fetch(self) -> list[Record]:
         begin = time.perf_counter()
-        records = self.services.source.poll(self.rounds.config.max_poll_records, self.rounds.patience())
-        self.rounds.polled(len(records))
+        records = self.services.source.poll(self.schedule.config.max_poll_records, self.schedule.patience())
+        self.schedule.polled(len(records))
         self.services.metrics.spent("fetch" if records else "idle", time.perf_counter() - begin)
         return records
 
@@ -208,7 +208,7 @@ class LearnerWorker:
 
     def _take(self) -> None:
         """Take what was polled, piece by piece, until publications are due; the rest is for the next turn."""
-        until = self.services.clock() + self.rounds.config.publish_interval_s
+        until = self.services.clock() + self.schedule.config.publish_interval_s
         waiting = self._owned.waiting
         for partition in list(waiting):
             while waiting[partition] and partition in self.partitions:
@@ -236,7 +236,7 @@ class LearnerWorker:
             return [*remaining, *records[count:]]
         except SourceError:
             # The dead letters are away, so nothing can be saved, but what was learned goes live.
-            self.rounds.publish(self.services.clock())
+            self.schedule.publish(self.services.clock())
             raise
 
     def __repr__(self) -> str:

@@ -114,11 +114,7 @@ def resume_claimed(
         raise CorruptError(f"checkpoint of model {name!r}: {error}; {do}") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.judge.first_metric = spec.first_metric
-    model.published = live.version if live else -1
-    # The live version was published ahead of the checkpoint, or learned before a reset.
-    if live and live.version > learner.version:
-        versions = [move["version"] for move in store.history(name) if move["what"] in PUBLICATIONS]
-        model.published = versions[-1] if versions else live.version
+    model.published = last_published(name, learner.version, live, store)
     changes: list[Change] = []
     if checkpoint is not None:
         model.resume(checkpoint)
@@ -134,6 +130,17 @@ def resume_claimed(
     origin = {} if parent is None else {"parent": spec.parent, "parent_version": parent}
     tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch, **origin)
     return Claimed(model, fell_back, changes, from_parent=parent is not None)
+
+
+def last_published(name: str, version: int, live: Pointer | None, store: Store) -> int:
+    """The version that was published last of a model that resumes at this version; -1 if none was."""
+    if live is None:
+        return -1
+    if live.version <= version:
+        return live.version
+    # The live version was published ahead of the checkpoint, or learned before a reset. The history tells which.
+    versions = [move["version"] for move in store.history(name) if move["what"] in PUBLICATIONS]
+    return int(versions[-1]) if versions else live.version
 
 
 def first_guard(spec: Spec, start: Start) -> Guard:

@@ -26,7 +26,7 @@ from omdml.workers.events.repeats import NewEvents, SeenIds
 from omdml.workers.events.stretches import Stretches
 from omdml.workers.model.judging.drift import Drift
 from omdml.workers.model.judging.guard import Guard
-from omdml.workers.model.judging.hold_out import Draw, HeldOutOfBatch, HoldOutState
+from omdml.workers.model.judging.held_out_draw import Draw, HeldOutOfBatch, HoldOutState
 from omdml.workers.model.judging.judge import Judge
 from omdml.workers.model.progress import Progress
 from omdml.workers.model.trails import Trails

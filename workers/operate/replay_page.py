@@ -108,25 +108,15 @@ def chart(label: str, curves: Sequence[Curve]) -> str:
     def y(share: float) -> float:
         return TOP + (high - share) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [f'<div tabindex="0"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">']
     step = 0.1 if high - low > 0.25 else 0.05
-    for number in range(round((high - low) / step) + 1):
-        share = low + number * step
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(share):.1f}" y2="{y(share):.1f}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y(share) + 4:.1f}" text-anchor="end">{share:.0%}</text>')
-    last = -math.inf
-    for count in (digit * 10**power for power in range(math.floor(begin), math.ceil(end) + 1) for digit in (1, 2, 5)):
-        x_of_count = x(count)
-        if begin <= math.log10(count) <= end and x_of_count - last >= TICK:
-            last = x_of_count
-            parts.append(
-                f'<line class="grid" x1="{x_of_count:.1f}" x2="{x_of_count:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-            )
-            parts.append(
-                f'<text x="{x_of_count:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{count:,.0f}</text>'
-            )
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">comparisons learned</text>')
+    shares_at = [low + number * step for number in range(round((high - low) / step) + 1)]
+    powers = range(math.floor(begin), math.ceil(end) + 1)
+    counts_at = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    counts_at = [count for count in counts_at if begin <= math.log10(count) <= end]
+    parts = [
+        f'<div tabindex="0"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">',
+        *axes(shares_at, counts_at, x, y),
+    ]
     for curve, height in zip(curves, apart([y(curve.points[-1][1]) for curve in curves]), strict=True):
         parts += drawn(curve, x, y)
         dashes = ' stroke-dasharray="3 2"' if curve.flat else ""
@@ -134,6 +124,25 @@ def chart(label: str, curves: Sequence[Curve]) -> str:
         parts.append(f'<line {place} stroke="{curve.colour}" stroke-width="3"{dashes}/>')
         parts.append(f'<text class="name" x="{WIDTH - RIGHT + 28}" y="{height + 4:.1f}">{curve.name}</text>')
     return "\n".join([*parts, "</svg></div>"])
+
+
+def axes(
+    shares: Sequence[float], counts: Sequence[float], x: Callable[[float], float], y: Callable[[float], float]
+) -> list[str]:
+    """Lines and labels at these shares, and at those of these counts that do not come too near to each other."""
+    parts = []
+    for share in shares:
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(share):.1f}" y2="{y(share):.1f}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y(share) + 4:.1f}" text-anchor="end">{share:.0%}</text>')
+    last = -math.inf
+    for count in counts:
+        place = x(count)
+        if place - last >= TICK:
+            last = place
+            parts.append(f'<line class="grid" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+            parts.append(f'<text x="{place:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{count:,.0f}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    return [*parts, f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">comparisons learned</text>']
 
 
 def drawn(curve: Curve, x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:

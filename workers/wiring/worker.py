@@ -29,7 +29,7 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
     from omdml.workers.learning.worker import LearnerWorker
     from omdml.workers.model.allowance import Allowance
     from omdml.workers.model.memory_budget import MemoryBudget
-    from omdml.workers.model.newcomers import Newcomers
+    from omdml.workers.model.new_model_limits import Newcomers
     from omdml.workers.telemetry.registry import ModelLabels
     from omdml.workers.telemetry.store_times import timed
 

@@ -1,6 +1,7 @@
 """A store in a folder as one file, written while workers run, and put back while none do.
 
-The file is a tar archive of the folder. At its end ``backup.json`` holds a checksum over all that comes before.
+The file is a tar archive of what backup_contents.py lists. At its end ``backup.json`` holds a checksum over all that
+comes before.
 """
 
 from __future__ import annotations
@@ -22,21 +23,16 @@ import msgspec
 
 from omdml.errors import CorruptError, StoreError, quoted
 from omdml.formats import FOLDER_STORE
-from omdml.streams.bounded_files import STATE_BYTES, opened, read_regular
+from omdml.streams.bounded_files import STATE_BYTES, opened
 from omdml.streams.disk import ASIDE, sync, take_lock
+from omdml.streams.stores.folder.backup_contents import ENTRIES, MARKS, File, contents
 from omdml.streams.stores.folder.layout import reaching
 from omdml.streams.stores.folder.store import DirectoryStore
 
 SEAL = "backup.json"
 UNPACKED = f"{ASIDE}restore."
-NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
-PARTS = (*NUMBERS, "placements", "models", MARKS)
-# Over a model whose files are dropped while they are read.
-PASSES = 100
-# Parts of a path that do not lead to a file of ours.
-PART = (".", "..", "")
-
-File = tuple[str, bytes]
+# Names in a path that do not lead to a file of ours.
+NO_NAMES = (".", "..", "")
 
 
 class Seal(msgspec.Struct, frozen=True):
@@ -122,69 +118,13 @@ def exchange(folder: Path, file: Path) -> None:
     os.sync()
     os.replace(folder / MARKS, old / MARKS)
     sync(folder)
-    for part in PARTS:
+    for part in ENTRIES:
         if part != MARKS and (folder / part).exists():
             os.replace(folder / part, old / part)
         os.replace(unpacked / part, folder / part)
     sync(folder)
     for exchanged in folder.glob(f"{UNPACKED}*"):
         shutil.rmtree(exchanged, ignore_errors=True)
-
-
-def contents(store: DirectoryStore) -> Iterator[File]:
-    """The files of a store by their names in its folder; a name that ends with a slash is a folder.
-
-    Marks come before models: a worker moves a mark after it has saved what lies below it, so that none of these marks
-    is ahead of these checkpoints.
-    """
-    for name in NUMBERS:
-        yield name, read_regular(store.path / name, STATE_BYTES)
-    for part in (MARKS, "placements"):
-        yield f"{part}/", b""
-        for path in listed(store.path / part):
-            yield f"{part}/{path.name}", read_regular(path, STATE_BYTES)
-    yield "models/", b""
-    for folder in listed(store.path / "models"):
-        for name, data in of_model(store, folder):
-            yield f"models/{folder.name}/{name}", data
-
-
-def of_model(store: DirectoryStore, folder: Path) -> list[File]:
-    """The files of one model; nothing if it is deleted meanwhile.
-
-    No file is ever written over, so what is read is whole unless a file was dropped meanwhile. Bytes are written before
-    the entry that names them, and dropped after it: entries are listed first.
-    """
-    for _ in range(PASSES):
-        try:
-            paths = [path for part in ("checkpoints", "history", "snapshots") for path in below(folder / part)]
-            return [file_at(path, folder) for path in paths]
-        except FileNotFoundError:
-            if not folder.exists():
-                return []
-    raise StoreError(f"store {store}: model folder {folder.name} changed {PASSES} times while it was read: try again")
-
-
-def below(folder: Path) -> Iterator[Path]:
-    """The contents of a folder with its sub-folders, in the order of names."""
-    if folder.exists():
-        yield folder
-        for path in listed(folder):
-            if path.is_dir():
-                yield from below(path)
-            else:
-                yield path
-
-
-def listed(folder: Path) -> list[Path]:
-    """The finished files of a folder, by name."""
-    return sorted(path for path in folder.iterdir() if not path.name.startswith(ASIDE))
-
-
-def file_at(path: Path, folder: Path) -> File:
-    """A file, or a folder, by its name below this folder."""
-    name = path.relative_to(folder).as_posix()
-    return (f"{name}/", b"") if path.is_dir() else (name, read_regular(path, STATE_BYTES))
 
 
 def drop_unfinished(target: Path) -> None:
@@ -241,8 +181,8 @@ def unpack(file: Path, target: Path) -> None:
 def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> bytes:
     """The bytes of a file in a backup, none of a folder; raises CorruptError for anything that is not ours."""
     parts = member.name.split("/")
-    known = member.name == SEAL or parts[0] in PARTS
-    if not known or any(part in PART for part in parts) or not (member.isreg() or member.isdir()):
+    known = member.name == SEAL or parts[0] in ENTRIES
+    if not known or any(part in NO_NAMES for part in parts) or not (member.isreg() or member.isdir()):
         raise CorruptError(f"{file}: no backup of a store: it holds {quoted(member.name)}")
     if member.size > STATE_BYTES:
         raise CorruptError(

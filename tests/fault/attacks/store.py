@@ -63,7 +63,7 @@ def installation(folder: Path) -> None:
             learned = max((models["shop"].learner.version for models in loaded), default=0)
             if learned == 200:
                 break
-        worker.rounds.finish()
+        worker.schedule.finish()
         worker._close()
     assert learned == 200
 

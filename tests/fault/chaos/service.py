@@ -160,7 +160,7 @@ class Service:
         else:
             with redis.Redis.from_url(self.url) as client:
                 placement = records.placement_in_redis(client, self.topic)
-        return Oracle(log, Placement.read(placement), held_out=drawn(self.store.secret(), GUARD_EVERY), in_parts=[HOT])
+        return Oracle(log, Placement.read(placement), drawn(self.store.secret(), GUARD_EVERY), in_parts=[HOT])
 
     def checkpoints(self) -> list[bytes]:
         """The newest checkpoint of every model, as it lies in the store."""

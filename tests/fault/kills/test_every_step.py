@@ -90,7 +90,7 @@ class Place:
             sink.flush()
         held_out = drawn(self.store.secret(), GUARD_EVERY)
         placement = Placement.read(self.placement())
-        return Oracle(self.log(), placement, bad=lambda event: "bad" in event.headers, held_out=held_out)
+        return Oracle(self.log(), placement, held_out)
 
     def findings(self, oracle):
         numbers = (str(number).encode() for number in range(self.sent))
@@ -197,6 +197,7 @@ def test_without_a_kill_the_metrics_add_up_too(place):
     oracle = place.judge()
     wait_for(lambda: place.findings(oracle) == [], "every event to have its fate", LIMIT_S)
     outcomes = read_outcomes(map(scraped, place.ports))
-    assert outcomes["learned"] + outcomes["held_out"] == oracle.outcomes()["taken"]
-    assert outcomes["refused"] == oracle.outcomes()["refused"]
+    assert outcomes["learned"] == sum(len(oracle.learned(model)) for model in place.models)
+    assert outcomes["learned"] + outcomes["held_out"] == sum(map(len, oracle.taken.values()))
+    assert outcomes["refused"] == len(oracle.letters)
     assert end(place, workers)

@@ -336,7 +336,7 @@ def test_audit_and_oracle_agree_after_a_rehome_beside_senders_and_rubbish(place,
         checkpoints = records.checkpoints_in_redis(client, "omdml")
     log = records.read_topic(place.kafka.servers, place.topic)
     dead = [event.value for event in records.read_topic(place.kafka.servers, f"{place.topic}.letters")]
-    oracle = Oracle(log, placement, bad=lambda event: "bad" in event.headers)
+    oracle = Oracle(log, placement)
     assert oracle.findings(checkpoints, dead) == []
     assert len(placement.steps) == 2
     assert set(oracle.letters.values()) == {"bad", STRAY}

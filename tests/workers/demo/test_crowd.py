@@ -12,11 +12,11 @@ from omdml.client import ClientError
 from omdml.errors import ConfigurationError, MeasureError
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import decode
-from omdml.workers.demo import run_simulation
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.labels import Labels
 from omdml.workers.demo.people.unmarked_queries import UnmarkedQueries
 from omdml.workers.demo.services.node_client import NodeClient
+from omdml.workers.demo.simulation import run_simulation
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening
 from tests.support.waiting import wait_until_ready

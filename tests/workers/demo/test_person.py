@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 
 from omdml.errors import ConfigurationError
+from omdml.workers.demo.people.habits import Habits
 from omdml.workers.demo.people.labels import Labels, read_labels
-from omdml.workers.demo.people.person import Habits, Person
+from omdml.workers.demo.people.person import Person
 
 COLOURS = ("red", "green", "blue", "grey")
 OF = {f"i{number}": COLOURS[number % 4] for number in range(400)}

@@ -12,14 +12,14 @@ from omdml import LEARNERS
 from omdml.errors import ConfigurationError
 from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet, decode
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.demo import run_simulation
 from omdml.workers.demo.digits import load_digits
 from omdml.workers.demo.people.albums import Albums, made_albums
 from omdml.workers.demo.people.crowd import Task, Voice
+from omdml.workers.demo.people.habits import Habits
 from omdml.workers.demo.people.labels import Labels
 from omdml.workers.demo.people.orders import Order
-from omdml.workers.demo.people.person import Habits
 from omdml.workers.demo.scenarios import subject
+from omdml.workers.demo.simulation import run_simulation
 from omdml.workers.node.catalogues import CurrentModels
 from tests.support.shops import Shop, listening
 from tests.support.worlds import ITEMS, TASKS, configuration, items

@@ -121,7 +121,7 @@ class Shelf(World):
     def work(self, **config):
         """A worker on the log in files."""
         worker = self.worker(source=Mortal(self.folder))
-        worker.rounds.config = type(worker.rounds.config)(**config)
+        worker.schedule.config = type(worker.schedule.config)(**config)
         return worker
 
 

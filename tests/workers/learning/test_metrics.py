@@ -194,7 +194,7 @@ def test_what_is_unsaved_stays_told_though_others_are_saved(tmp_path):
     worker.step()
     (owned,) = worker.partitions.values()
     unsaved = dict(owned.models.unsaved)
-    worker.rounds.save(worker.services.clock())
+    worker.schedule.save(worker.services.clock())
     # One portion is saved at least.
     assert len(owned.models.unsaved) < len(unsaved)
     if owned.models.unsaved:
@@ -211,7 +211,7 @@ def test_a_worker_says_what_it_waits_for_and_that_its_loop_turns(tmp_path, monke
     monkeypatch.setattr("omdml.workers.learning.worker.RETRY_S", 0.0)
     for error, waits in ((StoreError("away"), "store"), (LettersAway("away"), "letters"), (SourceError("away"), "log")):
         with monkeypatch.context() as patch:
-            patch.setattr(worker.rounds, "publish_and_save", raising(error))
+            patch.setattr(worker.schedule, "publish_and_save", raising(error))
             worker.step()
         waiting = {name: read(worker, "waiting", dependency=name) for name in ("log", "store", "letters")}
         assert waiting == {**dict.fromkeys(waiting, 0.0), waits: 1.0}

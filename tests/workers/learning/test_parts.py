@@ -111,7 +111,7 @@ def test_a_part_that_fell_back_is_not_published_until_it_caught_up(tmp_path):
     scatter(world, 3, seed=9)
     worker = world.worker()
     for _ in range(3):
-        worker.rounds.merging.turn(worker.partitions)
+        worker.schedule.merging.turn(worker.partitions)
         worker.step()
     assert all(vector.reaches(before) for vector in world.store.vectors[-3:])
     world.store._models[name].checkpoints.insert(0, (saved, data))
@@ -124,7 +124,7 @@ def test_an_earlier_owner_can_publish_nothing(tmp_path):
     scatter(world, 100)
     first = world.worker()
     run_until_idle(first, 40)
-    model = first.rounds.merging._wholes["hot"].model
+    model = first.schedule.merging._wholes["hot"].model
     before = published(world)
     second = world.worker()
     kill(world, first)
@@ -135,7 +135,7 @@ def test_an_earlier_owner_can_publish_nothing(tmp_path):
     assert world.store.publish(snapshot, model.epoch) is Written.FENCED
     assert published(world)[0].version > before[0].version
     with pytest.raises(Fenced):
-        first.rounds.merging._written(Written.FENCED, "hot", next(iter(first.partitions.values())))
+        first.schedule.merging._written(Written.FENCED, "hot", next(iter(first.partitions.values())))
 
 
 def test_partitions_that_are_added_become_parts(tmp_path):

@@ -13,7 +13,7 @@ def test_a_worker_that_vanishes_is_succeeded_without_losing_or_doubling(tmp_path
     for start in range(0, 300, 60):
         world.send(*list(events(300))[start : start + 60])
         worker = world.worker()
-        worker.rounds.config = type(worker.rounds.config)(max_poll_records=batch, checkpoint_interval_s=4.0)
+        worker.schedule.config = type(worker.schedule.config)(max_poll_records=batch, checkpoint_interval_s=4.0)
         for _ in range(9):
             worker.step()
         # It is killed: nothing is saved, nothing is said.
@@ -28,7 +28,7 @@ def test_published_versions_never_go_back_across_a_crash(tmp_path):
     seen = []
     for _ in range(6):
         worker = world.worker()
-        worker.rounds.config = type(worker.rounds.config)(max_poll_records=20, checkpoint_interval_s=30.0)
+        worker.schedule.config = type(worker.schedule.config)(max_poll_records=20, checkpoint_interval_s=30.0)
         for _ in range(6):
             worker.step()
             seen.append(world.store.current("shop").version if world.store.current("shop") else -1)
@@ -52,12 +52,12 @@ def test_a_worker_fenced_before_its_first_save_loses_nothing(tmp_path):
     world = World(tmp_path)
     world.send(*events(30))
     worker = world.worker()
-    worker.rounds.config = type(worker.rounds.config)(checkpoint_interval_s=1e9)
-    worker.rounds.saved_at = float(world.now())
+    worker.schedule.config = type(worker.schedule.config)(checkpoint_interval_s=1e9)
+    worker.schedule.saved_at = float(world.now())
     worker.step()
     world.store.claim("shop")  # somebody else
     world.send(b"{nonsense")
-    worker.rounds.config = type(worker.rounds.config)()
+    worker.schedule.config = type(worker.schedule.config)()
     run_until_idle(worker)
     assert world.store.claim("shop").checkpoint.state == learned_directly(world, 30).to_bytes()
 
@@ -68,15 +68,15 @@ def test_freshness_is_not_counted_from_events_that_were_live_before_a_crash(tmp_
     new = [event.replace(b'"at":1.0', b'"at":9.0') for event in events(5, seed=1)]
     world.send(*old)
     worker = world.worker()
-    worker.rounds.config = type(worker.rounds.config)(checkpoint_interval_s=1e9)
-    worker.rounds.saved_at = 0.0
+    worker.schedule.config = type(worker.schedule.config)(checkpoint_interval_s=1e9)
+    worker.schedule.saved_at = 0.0
     for _ in range(5):
         worker.step()
     assert world.store.current("shop").version == 20
     world.log.expel(worker.services.source)
     world.send(*new)
     successor = world.worker()
-    successor.rounds.config = type(worker.rounds.config)(max_poll_records=20)
+    successor.schedule.config = type(worker.schedule.config)(max_poll_records=20)
     run_until_idle(successor)
     snapshot = world.store.load("shop")[1]
     assert (snapshot.version, snapshot.oldest_event_time) == (25, 9.0)
@@ -102,7 +102,7 @@ def test_the_oldest_change_is_saved_first(tmp_path, monkeypatch):
     for name in ("user-1", "user-2"):
         world.send(*events(5, model=name))
     run_until_idle(worker)
-    worker.rounds.saved_at = 1e9
+    worker.schedule.saved_at = 1e9
     for name in ("user-2", "user-1", "user-2"):
         world.send(*events(5, model=name))
         worker.step()
@@ -113,7 +113,7 @@ def test_the_oldest_change_is_saved_first(tmp_path, monkeypatch):
         return save(checkpoint, *arguments)
 
     monkeypatch.setattr(world.store, "save", noted)
-    worker.rounds.saved_at = 0.0
+    worker.schedule.saved_at = 0.0
     run_until_idle(worker)
     assert saved == ["user-2", "user-1"]
 

@@ -30,7 +30,7 @@ COMPUTED = {
     | {("info", "unpinned")},
     "workers/node/http/connection_limits.py": {("warning", "connection_refused")},
     "workers/learning/worker.py": REWINDS,
-    "workers/learning/rounds.py": REWINDS,
+    "workers/learning/schedule.py": REWINDS,
 }
 
 

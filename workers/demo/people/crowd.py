@@ -12,7 +12,8 @@ from omdml.errors import OmdmlError
 from omdml.feedback import AnyFeedback
 from omdml.workers.demo.people.event_forms import Form, triplet
 from omdml.workers.demo.people.ground_truth import Truth
-from omdml.workers.demo.people.person import Habits, Person
+from omdml.workers.demo.people.habits import Habits
+from omdml.workers.demo.people.person import Person
 from omdml.workers.demo.services.node_client import NodeClient
 
 # Seconds between two looks of a person who waits, to see whether everything has ended.

@@ -26,11 +26,13 @@ mark is in checkpoints, and the commit never passes the mark.
              failed over, may have forgotten some of it, whatever its mark says. Then the partition starts over at the
              lower of its mark and the last mark that was verified. A crash leaves the commit there: min(mark, commit).
 9. commit    to the log. A crash leaves the commit behind the mark: min(mark, commit) replays what every model skips.
+
+Step 3 is in this file. Step 2 is in claiming.py, and steps 5 to 9 are in saving.py. models.py publishes and writes
+checkpoints, watermark.py reads and moves the mark.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from operator import attrgetter
 
@@ -39,12 +41,12 @@ import structlog
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols.log import CommitResult, Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, span_of
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.pending_letters import PendingLetters
-from omdml.workers.learning.partition.portions import portions
+from omdml.workers.learning.partition.saving import Saving
 from omdml.workers.learning.partition.turn import turn_of
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
@@ -67,14 +69,13 @@ class OwnedPartition:
         # The offset of the first record that was taken here.
         self.first: int | None = None
         self.mark = Mark(partition, services.store)
-        # What this owner last committed.
-        self.committed: int | None = None
         # Models of the store whose events were refused here because they are not configured.
         self._unconfigured: set[str] = set()
         self._waiting = WaitingModels(services.clock, services.metrics.models_waiting)
         self._letters = PendingLetters(services.letters, services.specs, services.metrics, services.refusals)
         self.models = OwnedModels(partition, placement, services, self.mark, self._letters)
         self.claiming = Claiming(partition, services, self.models, self.mark, self._waiting)
+        self.saving = Saving(partition, services, self.models, self.mark, self._letters, self._waiting)
 
     @property
     def placement(self) -> Placement:
@@ -194,7 +195,7 @@ class OwnedPartition:
         Each model is saved with what it learned, then its position is moved back; the mark follows at the end. After a
         crash between two models, the source reports the cut again, and the rest is done then.
         """
-        self.mark.taken, self.committed = offset, None
+        self.mark.taken, self.saving.committed = offset, None
         if not cut:
             return
         self.claiming.arrival.forget_end()
@@ -239,48 +240,3 @@ class OwnedPartition:
             self.models.require_placement()
             with self.models.unless_deleted(model):
                 self.models.require_written(self.services.store.publish(new, model.epoch), name)
-
-    # 5 to 9
-    def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:
-        """Save everything that was taken, then move mark and commit.
-
-        Parameters
-        ----------
-        untaken
-            Offset of the first record that was polled and not taken, if there is one.
-        commit
-            False inside a rebalance, when a client cannot commit. The next owner starts at min(mark, commit).
-        until
-            Clock time after which no further model is saved. The mark then stays below the events that are not saved.
-
-        New versions are published before they are saved: the next owner skips their events, so it would not publish.
-        Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
-        """
-        self._letters.flush(until - self.services.clock())
-        changed = list({**self.models.unsaved, **self.models.unpublished}.values())
-        for models in portions(changed):
-            self.models.keep(models)
-            if self.services.clock() >= until:
-                break
-        self.advance(untaken, commit)
-
-    # 6 to 9
-    def advance(self, untaken: int | None, commit: bool = True) -> None:
-        """Move mark and commit to the end of what is in checkpoints. Parameters and errors: see :meth:`save`."""
-        position = self.mark.taken if untaken is None else untaken
-        progress = self.services.source.progress() if untaken is None and commit else {}
-        if self.partition in progress:
-            # The log's own position also passes offsets that hold no event.
-            position, _ = progress[self.partition]
-        needed_from = [*self._waiting.offsets.values()]
-        needed_from += [model.unsaved_from for model in self.models.unsaved.values()]
-        if position is not None:
-            needed_from.append(position)
-        self._letters.flush()
-        self.mark.move(min(needed_from, default=None))
-        offset = self.mark.offset
-        if not commit or offset is None or offset == self.committed:
-            return
-        # If this fails, the commit stays behind the mark, and every model skips what is read again.
-        if self.services.source.commit({self.partition: offset}) is CommitResult.RECORDED:
-            self.committed = offset

@@ -18,7 +18,7 @@ from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
 from omdml.workers.learning.services import Services
-from omdml.workers.model.newcomers import too_many_models
+from omdml.workers.model.new_model_limits import too_many_models
 
 
 class Turn(NamedTuple):

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from omdml.learners import LEARNERS
 from omdml.metrics import Metric, SetMetric
 from omdml.streams.protocols.catalogue import Catalogue
+from omdml.workers.model.judging.held_out_draw import HoldOutState
 from omdml.workers.model.judging.held_out_window import margins_on
-from omdml.workers.model.judging.hold_out import HoldOutState
 
 
 class Order(NamedTuple):

@@ -14,8 +14,8 @@ from omdml.metrics import Metric
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.events.lookup import Located
 from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_draw import Draw, HeldOutOfBatch, HoldOutState, Split, split
 from omdml.workers.model.judging.held_out_window import Window
-from omdml.workers.model.judging.hold_out import Draw, HeldOutOfBatch, HoldOutState, Split, split
 from omdml.workers.model.judging.start_comparison import StartComparison
 
 log = structlog.get_logger(__name__)

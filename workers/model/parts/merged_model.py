@@ -24,8 +24,8 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_draw import HoldOutState
 from omdml.workers.model.judging.held_out_window import JudgingEvent
-from omdml.workers.model.judging.hold_out import HoldOutState
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.vector import Component, Record, Vector, offset_in, with_record
 from omdml.workers.model.progress import Progress

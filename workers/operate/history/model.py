@@ -14,8 +14,8 @@ from omdml.streams.resent_events import RESENT
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, Refusal
 from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_draw import HeldOutOfBatch
 from omdml.workers.model.judging.held_out_window import JudgingEvent
-from omdml.workers.model.judging.hold_out import HeldOutOfBatch
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.operate.replay import nothing_timed
 

@@ -245,7 +245,7 @@ def test_models_that_waited_go_on_without_passing_over_events_of_another(tmp_pat
     kill(world, first)
     sound = {name: damage(world, name) for name in names}
     worker = world.worker()
-    worker.rounds.config = WorkerConfig(max_poll_records=5)
+    worker.schedule.config = WorkerConfig(max_poll_records=5)
     for name, count in zip(names, (60, 5), strict=True):
         world.send(*events(count, 1, model=name))
         run_until_idle(worker, 30)

@@ -93,7 +93,7 @@ def cut_off(world, writes, error, prepare):
     """A worker whose store is cut off after so many writes; whether it was, and the store as the worker sees it."""
     store = Cut(world.store, 0, error)
     worker = world.worker(store=store)
-    worker.rounds.config = WorkerConfig(max_poll_records=4)
+    worker.schedule.config = WorkerConfig(max_poll_records=4)
     prepare(world, worker)
     store.left = writes
     with suppress(Killed):
@@ -132,7 +132,7 @@ def test_a_model_that_goes_on_from_before_the_mark_loses_nothing(tmp_path, monke
 def test_a_graceful_stop_while_marks_cannot_be_moved_loses_nothing(tmp_path, monkeypatch):
     world = lacking(tmp_path)
     worker = world.worker()
-    worker.rounds.config = WorkerConfig(max_poll_records=4)
+    worker.schedule.config = WorkerConfig(max_poll_records=4)
     monkeypatch.setattr("omdml.workers.learning.worker.RETRY_S", 0.0)
     with monkeypatch.context() as full:
         full.setattr(world.store, "move_mark", refuse)

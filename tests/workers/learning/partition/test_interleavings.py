@@ -169,7 +169,7 @@ def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_pa
     world = World(tmp_path)
     monkeypatch.setattr(decoding, "PIECE", 20)  # comparisons, of one poll's 100
     worker, take, taken = world.worker(), OwnedPartition.take, []
-    worker.rounds.config = WorkerConfig(publish_interval_s=60.0)
+    worker.schedule.config = WorkerConfig(publish_interval_s=60.0)
 
     def take_and_stop(owned, records):
         taken.append(len(records))

@@ -150,8 +150,8 @@ def test_a_member_expelled_while_the_store_changed_comes_back(memory_world):
     world.send(*events(10))
     run_until_idle(worker)
     world.store.fail_over()
-    worker.rounds.publish_and_save = raised(
-        worker.rounds.publish_and_save, lambda: world.log.expel(worker.services.source)
+    worker.schedule.publish_and_save = raised(
+        worker.schedule.publish_and_save, lambda: world.log.expel(worker.services.source)
     )
     world.send(*events(10, seed=1))
     run_until_idle(worker)
@@ -181,8 +181,8 @@ def test_a_fenced_worker_that_was_expelled_lets_go_and_joins_again(memory_world,
     run_until_idle(worker)
     world.store.claim("shop")
     world.send(*events(10, seed=1))
-    worker.rounds.publish_and_save = raised(
-        worker.rounds.publish_and_save, lambda: world.log.expel(worker.services.source)
+    worker.schedule.publish_and_save = raised(
+        worker.schedule.publish_and_save, lambda: world.log.expel(worker.services.source)
     )
     # When it goes on
     run_until_idle(worker)

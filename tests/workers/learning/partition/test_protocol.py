@@ -115,7 +115,7 @@ def test_the_last_save_of_a_replaced_owner_is_kept_and_stops_nobody(tmp_path, mo
 
     def then_the_first_saves(self, committed):
         begin = start(self, committed)
-        owned.save(commit=False)
+        owned.saving.save(commit=False)
         return begin
 
     monkeypatch.setattr(Mark, "start", then_the_first_saves)
@@ -355,7 +355,7 @@ def test_a_log_that_was_cut_is_gone_on_at_the_cut_once_that_is_accepted(tmp_path
 def test_a_store_that_cannot_keep_up_slows_the_poll_and_not_the_memory(tmp_path, monkeypatch):
     world = World(tmp_path)
     worker = world.worker()
-    worker.rounds.config = WorkerConfig(max_poll_records=50)
+    worker.schedule.config = WorkerConfig(max_poll_records=50)
     world.send(*events(500))
     with monkeypatch.context() as away:
         away.setattr(world.store, "claim", refuse)

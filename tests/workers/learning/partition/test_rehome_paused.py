@@ -62,7 +62,7 @@ def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(
             worker._owned.revoked(list(worker.partitions))
         else:
             with pytest.raises(PlacementChanged):
-                worker.rounds.save(worker.services.clock())
+                worker.schedule.save(worker.services.clock())
     assert (mark(world), world.store.peek(model).version) == (5, 5)
     assert fates(world, model) == ONCE
 

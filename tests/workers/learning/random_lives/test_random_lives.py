@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import zlib
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from omdml.streams.memory_log import MemoryLog, MemorySource
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import WorkerConfig
 from tests.support.deep import deep_after
-from tests.support.oracle import Oracle, Placement, crc32, murmur2
+from tests.support.oracle import Oracle, Placement, murmur2
 from tests.support.records import Event
 from tests.support.worlds import World, kill, living_on, rehomed, run_until_idle, triplets
 from tests.workers.operate.test_audit import audited
@@ -135,7 +136,7 @@ class Life:
 
     def worker(self):
         worker = self.world.worker(store=Unsteady(self.world.store, self), source=Behind(self.world.log))
-        worker.rounds.config = WorkerConfig(
+        worker.schedule.config = WorkerConfig(
             publish_interval_s=0.02,
             checkpoint_interval_s=self.chance.choice([1, 20, 60]),
             max_poll_records=self.chance.choice([3, 20, 500]),
@@ -169,7 +170,7 @@ class Life:
     def late(self):
         """A sender that knows only the partitions that there were at first."""
         name = self.chance.choice(NAMES)
-        self.send(name, crc32(name.encode()) % PARTITIONS)
+        self.send(name, zlib.crc32(name.encode()) % PARTITIONS)
 
     def step(self):
         worker = self.chance.choice(self.workers)

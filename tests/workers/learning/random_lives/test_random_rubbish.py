@@ -9,7 +9,6 @@ import pytest
 
 from omdml.feedback import Triplet, encode
 from tests.support.deep import deep_after
-from tests.support.oracle import Oracle, Placement
 from tests.support.worlds import World, living_on, rehomed
 from tests.workers.learning.random_lives.test_random_lives import NAMES, WEIGHTS, Life
 from tests.workers.operate.test_audit import audited
@@ -41,10 +40,6 @@ class Rubbish(Life):
         placement = self.world.store.placement(self.world.log.topic_id)
         if placement and placement.count < len(self.world.log.partitions):
             rehomed(self.world, 2 * placement.count, senders_go_on=True)
-
-    def oracle(self):
-        placement = Placement.read(self.world.store.placement(self.world.log.topic_id).encode())
-        return Oracle(self.log(), placement, bad=lambda event: "bad" in event.headers)
 
 
 @pytest.mark.parametrize("seed", deep_after(4, range(20)))

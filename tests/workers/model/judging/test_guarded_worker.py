@@ -170,7 +170,7 @@ def test_between_two_looks_what_is_near_goes_live_and_what_is_not_waits(tmp_path
     monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", 1e-9)
     world = guarded(tmp_path, hold_out=10**6)
     worker = world.worker()
-    worker.rounds.config, worker.rounds.saved_at = WorkerConfig(checkpoint_interval_s=NEVER), 0.0
+    worker.schedule.config, worker.schedule.saved_at = WorkerConfig(checkpoint_interval_s=NEVER), 0.0
     # 512, 1024: a decision is made whatever the time.
     published = {512: 512, 512 + NEAR: 512 + NEAR, 512 + NEAR + 1: 512 + NEAR + 1, 800: 512 + NEAR + 1, 1030: 1030}
     sent = 0
@@ -191,12 +191,12 @@ def test_with_the_guard_off_the_same_burst_goes_live(tmp_path):
 def test_what_is_withheld_is_recorded_at_every_save_that_has_news(burst):
     world, worker = burst
     before = publications(world)
-    worker.rounds.config = WorkerConfig(checkpoint_interval_s=NEVER)
+    worker.schedule.config = WorkerConfig(checkpoint_interval_s=NEVER)
     for seed in range(5):
         world.send(*inverted(events(10, seed=seed)))
         run_until_idle(worker, turns=3)
     assert publications(world) == before
-    worker.rounds.config = WorkerConfig()
+    worker.schedule.config = WorkerConfig()
     run_until_idle(worker, turns=5)
     assert [line[:2] for line in publications(world)[len(before) :]] == [("held", learned(world))]
 

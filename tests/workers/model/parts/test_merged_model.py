@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from omdml.streams.part_names import part_name
+from omdml.workers.model.judging.held_out_draw import HoldOutState
 from omdml.workers.model.judging.held_out_window import JudgingEvent
-from omdml.workers.model.judging.hold_out import HoldOutState
 from omdml.workers.model.parts.merged_model import in_turn, still_judging
 from tests.support.learning.parts import GUARD, drained, hot_world, scatter
 from tests.support.worlds import events, is_held_out

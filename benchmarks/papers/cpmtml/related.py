@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.page import Block, Claim, Grid, Plot, listed
-from benchmarks.papers.two_tasks import (
+from benchmarks.papers.cpmtml.two_tasks import (
     AUXILIARY,
     COUPLED,
     DRAWS,
@@ -32,6 +31,7 @@ from benchmarks.papers.two_tasks import (
     ends,
     rows,
 )
+from benchmarks.papers.page import Block, Claim, Grid, Plot, listed
 from benchmarks.quality import data_folder
 
 Array = NDArray[Any]

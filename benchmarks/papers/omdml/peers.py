@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.papers.omdml.retrieval import VALIDATION, Case, Scorer, near, prepared
+from benchmarks.papers.omdml.rivals import FITS, LMNN, PUSH, RANK, RCA, SQUARE, Vector
 from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, spread
-from benchmarks.papers.peers import FITS, LMNN, PUSH, RANK, RCA, SQUARE, Vector
-from benchmarks.papers.retrieval import VALIDATION, Case, Scorer, near, prepared
 from omdml import LOMDML, OMDML
 
 Array = NDArray[Any]
@@ -84,7 +84,7 @@ because on all of them it takes minutes. Those of LOMDML are eta ({listed(ETAS)}
 and rank 50.
 
 "{CUT}" sees the directions that OMDML sees, so it shows what this cut alone costs. "{AGAIN}" also chooses among
-{listed(PASSES)} passes. OASIS, OMDML and LOMDML are omdml's own. RCA and LMNN are written for this page (`peers.py`),
+{listed(PASSES)} passes. OASIS, OMDML and LOMDML are omdml's own. RCA and LMNN are written for this page (`rivals.py`),
 because metric-learn's LMNN takes labels, and all others get triplets. The table of choices shows how often an end of a
 range was the best. Seeds 0 to {len(SEEDS) - 1}.
 """

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.papers.omdml.retrieval import Case, prepared
 from benchmarks.papers.page import Block, Claim, Grid, spread
-from benchmarks.papers.retrieval import Case, prepared
 from omdml import LOMDML, OMDML
 from omdml.builders import from_labels
 

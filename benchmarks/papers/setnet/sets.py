@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.encoders import (
+from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, spread
+from benchmarks.papers.setnet.encoders import (
     CHANCE,
     ELEMENTS,
     ETAS,
@@ -34,7 +35,7 @@ from benchmarks.papers.encoders import (
     pooled,
     set_vectors,
 )
-from benchmarks.papers.galleries import (
+from benchmarks.papers.setnet.galleries import (
     CLASSES,
     EXAMPLES,
     IRRELEVANT,
@@ -47,7 +48,6 @@ from benchmarks.papers.galleries import (
     judgements,
     world,
 )
-from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, spread
 
 Array = NDArray[Any]
 TITLE = "SETNET Figures 5 and 6: one vector a set"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.galleries import Gallery, World, measured
+from benchmarks.papers.setnet.galleries import Gallery, World, measured
 from omdml import SetNet
 from omdml.comparisons import Judgement
 from omdml.kernels.retrieval.matching import greedy_matches

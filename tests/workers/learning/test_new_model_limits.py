@@ -9,8 +9,8 @@ import structlog
 from omdml.errors import ConfigurationError, StoreError
 from omdml.workers.configuration.loading import load
 from omdml.workers.learning.partition.portions import PORTION
-from omdml.workers.model import newcomers
-from omdml.workers.model.newcomers import Newcomers
+from omdml.workers.model import new_model_limits
+from omdml.workers.model.new_model_limits import Newcomers
 from omdml.workers.operate import models as upkeep
 from tests.support.worlds import World, events, letters, paced, run_until_idle
 from tests.workers.learning.test_metrics import read
@@ -105,7 +105,7 @@ def test_many_begin_in_turns_and_learn_what_they_would_at_once(tmp_path, monkeyp
     sent = [b"nonsense", *of_each([*NAMES, "shop"], 3), *of_each(["user-late", *NAMES], 2, seed=1)]
     at_once.send(*sent)
     run_until_idle(at_once.worker())
-    monkeypatch.setattr(newcomers, "MAX_NEW_A_TURN", turn)
+    monkeypatch.setattr(new_model_limits, "MAX_NEW_A_TURN", turn)
     world.send(*sent)
     run_until_idle(world.worker())
     assert states(world) == states(at_once)
@@ -114,7 +114,7 @@ def test_many_begin_in_turns_and_learn_what_they_would_at_once(tmp_path, monkeyp
 
 
 def test_a_signal_is_heard_between_two_turns(tmp_path, monkeypatch):
-    monkeypatch.setattr(newcomers, "MAX_NEW_A_TURN", 2)
+    monkeypatch.setattr(new_model_limits, "MAX_NEW_A_TURN", 2)
     world = World(tmp_path)
     worker = world.worker()
     claim_all = world.store.claim_all
@@ -129,14 +129,14 @@ def test_a_signal_is_heard_between_two_turns(tmp_path, monkeypatch):
 
 
 def test_a_worker_told_to_stop_leaves_what_saving_has_no_time_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("omdml.workers.learning.rounds.FINISH_S", 0.0)
+    monkeypatch.setattr("omdml.workers.learning.schedule.FINISH_S", 0.0)
     monkeypatch.setattr("omdml.workers.learning.partition.portions.PORTION", 2)
     world, whole = World(tmp_path / "stopped"), World(tmp_path / "whole")
     for place in (world, whole):
         place.send(*of_each(NAMES, 3))
     run_until_idle(whole.worker())
     worker = world.worker()
-    worker.rounds.saved_at = float("inf")
+    worker.schedule.saved_at = float("inf")
     worker.step()
     with structlog.testing.capture_logs() as lines:
         worker.stop()

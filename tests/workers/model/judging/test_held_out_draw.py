@@ -16,8 +16,8 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.events.decoding import Batch
 from omdml.workers.events.lookup import Lookup
+from omdml.workers.model.judging.held_out_draw import Draw, HoldOutState, fingerprint, split
 from omdml.workers.model.judging.held_out_window import COMPARISONS, margins_on
-from omdml.workers.model.judging.hold_out import Draw, HoldOutState, fingerprint, split
 from tests.support.deep import examples
 from tests.support.worlds import (
     TASKS,
@@ -108,7 +108,7 @@ def test_what_is_held_out_depends_on_no_batch_and_no_restart(tmp_path, batch):
     for start in range(0, 260, 65):
         world.send(*list(events(260))[start : start + 65])
         worker = world.worker()
-        worker.rounds.config = type(worker.rounds.config)(max_poll_records=batch, checkpoint_interval_s=5.0)
+        worker.schedule.config = type(worker.schedule.config)(max_poll_records=batch, checkpoint_interval_s=5.0)
         for _ in range(10):
             worker.step()
         # It is killed: the next one takes some of it again.

@@ -1,4 +1,4 @@
-"""The rounds of a worker: it publishes what its partitions learned, merges parts and saves, each when it is due."""
+"""When a worker publishes what its partitions learned, merges parts and saves: each when it is due."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DRAINED_S = 0.005
 log = structlog.get_logger(__name__)
 
 
-class Rounds:
+class Schedule:
     """Brings what was learned to the nodes and into the store, at the pace that is configured.
 
     Attributes
@@ -109,7 +109,7 @@ class Rounds:
                 self._cut_short = allowance.left > 0
                 break
         for owned in self._partitions.values():
-            owned.advance(self._owned.untaken(owned.partition))
+            owned.saving.advance(self._owned.untaken(owned.partition))
         self.saved_at = self._services.clock()
         self._measures.set_unsaved(self._partitions)
         for owned in self._partitions.values():
@@ -140,7 +140,7 @@ class Rounds:
             # What was polled meanwhile was passed over, so positions say nothing.
             if self._owned.doubt:
                 raise self._owned.doubt
-            partition.save(self._owned.untaken(partition.partition), until=until)
+            partition.saving.save(self._owned.untaken(partition.partition), until=until)
             self._owned.note_uncommitted(partition)
         except Rewind as rewind:
             log.error(rewind.why, reason=str(rewind), action="stopped unsaved, the next start reads it again")

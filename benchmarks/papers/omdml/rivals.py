@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
-from benchmarks.papers.retrieval import Case, Scorer, near
+from benchmarks.papers.omdml.retrieval import Case, Scorer, near
 from omdml import OASIS
 from omdml.initial import start_matrices
 from omdml.pooling import unit

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from benchmarks.papers.omdml.retrieval import Case, Scorer, near, prepared
 from benchmarks.papers.page import Block, Claim, Grid, listed, spread
-from benchmarks.papers.retrieval import Case, Scorer, near, prepared
 from omdml import LOMDML, OMDML
 
 Array = NDArray[Any]

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.drift import later_labels
-from benchmarks.papers.page import Block, Claim, Grid, Plot, listed
-from benchmarks.papers.two_tasks import (
+from benchmarks.papers.cpmtml.two_tasks import (
     AUXILIARY,
     COUPLED,
     DRAWS,
@@ -38,6 +37,7 @@ from benchmarks.papers.two_tasks import (
     picked,
     rows,
 )
+from benchmarks.papers.page import Block, Claim, Grid, Plot, listed
 from benchmarks.quality import split
 from omdml.metrics.coupled import SHARED
 

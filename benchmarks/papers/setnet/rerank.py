@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.encoders import STOPS, TRAINED, Case, averaging, by_cosines, encoder, learned, singles
-from benchmarks.papers.galleries import (
+from benchmarks.papers.page import Block, Claim, Grid, spread
+from benchmarks.papers.setnet.encoders import STOPS, TRAINED, Case, averaging, by_cosines, encoder, learned, singles
+from benchmarks.papers.setnet.galleries import (
     LARGEST,
     PLACES,
     World,
@@ -23,7 +24,6 @@ from benchmarks.papers.galleries import (
     roles,
     world,
 )
-from benchmarks.papers.page import Block, Claim, Grid, spread
 from omdml.comparisons import Judgement
 from omdml.evaluate import ndcg
 from omdml.kernels.retrieval.matching import greedy_matches

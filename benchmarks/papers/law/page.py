@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.papers.law.webpage import GRID, REGIONS, SIDE, descriptors, inside, page
 from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, number, spread
-from benchmarks.papers.webpage import GRID, REGIONS, SIDE, descriptors, inside, page
 from omdml import Diagonal
 from omdml.batch import fit_vector
 from omdml.builders import Quadruplets, from_versions

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from benchmarks.papers.digits import altered, described, pictures
 from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, spread
+from benchmarks.papers.rank.pictures import altered, described, pictures
 from omdml import Diagonal
 from omdml.batch import fit_pairs, fit_ranked
 from omdml.builders import from_pages

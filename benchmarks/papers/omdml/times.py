@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.papers.omdml.retrieval import Case, prepared
+from benchmarks.papers.omdml.rivals import RANK, lmnn, rca
 from benchmarks.papers.page import Block, Claim, Grid, Plot, spread
-from benchmarks.papers.peers import RANK, lmnn, rca
-from benchmarks.papers.retrieval import Case, prepared
 from omdml import LOMDML, OASIS, OMDML
 from omdml.initial import start_matrices
 

@@ -1,0 +1,1 @@
+"""Tables of CP-mtML: two tasks that share a metric."""

@@ -1,0 +1,1 @@
+"""Tables of LAW: metrics from quadruplets, a Fantope regularizer, web pages."""

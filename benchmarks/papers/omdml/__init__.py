@@ -1,0 +1,1 @@
+"""Tables of OMDML: its peers, kernels, times, the bound on mistakes, a million items."""

@@ -1,0 +1,1 @@
+"""Figures of RANK: metrics from rankings, on pictures of digits."""

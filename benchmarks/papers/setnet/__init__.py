@@ -1,0 +1,1 @@
+"""Tables of SetNet: items that are sets of vectors."""
