@@ -8,7 +8,7 @@ from here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from hashlib import sha256
 from typing import Any
@@ -34,6 +34,8 @@ from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
 AT_ONCE = 1000
 # The record's length, its attributes, and how much later and how far behind the batch's first it is.
 FIELDS_BEFORE_KEY = 4
+# A producer's thread drops its records within milliseconds.
+DROPPED_WITHIN_S = 1.0
 
 
 # connecting
@@ -350,6 +352,17 @@ def place_of(sent: Any) -> TopicPartition:
     return place
 
 
+def drop_producer(producer: Any) -> None:
+    """Close a producer, and drop the records on their way.
+
+    ``close`` alone would flush first. If that takes too long, it gives up: the producer's thread stays, and writes
+    these records later, when they may have been sent again.
+    """
+    producer._sender.force_close()
+    with suppress(kafka.errors.KafkaError):
+        producer.close(timeout=DROPPED_WITHIN_S)
+
+
 # writing in transactions: the producer's own methods wait without end while a cluster is away
 class Transaction:
     """The transactions of one producer, step by step: whoever calls decides how long to wait for a step's result."""
@@ -381,10 +394,6 @@ class Transaction:
             yield
         finally:
             self._producer._accumulator._flushes_in_progress.decrement()
-
-    def drop_unsent(self) -> None:
-        """Make the producer drop all records on their way. ``close`` would flush first, without a time limit."""
-        self._producer._sender.force_close()
 
     def _started(self, result: Any) -> Any:
         """Have the producer's thread take the step now; returns the step's result."""

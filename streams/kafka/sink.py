@@ -170,8 +170,7 @@ class KafkaSink:
             self.flush()
         finally:
             if self._producer is not None:
-                with translated(self.options, "closing"):
-                    self._producer.close(timeout=1.0)
+                internals.drop_producer(self._producer)
 
     def _connect(self) -> Any:
         delivery_ms = int(self._delivery_s * 1000)
@@ -205,8 +204,7 @@ class KafkaSink:
     def _drop_producer(self) -> None:
         self._on_the_way.clear()
         self._bytes = 0
-        with contextlib.suppress(kafka.errors.KafkaError):
-            self._producer.close(timeout=0)
+        internals.drop_producer(self._producer)
         self._producer = None
 
     def _make_room(self, size: int) -> None:

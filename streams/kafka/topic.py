@@ -117,20 +117,29 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
         until = time.monotonic() + HEARD_WITHIN_S
         while (topic := describe(admin, name)) is None and time.monotonic() < until:
             time.sleep(ASK_EVERY_S)
-        policy = _setting(admin, name, "cleanup.policy") if topic else ""
+        refusal = compaction(admin, options, name) if topic else ""
     if topic is None:
         raise SourceError(
             f"Kafka at {options.servers} has no topic {name!r}. Create it: omdml topics create --topic {name}, "
             f"or kafka-topics.sh --create --topic {name} --partitions N --config cleanup.policy=delete "
             f"--bootstrap-server {options.servers}"
         )
-    if "compact" in policy:
-        raise SourceRefused(
-            f"topic {name!r} at {options.servers} has cleanup.policy={policy}, which keeps one event for each model "
-            f"(the key is the model's name) and drops the rest. Set it to delete: kafka-configs.sh --bootstrap-server "
-            f"{options.servers} --alter --entity-type topics --entity-name {name} --add-config cleanup.policy=delete"
-        )
+    if refusal:
+        raise SourceRefused(refusal)
     return topic
+
+
+def compaction(admin: Any, options: KafkaOptions, name: str) -> str:
+    """What it means that a topic is compacted, and what to do; empty if it is not. Raises what kafka-python raises."""
+    policy = _setting(admin, name, "cleanup.policy")
+    if "compact" not in policy:
+        return ""
+    return (
+        f"topic {name!r} at {options.servers} has cleanup.policy={policy}, which keeps one event for each model "
+        f"(the key is the model's name) and drops the rest. Set it to delete: kafka-configs.sh --bootstrap-server "
+        f"{options.servers} --alter --entity-type topics --entity-name {name} --add-config cleanup.policy=delete. "
+        "Dropped events leave no gap that a worker could notice: what was not learned of them is lost"
+    )
 
 
 def max_message_bytes(admin: Any, options: KafkaOptions, name: str) -> int:

@@ -64,10 +64,9 @@ def wrong(line: Line, placement: Placement | None, partitions: int, learning: bo
         )
     if mark is None and extent.committed is not None:
         return "the store knows nothing of what was read here: restore the store, or run omdml topics rewind"
-    start = min(offset for offset in (mark, extent.committed, extent.end) if offset is not None)
-    if mark is not None and start < extent.begin:
+    if mark is not None and mark < extent.begin:
         return (
-            f"offsets {start} to {extent.begin - 1} are gone from the log, before anybody learned them, and no worker "
+            f"offsets {mark} to {extent.begin - 1} are gone from the log, before anybody learned them, and no worker "
             "goes on here. Raise the topic's retention, then go on without them: omdml worker --accept-gap"
         )
     if mark is not None and mark > extent.end:

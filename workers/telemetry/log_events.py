@@ -36,7 +36,8 @@ EVENTS = {
         "checkpoint_damaged checkpoint_damaged_previous_used checkpoint_of_another_model counts_not_written "
         "embedding_failed feedback_not_accepted items_not_changed job_failed kafka_client_failed "
         "kafka_fetching_stopped model_cannot_begin model_deleted model_goes_on model_not_published model_waits "
-        "refresh_failed request_failed snapshot_refused state_file_unfit store_changed store_lost waiting_events_lost"
+        "refresh_failed request_failed snapshot_refused state_file_unfit store_changed store_lost topic_compacted "
+        "waiting_events_lost"
     ),
 }
 KNOWN = frozenset((level, event) for level, events in EVENTS.items() for event in events.split())

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import kafka.errors
+import structlog
 from kafka import TopicPartition
 
 from omdml.streams.kafka import topic as topics
@@ -17,6 +18,10 @@ from omdml.streams.kafka.reading.consumer import milliseconds
 # Seconds between two checks.
 LOOK_EVERY_S = 1.0
 LOOK_LIMIT_S = 0.5
+# Seconds between two looks at whether somebody made the topic a compacted one.
+POLICY_EVERY_S = 60.0
+
+log = structlog.get_logger(__name__)
 
 
 class TopicWatch:
@@ -33,6 +38,8 @@ class TopicWatch:
         self._topic = topic
         self.ends: dict[TopicPartition, int] = {}
         self._looked_at = float("-inf")
+        self._policy_looked_at = time.monotonic()
+        self._options = options
         self._outage, self._absence = Outage(options.servers), Absence(options.servers, topic)
 
     @property
@@ -61,6 +68,7 @@ class TopicWatch:
             if topic:
                 partitions = list(owned) or [TopicPartition(self._topic, 0)]
                 self.ends |= consumer.end_offsets(partitions, timeout_ms=milliseconds(LOOK_LIMIT_S))
+                self._look_at_policy()
         except kafka.errors.RetriableError as error:
             topic, reason = None, type(error).__name__
         self._looked_at = time.monotonic()
@@ -69,3 +77,11 @@ class TopicWatch:
         else:
             self._outage.check_succeeded()
         return topic
+
+    def _look_at_policy(self) -> None:
+        """Once a minute, log an error if the topic is compacted. Reading goes on, so that less is dropped unread."""
+        if time.monotonic() - self._policy_looked_at < POLICY_EVERY_S:
+            return
+        self._policy_looked_at = time.monotonic()
+        if reason := topics.compaction(self._admin, self._options, self._topic):
+            log.error("topic_compacted", topic=self._topic, reason=reason, action="reads on before more is dropped")

@@ -157,9 +157,7 @@ class KafkaTransactions:
 
     def drop(self) -> None:
         """Close without waiting. The next producer of this name aborts the open transaction."""
-        self._steps.drop_unsent()
-        with contextlib.suppress(kafka.errors.KafkaError):
-            self._producer.close(timeout=0)
+        internals.drop_producer(self._producer)
 
     def _await_written(self) -> None:
         """Return once every record is written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import pytest
@@ -96,12 +97,16 @@ def test_after_an_unclean_election_the_worker_stops_until_the_gap_is_accepted(pl
     place.send(40, 45)
     # And the group's own partition, of which the others lack something too, has its leader again
     kafka_cluster.restart(leader)
+    back = time.monotonic()
     # Then the worker stops and says what was lost, and so does the next one
     place.stops(worker)
+    stopped = time.monotonic()
     place.stops(place.worker())
     # And once that is accepted, the new events are learned behind what was: what the log lost stays learned
+    accepted = time.monotonic()
     worker = place.worker("--accept-gap")
     place.learns(35, worker)
+    print(f"stopped after {stopped - back:.1f} s, learned {time.monotonic() - accepted:.1f} s after --accept-gap")
     place.send(45, 60)
     place.learns(50, worker)
     assert worker.stop(60) == 0

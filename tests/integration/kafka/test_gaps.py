@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import structlog
 from kafka import KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import LogTruncationError, NoError
 from kafka.structs import OffsetAndMetadata
 
@@ -251,6 +253,23 @@ def test_a_compacted_topic_is_refused(new_topic: NewTopic, open_reader: Open) ->
     topic = new_topic(configs={"cleanup.policy": "compact,delete"})
     with pytest.raises(SourceError, match=r"cleanup\.policy=compact,delete"):
         open_reader(topic)
+
+
+def test_a_topic_that_is_compacted_later_is_read_on_and_named(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(topic_watch, "POLICY_EVERY_S", 0.1)
+    topic = new_topic()
+    reader = open_reader(topic).read_to_the_end()
+    setting = ConfigResource(ConfigResourceType.TOPIC, topic, configs={"cleanup.policy": "compact"})
+    with structlog.testing.capture_logs() as logs:
+        reader.read()
+        assert not [line for line in logs if line["event"] == "topic_compacted"]
+        administer(kafka, lambda admin: admin.alter_configs([setting]))
+        reader.read_until(lambda: any(line["event"] == "topic_compacted" for line in logs))
+    write(kafka, topic, [b"event"], key=b"shop")
+    reader.read_until(lambda: reader.values == [b"event"])
 
 
 def test_a_missing_topic_is_refused_with_the_command_that_makes_it(open_reader: Open) -> None:

@@ -198,6 +198,17 @@ def test_a_broker_that_froze_for_long_is_written_to_again_once_it_goes_on(
     assert read(kafka, topic)[-1].value == b"after"
 
 
+def test_a_producer_that_is_dropped_writes_nothing_later(
+    kafka: KafkaServer, new_topic: NewTopic, open_sink: Open
+) -> None:
+    sink = open_sink(new_topic())
+    producer = sink._producer
+    kafka.pause()
+    sink.send(b"given up", "shop")
+    sink._drop_producer()
+    assert not producer._sender.is_alive()
+
+
 def test_a_topic_that_a_broker_hears_of_a_moment_later_is_found(
     kafka: KafkaServer, open_sink: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

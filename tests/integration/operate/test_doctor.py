@@ -7,8 +7,9 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions
+from kafka.structs import OffsetAndMetadata
 
 from omdml.feedback import Triplet, encode
 from omdml.streams.kafka.extents import extents
@@ -85,6 +86,24 @@ def test_kafkas_own_keyed_producer_is_well_and_one_without_keys_is_not(installed
     assert senders.level is Level.ERROR
     assert "20 of the newest 40 events, of 20 models, have no key" in senders.text
     assert "omdml route --from TOPIC" in senders.text
+
+
+def test_a_missing_topic_of_dead_letters_is_an_error_once_a_worker_has_read(installed, kafka):
+    topic, findings = installed
+    # Before the first worker there is none, unless the configuration names one.
+    before = findings(group=topic)["letters"]
+    assert (before.level, before.text) == (
+        Level.OK,
+        f"no dead letters; the first worker creates their topic, {topic}.letters",
+    )
+    assert findings(group=topic, letters="elsewhere")["letters"].level is Level.ERROR
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    admin.alter_group_offsets(topic, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
+    admin.close()
+    after = findings(group=topic)["letters"]
+    assert after.level is Level.ERROR
+    assert f"there is no topic {topic}.letters for dead letters" in after.text
+    assert f"omdml topics create --topic {topic}.letters --partitions 1" in after.text
 
 
 def test_only_the_newest_records_of_a_topic_are_read(kafka, new_topic):

@@ -236,7 +236,7 @@ def test_models_that_have_all_of_a_batch_are_not_claimed_with_others(tmp_path, m
     asked, claim_all = [], world.store.claim_all
     monkeypatch.setattr(world.store, "claim_all", lambda names: (asked.append(list(names)), claim_all(names))[1])
     world.send(*events(1, 1, NAMES[0]))
-    monkeypatch.setattr("omdml.workers.learning.partition.watermark.Mark.start", lambda mark, committed: 0)
+    monkeypatch.setattr("omdml.workers.learning.partition.watermark.Mark.start", lambda *_: 0)
     run_until_idle(worker)
     assert asked == [[NAMES[0]]]
     assert world.store.peek(NAMES[0]).next > first

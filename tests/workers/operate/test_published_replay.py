@@ -127,6 +127,30 @@ def test_what_a_worker_learned_while_the_log_was_replayed_is_learned_again(shop,
     assert shop.store.peek("user-1").version == 20
 
 
+def test_a_worker_that_reads_on_before_the_replay_is_saved_reads_again(shop, monkeypatch):
+    # Given a replay that lacks what a worker learned meanwhile
+    shop.tell(*events(100))
+    model = replayed(shop)
+    shop.tell(*events(30, seed=9))
+    shop.worked()
+    save = shop.store.save
+
+    def saved(*what, **how):
+        monkeypatch.undo()
+        worker = shop.worker(source=FileSource(shop.folder / "feedback"))
+        run_until_idle(worker)
+        worker.stop()
+        worker.run()
+        return save(*what, **how)
+
+    # If a worker starts once the mark is back, and passes over what the checkpoint in the store has
+    monkeypatch.setattr(shop.store, "save", saved)
+    fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    # I expect that the next one learns it
+    model.learner.learn_many(triplets(30, seed=9), shop.catalogue.features)
+    assert shop.worked().state == model.learner.to_bytes()
+
+
 @pytest.mark.parametrize("before_the_claim", [True, False])
 def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monkeypatch, before_the_claim):
     shop.tell(*events(10))

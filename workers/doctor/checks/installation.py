@@ -13,6 +13,7 @@ from omdml.errors import ConfigurationError, StartError, StoreRefused
 from omdml.streams.addresses import masked
 from omdml.streams.catalogues.redis.place import is_redis_url
 from omdml.streams.files.reader import has_begun
+from omdml.streams.kafka.topic import look_up
 from omdml.streams.part_names import part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.store import Store
@@ -25,7 +26,7 @@ from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.checks import durability
 from omdml.workers.doctor.checks.checkpoints import checkpoints
-from omdml.workers.doctor.checks.letters import unsent
+from omdml.workers.doctor.checks.letters import missing, unsent
 from omdml.workers.doctor.checks.node import access, node_here
 from omdml.workers.doctor.checks.partitions import expiring, partitions
 from omdml.workers.doctor.checks.rate_check import inert_rates
@@ -34,7 +35,9 @@ from omdml.workers.doctor.checks.serving import serving
 from omdml.workers.doctor.checks.waiting_events import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.facts import Facts
 from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, error, look, warning
+from omdml.workers.wiring.dead_letters import letters_topic
 from omdml.workers.wiring.feedback_log import newest_events, open_sink, open_source
+from omdml.workers.wiring.kafka_topic import connection
 from omdml.workers.wiring.models import open_catalogues
 
 
@@ -204,6 +207,10 @@ def mistyped_models(configuration: Configuration, stored: Iterable[str]) -> list
 
 
 def _letters(facts: Facts) -> str | list[Remark]:
+    log = facts.configuration.log
+    if isinstance(log, KafkaLog) and look_up(connection(log), topic := letters_topic(log)) is None:
+        begun = any(extent.committed is not None for extent in facts.reach()) or facts.workers
+        return missing(topic, bool(log.letters or begun))
     return unsent(*facts.letters, time.time())
 
 

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 
 from omdml.streams.letters import Book, Letter
 from omdml.workers.configuration.wording import amount, day, when
-from omdml.workers.doctor.findings import Remark, warning
+from omdml.workers.doctor.findings import Remark, error, warning
 
 # Older letters are told of, but are no warning any more.
 FRESH_S = 7 * 86_400.0
 # Characters of an error.
 SHOWN = 400
+
+
+def missing(topic: str, begun: bool) -> str | list[Remark]:
+    """What it means that the letters have no topic; ``begun`` if a worker has read events, or the topic is named."""
+    if not begun:
+        return f"no dead letters; the first worker creates their topic, {topic}"
+    return [error(f"there is no topic {topic} for dead letters. If it was deleted, the letters in it are lost. Workers "
+                  "wait at the first event that they cannot learn, or do not start. Create it: "
+                  f"omdml topics create --topic {topic} --partitions 1")]  # fmt: skip
 
 
 def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:

@@ -55,8 +55,8 @@ def look_at_files(config: FileLog, store: MarkStore | None) -> Reading:
     log = open_log(config.path)
     state, partition = GroupState(log, config.group), Partition(log.topic_id, 0)
     committed, mark = state.read(), store.marks([partition]).get(partition) if store else None
-    known = [offset for offset in (mark, committed.offset if committed else None) if offset is not None]
-    waits = waiting(LogReader(log), min(known, default=log.oldest() << OFFSET_BITS))
+    start = mark if mark is not None else committed.offset if committed else log.oldest() << OFFSET_BITS
+    waits = waiting(LogReader(log), start)
     return Reading(state.reader(), *waits, store_lost=store is not None and committed is not None and mark is None)
 
 

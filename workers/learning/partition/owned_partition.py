@@ -4,7 +4,8 @@ The protocol, in numbered steps. If a worker crashes between any two of them, th
 with the same bytes. Two positions are stored: the mark in the store, and the commit in the log. Everything before the
 mark is in checkpoints, and the commit never passes the mark.
 
-1. start     reading at min(mark, commit). Nothing was taken yet, so a crash loses nothing.
+1. start     reading at min(mark, commit), or at the log's begin if only the commit lies below it. Nothing was taken
+             yet, so a crash loses nothing.
 2. claim     a model at the first event that it has not taken. Its epoch rises and its checkpoint is loaded. The
              checkpoint may lack events below the mark, if the newest one was damaged or is an older copy. Then the mark
              goes back to the end of this checkpoint, before anything of the model is saved. Changed settings are noted
@@ -85,7 +86,7 @@ class OwnedPartition:
     # 1
     def start(self, committed: int | None) -> int | None:
         """The offset to read from, None for the beginning of the log; see :meth:`Mark.start`."""
-        return self.mark.start(committed)
+        return self.mark.start(committed, self.services.source.begin)
 
     # 3
     def take(self, records: list[Record]) -> list[Record]:

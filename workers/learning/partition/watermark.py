@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from omdml.errors import StoreLost
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import MarkStore
@@ -25,8 +27,11 @@ class Mark:
         self._partition, self._store = partition, store
         self._run = ""
 
-    def start(self, committed: int | None) -> int | None:
+    def start(self, committed: int | None, begin: Callable[[Partition], int]) -> int | None:
         """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
+
+        If the log does not hold the commit any more, its ``begin`` takes the place of the commit: below the mark
+        everything is in checkpoints, so what the log deleted there is no gap.
 
         Raises StoreLost for a commit without a mark: the store was lost, and learning again would be silent.
         """
@@ -39,7 +44,9 @@ class Mark:
                 "omdml topics rewind. If the log is in files: take an empty store and another log.group"
             )
         self.offset, self._run = mark, marks.run
-        return mark if mark is None or committed is None else min(mark, committed)
+        if mark is None or committed is None or mark <= committed:
+            return mark
+        return min(mark, max(committed, begin(self._partition)))
 
     def rewind(self, model: str, begin: int, why: str) -> Rewind:
         """Move the mark back, so that the partition is read again from an offset on; returns the Rewind to raise.

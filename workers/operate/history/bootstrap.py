@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from omdml.batch.sums import Adding
-from omdml.errors import CorruptError, Fenced, GapError, StartError, StoreError
+from omdml.errors import CorruptError, GapError, StartError, StoreError
 from omdml.learners import DCA
 from omdml.streams.extents import Extent
 from omdml.streams.letters import DeadLetters
@@ -15,6 +15,7 @@ from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.operate.fit import busy, read_again
 from omdml.workers.operate.history.archived import Archive, Piece, pieces
 from omdml.workers.operate.history.engines import Engine
 from omdml.workers.operate.history.model import HistoryModel, is_home
@@ -198,12 +199,14 @@ def adopt(
     """Begin a model in the store, so that the next worker goes on where the history ends.
 
     1. claim    Claim the model. A crash here or before changes nothing.
-    2. mark     If the mark is ahead, move it back to the history's last record. After a crash, workers read some events
-                again and skip them.
-    3. letters  Write the refused events as dead letters, and wait until they are acknowledged. After a crash they are
+    2. letters  Write the refused events as dead letters, and wait until they are acknowledged. After a crash they are
                 written again; readers recognize them by their position.
+    3. mark     If the mark is ahead, move it back to the history's last record. After a crash, workers read some events
+                again and skip them.
     4. save     Save the checkpoint. This is the step that counts. With ``replace`` it replaces an existing one.
-    5. publish  Publish the snapshot. After a crash before it, the worker that claims the model publishes it.
+    5. mark     Move it back again, if a worker read on between 3 and 4: it passed over what only the checkpoint of
+                before had.
+    6. publish  Publish the snapshot. After a crash before it, the worker that claims the model publishes it.
 
     Returns why the snapshot is withheld; empty if it is not. Raises StoreError if the model has a checkpoint and
     ``replace`` is not set, Fenced if a worker took the model in the meantime, PlacementChanged if models live elsewhere
@@ -223,19 +226,20 @@ def adopt(
         claim = store.claim(model.name)
     if claim.checkpoint is not None and not replace:
         raise exists(model.name, claim.checkpoint.version)
-    mark = store.marks([home]).get(home)
-    if mark is not None and mark > model.last and not store.move_mark(home, mark, model.last):
-        raise busy(model.name)
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
+    read_again(model.name, home, model.last, store)
     model.epoch = claim.epoch
     saved = store.save(model.checkpoint(platform), claim.epoch, back=replace, placement=placement)
     if saved is Written.MOVED:
         raise PlacementChanged(home.topic_id)
+    if saved is Written.FENCED:
+        raise busy(model.name)
+    read_again(model.name, home, model.last, store)
     snapshot = model.snapshot()
     withheld = model.judge.verdict(snapshot.metric, snapshot.version)
-    if saved is Written.FENCED or store.publish(snapshot, claim.epoch, withheld) is Written.FENCED:
+    if store.publish(snapshot, claim.epoch, withheld) is Written.FENCED:
         raise busy(model.name)
     return withheld
 
@@ -246,8 +250,3 @@ def exists(name: str, version: int) -> StoreError:
         f"model {name!r} has a checkpoint already, at version {version}: to replace it by what the input holds, stop "
         "the workers and pass --replace"
     )
-
-
-def busy(name: str) -> StoreError:
-    """The error for a model that a worker took in the meantime."""
-    return Fenced(f"model {name!r}: a worker took it in the meantime: stop the workers, and try again")

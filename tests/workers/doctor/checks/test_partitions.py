@@ -67,6 +67,14 @@ def test_events_that_the_log_lost_do_not_wait_for_a_worker():
     assert [line.lag for line in lines] == [3]
 
 
+def test_what_the_log_deleted_of_learned_events_is_no_gap():
+    store = MemoryStore()
+    store.place("topic", None, Placement.first("murmur2", 1))
+    store.move_mark(PARTITIONS[0], None, 20)
+    (line,) = survey(lambda: [Extent(PARTITIONS[0], 20, 23, 10)], store, lambda: [Member("a", "host", [0])])
+    assert (line.wrong, line.lag) == ("", 3)
+
+
 def test_what_workers_learn_while_the_doctor_looks_is_no_cut():
     store, looks = MemoryStore(), iter([10, 13])
     store.place("topic", None, Placement.first("murmur2", 1))

@@ -114,6 +114,28 @@ def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, e
     assert (world.store.peek("shop").version, mark(world)) == (20, 20)
 
 
+@pytest.mark.parametrize("begin", [10, 20, 21])
+def test_only_events_above_the_mark_make_a_gap_if_retention_deletes_them(tmp_path, begin):
+    # Given twenty events that are in checkpoints, of which five are committed, and three more
+    world = World(tmp_path)
+    (partition,) = world.log.partitions
+    world.send(*events(20))
+    first = world.worker()
+    run_until_idle(first)
+    kill(world, first)
+    world.log.group("omdml").committed[partition] = 5
+    world.send(*events(3, seed=1))
+    # When retention deletes events below the mark, the next worker goes on. If it deletes one above, the worker stops.
+    world.log.trim(partition, begin)
+    if begin > mark(world):
+        with pytest.raises(GapError, match="the position is 20, but it holds 21 to 23"):
+            run_until_idle(world.worker())
+    else:
+        run_until_idle(world.worker())
+        assert world.log.group("omdml").committed[partition] == 23
+        assert (world.store.peek("shop").version, mark(world)) == (23, 23)
+
+
 def killing(*_):
     """What ends a process amid a step."""
     raise SystemExit

@@ -152,7 +152,7 @@ def test_a_mark_goes_back_although_an_earlier_owner_moved_it_on_meanwhile(tmp_pa
     world.store.move_mark(partition, None, 30)
     earlier, owner = (Mark(partition, world.store) for _ in range(2))
     for watermark in (earlier, owner):
-        watermark.start(None)
+        watermark.start(None, world.log.start)
     earlier.move(35)
     owner.go_back(back)
     assert (mark(world), owner.offset) == (back, back)

@@ -113,8 +113,8 @@ def test_the_last_save_of_a_replaced_owner_is_kept_and_stops_nobody(tmp_path, mo
     kill(world, first)
     start, owned = Mark.start, first.partitions[world.log.partitions[0]]
 
-    def then_the_first_saves(self, committed):
-        begin = start(self, committed)
+    def then_the_first_saves(self, *asked):
+        begin = start(self, *asked)
         owned.saving.save(commit=False)
         return begin
 

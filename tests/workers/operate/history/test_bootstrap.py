@@ -102,6 +102,27 @@ def test_a_model_with_a_checkpoint_is_kept_unless_it_is_to_be_replaced(history):
     assert (taken(again), sums_of(again)) == (taken(before), sums_of(before))
 
 
+def test_a_worker_that_reads_on_before_the_checkpoint_is_replaced_reads_again(history, monkeypatch):
+    # Given a worker that starts once the mark is back, and passes over what the checkpoint in the store has
+    history.tell(200)
+    archive, store = history.archived(120), history.empty_store()
+    before = history.worked(store, "first")
+    save = store.save
+
+    def saved(*what, **how):
+        monkeypatch.undo()
+        history.worked(store, "first")
+        assert store.marks([history.home])[history.home] == 200
+        return save(*what, **how)
+
+    monkeypatch.setattr(store, "save", saved)
+    # If the checkpoint is replaced after that by one that lacks these events
+    history.adopted(archive, store, replace=True)
+    # I expect the next worker to learn them
+    again = history.worked(store, "second")
+    assert (taken(again), sums_of(again)) == (taken(before), sums_of(before))
+
+
 def test_what_a_worker_passed_over_before_the_model_was_configured_is_learned(history):
     # Given a worker that has read everything, and knew other models only
     history.tell(200)
