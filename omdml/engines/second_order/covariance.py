@@ -51,7 +51,6 @@ class CovarianceEngine(SummingEngine):
         super().__init__(dims, start, memory)
         self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
         self.weights = np.zeros(len(LEARNED))
-        self.gemm = GEMM[start["mean"].dtype.name]
         self.no_parent = Parent.absent(start["mean"])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -87,7 +86,9 @@ class CovarianceEngine(SummingEngine):
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t, (weights,) = self.state, 0, columns
-        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, self.gemm, SYRK
+        # Addresses of this process, which would be wrong in a pickled engine.
+        products_by = GEMM[state.mean.dtype.name], SYRK
+        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, *products_by
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
