@@ -164,3 +164,15 @@ def test_what_takes_its_dimensions_from_features_refuses_other_shapes(features):
 def test_numbers_of_a_map_that_are_not_whole_are_refused(landmarks):
     with pytest.raises(ParameterError, match="landmarks="):
         CoordinateMap.fit({"color": np.eye(3)}, landmarks=landmarks)
+
+
+def test_an_item_that_single_precision_cannot_hold_is_refused_as_such():
+    features = {"color": np.random.default_rng(0).normal(0, 1, (9, 3))}
+    learner = LOMDML(dims={"color": 3}, rank=2)
+    learner.learn_many([[0, 1, 2]], features)
+    features["color"][5] = 1e39
+    with pytest.raises(
+        FeedbackError, match="item in row 5 of modality 'color' holds values that are not finite in float32"
+    ):
+        learner.learn_many([[3, 4, 5]], features)
+    assert learner.version == 1

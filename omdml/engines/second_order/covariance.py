@@ -8,7 +8,7 @@ eigendecompositions, a thousand times the work. So two metrics exist:
   how events were batched or when somebody asked.
 - The metric that is *served* is computed from all sums when it is asked for, and changes nothing in the state. Right
   after a refresh it consists of ``W``. Later it is one step of subspace iteration that starts from ``W``, with the
-  current sums, in about a quarter of the time that it takes to search all directions. From 4,096 events on, most
+  current sums, in about a third of the time that it takes to search all directions. From 4,096 events on, most
   refreshes take this step, too.
 """
 

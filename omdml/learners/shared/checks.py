@@ -72,7 +72,9 @@ def tables(
     if all(matrix.flags.c_contiguous and matrix.dtype == dtype for matrix in matrices):
         return rows, matrices
     touched, renumbered = np.unique(rows, return_inverse=True)
-    cast = [np.ascontiguousarray(matrix[touched], dtype) for matrix in matrices]
+    # Learning refuses an item with a number that became infinite.
+    with np.errstate(over="ignore"):
+        cast = [np.ascontiguousarray(matrix[touched], dtype) for matrix in matrices]
     return renumbered.reshape(rows.shape).astype(np.int64), cast
 
 
