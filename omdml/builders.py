@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from omdml.errors import FeedbackError, ParameterError, quoted
 
 Array = NDArray[Any]
+# Types of whole numbers.
+WHOLE = (int, np.integer)
 
 
 class Quadruplets(NamedTuple):
@@ -144,7 +147,7 @@ def from_pages(
     >>> from_pages([0], [[1, 2, 3, 4, 5]], [[False, True, False, False, False]], count=2, seed=0).tolist()
     [[0, 2, 1], [0, 2, 5]]
     """
-    if not (isinstance(critical, int | float | np.number) and 0 <= critical <= 1):
+    if not _within(critical, (int, float, np.number), 0, 1):
         raise ParameterError(f"critical={critical!r}: expected a share in [0, 1]")
     draw, made = _drawing(count, seed), [np.empty((0, 3), np.int64)]
     asked, ranked, fitting = _array("queries", queries), _array("pages", pages), _array("relevant", relevant)
@@ -273,7 +276,7 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
     >>> rows.tolist(), margin.tolist()
     ([[8, 9, 7, 9], [7, 8, 7, 9], [7, 8, 7, 9]], [1.0, 1.0, 1.0])
     """
-    if not (isinstance(period, int | np.integer) and period > 1):
+    if not _within(period, WHOLE, 2):
         raise ParameterError(f"period={period!r}: expected a number of versions above 1")
     order, draw = _rows("versions", _array("versions", versions)), _drawing(count, seed)
     if order.ndim != 1:
@@ -326,9 +329,14 @@ class _Tree(NamedTuple):
 def _drawing(count: int, seed: int) -> np.random.Generator:
     """A generator for ``count`` draws; raises ParameterError unless both numbers are whole and at least 0."""
     for name, value in (("count", count), ("seed", seed)):
-        if not (isinstance(value, int | np.integer) and value >= 0):
+        if not _within(value, WHOLE, 0):
             raise ParameterError(f"{name}={value!r}: expected a whole number of at least 0")
     return np.random.default_rng(seed)
+
+
+def _within(value: object, kinds: tuple[type[Any], ...], least: float, most: float = math.inf) -> bool:
+    """Whether the value is a number of these kinds, and from ``least`` to ``most``."""
+    return isinstance(value, kinds) and bool(least <= value <= most)
 
 
 def _array(name: str, values: ArrayLike) -> Array:
@@ -355,7 +363,7 @@ def _sorted_items(name: str, values: ArrayLike, dimensions: int, among: ArrayLik
     if given.ndim != dimensions or 0 in given.shape[1:]:
         raise FeedbackError(f"{name} of shape {given.shape}, expected {('(n,)', '(n, K)')[dimensions - 1]}")
     # NaN is not equal to itself.
-    missing = np.argwhere((given != given) | np.equal(given, None, dtype=object).astype(bool))
+    missing = np.argwhere((given != given) | (given == np.array(None)))
     if missing.size:
         raise FeedbackError(f"row {missing[0][0]} of {name} holds no value: leave the item out")
     if among is None:

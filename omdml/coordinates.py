@@ -103,11 +103,13 @@ class CoordinateMap:
         Raises
         ------
         ParameterError
-            ``landmarks``, ``coordinates`` or ``sample`` is below 1.
+            ``landmarks``, ``coordinates`` or ``sample`` is no whole number of at least 1.
+        FeedbackError
+            ``features`` are no such matrices, at least one.
         StartError
             No items, or a value in the sample that is not finite or above 1e140.
         """
-        numbers = (landmarks, coordinates, sample)
+        numbers: tuple[object, ...] = (landmarks, coordinates, sample)
         if not all(isinstance(number, int | np.integer) and number >= 1 for number in numbers):
             raise ParameterError(f"{landmarks=}, {coordinates=}, {sample=}: expected at least 1 of each")
         dims = dims_of(features)

@@ -123,7 +123,7 @@ def hits_by_distance(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike)
     return hits
 
 
-def as_array(name: str, values: ArrayLike, dtype: DTypeLike = None) -> Array:
+def as_array(name: str, values: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """The values as an array of one dimension at least; raises MeasureError if they are none."""
     try:
         array = np.asarray(values, dtype)
@@ -134,7 +134,7 @@ def as_array(name: str, values: ArrayLike, dtype: DTypeLike = None) -> Array:
     return array
 
 
-def check_places(k: int) -> None:
+def check_places(k: object) -> None:
     """Raise MeasureError unless k is a whole number of at least 1."""
     if not isinstance(k, int | np.integer) or k < 1:
         raise MeasureError(f"k={k!r}: expected a number of places of at least 1")

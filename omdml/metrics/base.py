@@ -116,7 +116,7 @@ def check_numeric(name: str, matrix: object) -> None:
         raise FeedbackError(f"features of modality {name!r} are {type(matrix)}, expected an array of numbers")
 
 
-def dims_of(features: Mapping[str, Array]) -> dict[str, int]:
+def dims_of(features: object) -> dict[str, int]:
     """d_i of each modality of ``features`` (n, d_i); raises FeedbackError unless they are such arrays, at least one."""
     if not isinstance(features, Mapping) or not features:
         raise FeedbackError(
@@ -125,7 +125,7 @@ def dims_of(features: Mapping[str, Array]) -> dict[str, int]:
     dims = {}
     for name, matrix in features.items():
         check_numeric(name, matrix)
-        if matrix.ndim != 2 or not matrix.shape[1]:
+        if len(matrix.shape) != 2 or not matrix.shape[1]:
             shape = f"have shape {matrix.shape}, expected (n, d), d at least 1"
             raise FeedbackError(f"features of modality {name!r} {shape}", reason="dimension")
         dims[name] = matrix.shape[1]

@@ -138,7 +138,8 @@ class Learner(base.Base):
 
     def learn_one(self, row: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
         """Learn one comparison ``row`` (width,). The state becomes the same as with :meth:`learn_many`."""
-        return self.learn_many([row], features, **kw)
+        rows: Any = [row]
+        return self.learn_many(rows, features, **kw)
 
     def _learn(
         self, rows: ArrayLike, features: Mapping[str, Array], *columns: Array, width: int | None = None

@@ -43,7 +43,7 @@ def shape_of(rows: ArrayLike) -> tuple[int, ...]:
         return (0,)
 
 
-def column_of(name: str, values: ArrayLike | None, count: int, expected: str, dtype: DTypeLike = None) -> Array:
+def column_of(name: str, values: ArrayLike | None, count: int, expected: str, dtype: DTypeLike | None = None) -> Array:
     """What a caller gave for ``count`` comparisons: () if it is the same for all, otherwise (count,).
 
     Raises FeedbackError for anything else; ``expected`` says what was expected of each comparison.
