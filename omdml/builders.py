@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from omdml.errors import FeedbackError, ParameterError
+from omdml.errors import FeedbackError, ParameterError, quoted
 
 Array = NDArray[Any]
+# Types of whole numbers.
+WHOLE = (int, np.integer)
 
 
 class Quadruplets(NamedTuple):
@@ -46,7 +49,7 @@ def from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike | Non
     >>> from_labels([0, 0, 1, 1], 2, seed=0).tolist()
     [[3, 2, 1], [2, 3, 0]]
     """
-    tree, draw = _labelled(labels, among), np.random.default_rng(seed)
+    tree, draw = _labelled(labels, among), _drawing(count, seed)
     query = draw.integers(0, len(tree.order), count)
     return tree.order[np.stack([query, tree.partner(query, 1, draw), tree.partner(query, 0, draw)], axis=1)]
 
@@ -72,7 +75,7 @@ def pairs_from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike
     >>> rows.tolist(), similar.tolist()
     ([[1, 2], [0, 1], [0, 1], [0, 3]], [False, True, True, False])
     """
-    tree, draw = _labelled(labels, among), np.random.default_rng(seed)
+    tree, draw = _labelled(labels, among), _drawing(count, seed)
     similar = draw.permutation(np.arange(count) < count // 2)
     item = draw.integers(0, len(tree.order), count)
     other = np.where(similar, tree.partner(item, 1, draw), tree.partner(item, 0, draw))
@@ -103,7 +106,7 @@ def from_taxonomy(paths: ArrayLike, count: int, seed: int, among: ArrayLike | No
     >>> from_taxonomy([["cat", "tabby"], ["cat", "siamese"], ["dog", "beagle"]], 2, seed=0).tolist()
     [[0, 1, 2], [0, 1, 2]]
     """
-    tree, draw = _Tree.of(np.asarray(paths), among), np.random.default_rng(seed)
+    tree, draw = _Tree.of(*_sorted_items("paths", paths, 2, among)), _drawing(count, seed)
     # (K + 1, n): how many items share exactly this many nodes with each item.
     related = tree.size[:-1] - tree.size[1:]
     depth, item = np.nonzero((related[1:] > 0) & (related[:-1] > 0))
@@ -144,10 +147,14 @@ def from_pages(
     >>> from_pages([0], [[1, 2, 3, 4, 5]], [[False, True, False, False, False]], count=2, seed=0).tolist()
     [[0, 2, 1], [0, 2, 5]]
     """
-    if not 0 <= critical <= 1:
+    if not _within(critical, (int, float, np.number), 0, 1):
         raise ParameterError(f"critical={critical!r}: expected a share in [0, 1]")
-    draw, made = np.random.default_rng(seed), [np.empty((0, 3), np.int64)]
-    for query, page, hits in zip(np.asarray(queries), np.asarray(pages), np.asarray(relevant, bool), strict=True):
+    draw, made = _drawing(count, seed), [np.empty((0, 3), np.int64)]
+    asked, ranked, fitting = _array("queries", queries), _array("pages", pages), _array("relevant", relevant)
+    if asked.size and not (ranked.ndim == 2 and fitting.shape == ranked.shape and asked.shape == ranked.shape[:1]):
+        shapes = f"queries of shape {asked.shape}, pages of {ranked.shape}, relevant of {fitting.shape}"
+        raise FeedbackError(f"{shapes}: expected (Q,), (Q, n), (Q, n)")
+    for query, page, hits in zip(_rows("queries", asked), _rows("pages", ranked), fitting.astype(bool), strict=True):
         right, wrong = page[hits & (page != query)], page[~hits & (page != query)]
         top, rest = np.split(wrong, [round(critical * count)])
         against = np.concatenate([top, draw.permutation(rest)[: count - len(top)]])
@@ -176,7 +183,7 @@ def from_ordered_pairs(levels: ArrayLike, count: int, seed: int, among: ArrayLik
     >>> from_ordered_pairs([10, 20, 30], 2, seed=0).rows.tolist()
     [[1, 1, 2, 1], [0, 0, 2, 0]]
     """
-    ordered, draw = _Levels.of(levels, among, 2), np.random.default_rng(seed)
+    ordered, draw = _Levels.of(levels, among, 2), _drawing(count, seed)
     e, f = ordered.rising(count, 2, draw)
     return Quadruplets(np.stack([e, e, f, e], axis=1), np.ones(count))
 
@@ -201,7 +208,7 @@ def from_order(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None
     >>> from_order([10, 20, 30, 40], 1, seed=0).rows.tolist()
     [[2, 1, 3, 0]]
     """
-    ordered, draw = _Levels.of(levels, among, 4), np.random.default_rng(seed)
+    ordered, draw = _Levels.of(levels, among, 4), _drawing(count, seed)
     e, f, g, h = ordered.rising(count, 4, draw)
     return Quadruplets(np.stack([g, f, h, e], axis=1), np.ones(count))
 
@@ -228,7 +235,7 @@ def from_ties(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None 
     >>> from_ties([10, 20, 20, 30], 1, seed=0).rows.tolist()
     [[2, 1, 3, 0], [1, 2, 3, 0]]
     """
-    ordered, draw = _Levels.of(levels, among, 3), np.random.default_rng(seed)
+    ordered, draw = _Levels.of(levels, among, 3), _drawing(count, seed)
     tied = 1 + np.flatnonzero(ordered.size[1:-1] > 1)
     if len(tied) == 0:
         raise FeedbackError("no level between the lowest and the highest has two items: none are alike")
@@ -269,9 +276,11 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
     >>> rows.tolist(), margin.tolist()
     ([[8, 9, 7, 9], [7, 8, 7, 9], [7, 8, 7, 9]], [1.0, 1.0, 1.0])
     """
-    if period <= 1:
+    if not _within(period, WHOLE, 2):
         raise ParameterError(f"period={period!r}: expected a number of versions above 1")
-    order, draw = np.asarray(versions), np.random.default_rng(seed)
+    order, draw = _rows("versions", _array("versions", versions)), _drawing(count, seed)
+    if order.ndim != 1:
+        raise FeedbackError(f"versions of shape {order.shape}, expected (n,)")
     n = len(order)
     if n < 3:
         raise FeedbackError(f"{n} versions: at least three are needed")
@@ -295,9 +304,8 @@ class _Tree(NamedTuple):
     size: Array  # (K + 2, n)
 
     @classmethod
-    def of(cls, paths: Array, among: ArrayLike | None) -> _Tree:
-        """The items in rows ``among`` of ``paths`` (n, K), in a tree."""
-        rows = np.arange(len(paths)) if among is None else np.asarray(among)
+    def of(cls, paths: Array, rows: Array) -> _Tree:
+        """The items in these ``rows`` of ``paths`` (n, K), in a tree."""
         codes = np.stack([np.unique(column, return_inverse=True)[1] for column in paths[rows].T])
         sequence = np.lexsort(codes[::-1])
         codes, place = codes[:, sequence], np.arange(len(rows))
@@ -318,8 +326,57 @@ class _Tree(NamedTuple):
         return begin + (inner + skipped - begin + draw.integers(0, size - skipped)) % size
 
 
+def _drawing(count: int, seed: int) -> np.random.Generator:
+    """A generator for ``count`` draws; raises ParameterError unless both numbers are whole and at least 0."""
+    for name, value in (("count", count), ("seed", seed)):
+        if not _within(value, WHOLE, 0):
+            raise ParameterError(f"{name}={value!r}: expected a whole number of at least 0")
+    return np.random.default_rng(seed)
+
+
+def _within(value: object, kinds: tuple[type[Any], ...], least: float, most: float = math.inf) -> bool:
+    """Whether the value is a number of these kinds, and from ``least`` to ``most``."""
+    return isinstance(value, kinds) and bool(least <= value <= most)
+
+
+def _array(name: str, values: ArrayLike) -> Array:
+    """The values as an array; raises FeedbackError if they are ragged."""
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise FeedbackError(f"{name}={quoted(values)}: expected an array ({error})") from error
+
+
+def _rows(name: str, rows: Array) -> Array:
+    """These row numbers as they are; raises FeedbackError unless they are whole numbers."""
+    if rows.size and rows.dtype.kind not in "iu":
+        raise FeedbackError(f"{name} of type {rows.dtype}, expected row numbers")
+    return rows.astype(np.int64, copy=False)
+
+
+def _sorted_items(name: str, values: ArrayLike, dimensions: int, among: ArrayLike | None) -> tuple[Array, Array]:
+    """What items are sorted by, (n,) or (n, K), and the rows to draw from: ``among``, or all.
+
+    Raises FeedbackError for another shape, a missing value (NaN or None), or rows that do not exist.
+    """
+    given = _array(name, values)
+    if given.ndim != dimensions or 0 in given.shape[1:]:
+        raise FeedbackError(f"{name} of shape {given.shape}, expected {('(n,)', '(n, K)')[dimensions - 1]}")
+    # NaN is not equal to itself.
+    missing = np.argwhere((given != given) | (given == np.array(None)))
+    if missing.size:
+        raise FeedbackError(f"row {missing[0][0]} of {name} holds no value: leave the item out")
+    if among is None:
+        return given, np.arange(len(given))
+    rows = _rows("among", _array("among", among))
+    if rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < len(given)):
+        raise FeedbackError(f"among={quoted(among)}: expected rows (k,) from 0 to {len(given) - 1}")
+    return given, rows
+
+
 def _labelled(labels: ArrayLike, among: ArrayLike | None) -> _Tree:
-    tree = _Tree.of(np.asarray(labels)[:, None], among)
+    given, rows = _sorted_items("labels", labels, 1, among)
+    tree = _Tree.of(given[:, None], rows)
     kinds = len(np.unique(tree.begin[1]))
     rarest = int(tree.size[1].min(initial=len(tree.order)))
     if kinds < 2 or rarest < 2:
@@ -338,10 +395,9 @@ class _Levels(NamedTuple):
     @classmethod
     def of(cls, levels: ArrayLike, among: ArrayLike | None, least: int) -> _Levels:
         """The items in rows ``among``; raises FeedbackError if they have fewer than ``least`` levels."""
-        levels = np.asarray(levels)
-        rows = np.arange(len(levels)) if among is None else np.asarray(among)
-        order = rows[np.argsort(levels[rows], kind="stable")]
-        _, begin, size = np.unique(levels[order], return_index=True, return_counts=True)
+        given, rows = _sorted_items("levels", levels, 1, among)
+        order = rows[np.argsort(given[rows], kind="stable")]
+        _, begin, size = np.unique(given[order], return_index=True, return_counts=True)
         if len(begin) < least:
             raise FeedbackError(f"{len(begin)} levels of the attribute, at least {least} are needed")
         return cls(order, begin, size)

@@ -18,7 +18,7 @@ from omdml.blas import one_blas_thread
 from omdml.errors import CorruptError, ParameterError, StartError
 from omdml.formats import MAP
 from omdml.initial import NOISE, check_sample
-from omdml.metrics.base import check_features
+from omdml.metrics.base import check_features, dims_of
 from omdml.snapshot import UNLIKE, digest, pack, unpack
 
 Array = NDArray[Any]
@@ -103,16 +103,19 @@ class CoordinateMap:
         Raises
         ------
         ParameterError
-            ``landmarks``, ``coordinates`` or ``sample`` is below 1.
+            ``landmarks``, ``coordinates`` or ``sample`` is no whole number of at least 1.
+        FeedbackError
+            ``features`` are no such matrices, at least one.
         StartError
             No items, or a value in the sample that is not finite or above 1e140.
         """
-        if min(landmarks, coordinates, sample) < 1:
+        numbers: tuple[object, ...] = (landmarks, coordinates, sample)
+        if not all(isinstance(number, int | np.integer) and number >= 1 for number in numbers):
             raise ParameterError(f"{landmarks=}, {coordinates=}, {sample=}: expected at least 1 of each")
-        dims = {name: x.shape[1] for name, x in features.items()}
+        dims = dims_of(features)
         count = check_features(features, dims)
-        if not count or not dims:
-            raise StartError("a map of coordinates needs at least one item and one modality: there are none", rows=1)
+        if not count:
+            raise StartError("a map of coordinates needs at least one item: there are none", rows=1)
         width = sum(dims.values()) + landmarks * len(dims)
         draw = np.random.default_rng(seed)
         rows = np.sort(draw.choice(count, min(count, sample, max(2, SAMPLE_NUMBERS // width)), replace=False))

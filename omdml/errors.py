@@ -8,6 +8,8 @@ says.
 
 from __future__ import annotations
 
+import re
+
 
 def quoted(value: object, most: int = 100) -> str:
     """A foreign value as a message quotes it: in so many characters, however long it is.
@@ -17,7 +19,8 @@ def quoted(value: object, most: int = 100) -> str:
     >>> quoted("x" * 5000, 20)
     "'xxxxxxxxxx...xxxxx'"
     """
-    return shortened(repr(value), most)
+    # numpy writes a matrix in several lines.
+    return shortened(re.sub(r"\n\s*", " ", repr(value)), most)
 
 
 def shortened(text: str, most: int = 200) -> str:

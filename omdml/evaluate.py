@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from omdml.blas import one_blas_thread
-from omdml.errors import MeasureError
+from omdml.errors import MeasureError, quoted
 
 Array = NDArray[Any]
 QUERIES_AT_ONCE = 256
@@ -30,7 +30,7 @@ def average_precision(relevance: ArrayLike) -> Array:
     >>> float(average_precision([True, False, True]))
     0.8333333333333333
     """
-    hits = np.asarray(relevance, bool)
+    hits = as_array("relevance", relevance, bool)
     hits_so_far = np.cumsum(hits, axis=-1)
     precision = np.where(hits, hits_so_far / np.arange(1, hits.shape[-1] + 1), 0.0)
     return precision.sum(axis=-1) / np.maximum(hits.sum(axis=-1), 1)
@@ -48,12 +48,17 @@ def rank_by_distance(embedded: ArrayLike, queries: ArrayLike) -> Array:
     Raises
     ------
     MeasureError
-        No query, or embeddings or distances that are not finite: sorting NaN distances can put the right answer first.
+        No query, a query that is no row, fewer than two rows; or embeddings or distances that are not finite: sorting
+        NaN distances can put the right answer first.
     """
-    vectors = np.asarray(embedded, np.float64)
-    chosen = np.asarray(queries)
+    vectors = as_array("embedded", embedded, np.float64)
+    chosen = as_array("queries", queries)
     if not chosen.size:
         raise MeasureError("no query: give the row of at least one")
+    if vectors.ndim != 2 or len(vectors) < 2:
+        raise MeasureError(f"embeddings of shape {vectors.shape}, expected (n, R), n at least 2")
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= len(vectors):
+        raise MeasureError(f"queries={quoted(queries)}: expected row numbers (Q,) from 0 to {len(vectors) - 1}")
     if not np.isfinite(vectors).all():
         raise MeasureError("embeddings hold values that are not finite: the metric diverged, nothing can be measured")
     vectors = vectors - vectors.mean(axis=0)
@@ -76,9 +81,7 @@ def mean_average_precision(embedded: ArrayLike, labels: ArrayLike, queries: Arra
     ``embedded`` is (n, R), ``labels`` (n,), and ``queries`` (Q,) are row numbers. Raises the MeasureError of
     :func:`rank_by_distance`.
     """
-    labels = np.asarray(labels)
-    ranked = rank_by_distance(embedded, queries)
-    return float(average_precision(labels[ranked] == labels[np.asarray(queries)][:, None]).mean())
+    return float(average_precision(hits_by_distance(embedded, labels, queries)).mean())
 
 
 def precision_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> float:
@@ -87,9 +90,7 @@ def precision_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: 
     Raises MeasureError also if k is below 1.
     """
     check_places(k)
-    labels = np.asarray(labels)
-    ranked = rank_by_distance(embedded, queries)[:, :k]
-    return float((labels[ranked] == labels[np.asarray(queries)][:, None]).mean())
+    return float(hits_by_distance(embedded, labels, queries)[:, :k].mean())
 
 
 def one_call_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> float:
@@ -101,20 +102,41 @@ def one_call_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: i
 
 
 def cumulative_match(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> Array:
-    """CMC curve (k,): share of queries with an item of their label among the 1, 2, ..., k nearest (RANK 6).
+    """CMC curve (min(k, n - 1),): share of queries with an item of their label among the 1, 2, ... nearest (RANK 6).
 
     Shapes and errors are those of :func:`precision_at`.
     """
     check_places(k)
-    labels = np.asarray(labels)
-    ranked = rank_by_distance(embedded, queries)[:, :k]
-    hits: Array = labels[ranked] == labels[np.asarray(queries)][:, None]
+    hits = hits_by_distance(embedded, labels, queries)[:, :k]
     return np.logical_or.accumulate(hits, axis=1).mean(axis=0)
 
 
-def check_places(k: int) -> None:
-    """Raise MeasureError unless k is at least 1."""
-    if k < 1:
+def hits_by_distance(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike) -> Array:
+    """Whether each row of :func:`rank_by_distance` has the query's label, (Q, n - 1).
+
+    Raises its MeasureError, also unless there is one label for each row.
+    """
+    ranked, given = rank_by_distance(embedded, queries), as_array("labels", labels)
+    if given.shape != (ranked.shape[1] + 1,):
+        raise MeasureError(f"labels of shape {given.shape}, expected ({ranked.shape[1] + 1},): one for each embedding")
+    hits: Array = given[ranked] == given[np.asarray(queries)][:, None]
+    return hits
+
+
+def as_array(name: str, values: ArrayLike, dtype: DTypeLike | None = None) -> Array:
+    """The values as an array of one dimension at least; raises MeasureError if they are none."""
+    try:
+        array = np.asarray(values, dtype)
+    except (TypeError, ValueError) as error:
+        raise MeasureError(f"{name}={quoted(values)}: expected an array ({error})") from error
+    if not array.ndim:
+        raise MeasureError(f"{name}={quoted(values)}: expected an array")
+    return array
+
+
+def check_places(k: object) -> None:
+    """Raise MeasureError unless k is a whole number of at least 1."""
+    if not isinstance(k, int | np.integer) or k < 1:
         raise MeasureError(f"k={k!r}: expected a number of places of at least 1")
 
 
@@ -141,7 +163,7 @@ def ndcg(relevance: ArrayLike, k: int) -> Array:
     0.579
     """
     check_places(k)
-    grades = np.asarray(relevance, np.float64)
+    grades = as_array("relevance", relevance, np.float64)
     bad = grades[~((grades >= 0) & (grades <= HIGHEST_GRADE))]
     if bad.size:
         raise MeasureError(f"grade of relevance {bad[0]:g}: expected 0 to {HIGHEST_GRADE}, whose gain is still finite")
@@ -156,7 +178,7 @@ def rank_by_score(scores: ArrayLike) -> Array:
 
     Raises MeasureError if scores are not finite: sorted NaN scores can put the right answer first.
     """
-    values = np.asarray(scores, np.float64)
+    values = as_array("scores", scores, np.float64)
     if not np.isfinite(values).all():
         raise MeasureError("scores hold values that are not finite: the metric diverged, nothing can be measured")
     return np.argsort(-values, axis=-1, kind="stable")

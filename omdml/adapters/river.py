@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from omdml.errors import FeedbackError, ParameterError, StartError
+from omdml.errors import FeedbackError, ParameterError, StartError, quoted
 from omdml.learners import LEARNERS, Learner
-from omdml.learners.shared.checks import expect, whole
+from omdml.learners.shared.checks import expect, named, whole
 from omdml.metrics import Metric
 from omdml.metrics.coupled import SHARED
 
@@ -120,11 +120,13 @@ class MetricTransformer(base.Transformer):
         return True
 
     def _check(self) -> None:
-        expect(self.learner in LEARNERS, "learner", self.learner, f"one of {', '.join(sorted(LEARNERS))}")
+        expect(named(self.learner, LEARNERS), "learner", self.learner, f"one of {', '.join(sorted(LEARNERS))}")
         least = {"comparisons": 1, "capacity": 1, "classes": 2, "warm_up": 2, "seed": 0}
         for name, bound in least.items():
             value = getattr(self, name)
             expect(whole(value) and value >= bound, name, value, f"a whole number of at least {bound}")
+        mapping = self.parameters is None or isinstance(self.parameters, Mapping)
+        expect(mapping, "parameters", self.parameters, "the learner's hyperparameters by name, or None")
         fit = ", ".join(sorted(set(LEARNERS) - set(UNFIT)))
         expect(self.learner not in UNFIT, "learner", self.learner, f"one of {fit}; {UNFIT.get(self.learner)}")
         tasks = getattr(self._new(fixed_size(self.parameters or {})), "tasks", None) or []
@@ -139,13 +141,15 @@ class MetricTransformer(base.Transformer):
     def learn_one(self, x: Mapping[Hashable, Any], y: Hashable | None = None) -> None:
         """Compare a sample of class ``y`` (None: unknown, not learned from) with earlier ones.
 
-        Raises FeedbackError for a feature that is not a number. At the end of the warm-up, raises ParameterError if
-        hyperparameters do not fit the number of features, and StartError if features are too large to start from; the
-        warm-up then starts again.
+        Raises FeedbackError for a feature that is not a number, or a label that cannot be one. At the end of the
+        warm-up, raises ParameterError if hyperparameters do not fit the number of features, and StartError if features
+        are too large to start from; the warm-up then starts again.
         """
         if y is None:
             return
         sample = numbers(x)
+        if not isinstance(y, Hashable):
+            raise FeedbackError(f"label is {quoted(y)}, expected a text or a number")
         if self._learner is None:
             self._early.append((sample, y))
             if len(self._early) >= self._enough:
@@ -246,9 +250,14 @@ def fixed_size(parameters: Mapping[str, Any]) -> int:
 def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
     """The features that are present, finite and below 1e15; raises FeedbackError for a feature that is not a number."""
     features = {}
+    if not isinstance(x, Mapping):
+        raise FeedbackError(f"sample is {quoted(x)}, expected features by name")
     for name, value in x.items():
         try:
             number = math.nan if value is None else float(value)
+        except OverflowError:
+            # A whole number beyond what float holds is as missing as any other of 1e15 and more.
+            continue
         except (TypeError, ValueError):
             raise FeedbackError(f"feature {name!r} is {value!r}, expected a number: encode it first") from None
         # Also false for NaN.

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.errors import FeedbackError, StartError
+from omdml.errors import FeedbackError, StartError, quoted
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import check_rows
+from omdml.learners.shared.checks import check_rows, shape_of
 from omdml.learners.shared.quadruplets import margins
-from omdml.metrics.base import check_features
+from omdml.metrics.base import check_features, dims_of
 
 
 class Contrasts(NamedTuple):
@@ -43,9 +43,8 @@ class Contrasts(NamedTuple):
         StartError
             No comparisons.
         """
-        width = 3 if np.ndim(rows) == 2 and np.shape(rows)[1] == 3 else 4
-        dims = {name: np.shape(matrix)[-1] if np.ndim(matrix) == 2 else 0 for name, matrix in features.items()}
-        table = check_rows(rows, width, check_features(features, dims))
+        width = 3 if shape_of(rows)[1:] == (3,) else 4
+        table = check_rows(rows, width, check_features(features, dims_of(features)))
         if not len(table):
             raise StartError("no comparisons: a batch start needs at least 1")
         pairs = table if width == 4 else table[:, [0, 1, 0, 2]]
@@ -74,7 +73,7 @@ class Contrasts(NamedTuple):
 
     def split(self, weights: Array, group: Array | None = None) -> dict[str, Array]:
         """Weights (G,) as vectors (d_i,) by modality: an ``init``."""
-        flat = weights if group is None else weights[group]
+        flat = weights if group is None else weights[np.asarray(group)]
         ends = np.cumsum(list(self.dims.values()))[:-1]
         return dict(zip(self.near, np.split(flat, ends), strict=True))
 
@@ -90,6 +89,10 @@ def folded(coordinates: Array, group: Array | None) -> Array:
         return coordinates
     if np.shape(group) != (coordinates.shape[1],):
         raise StartError(f"group of shape {np.shape(group)}, expected one number for each of {coordinates.shape[1]}")
+    group = np.asarray(group)
+    numbers = np.unique(group)
+    if not np.array_equal(numbers, np.arange(len(numbers))):
+        raise StartError(f"group has the numbers {quoted(numbers.tolist())}, expected 0, 1, ... without gaps")
     order = np.argsort(group, kind="stable")
     return np.add.reduceat(coordinates[:, order], np.flatnonzero(np.diff(group[order], prepend=-1)), axis=1)
 

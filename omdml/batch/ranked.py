@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from omdml.batch.contrasts import Contrasts
 from omdml.errors import StartError
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.checks import expect, number, shape_of
 
 
 def fit_ranked(
@@ -102,9 +102,9 @@ def fit_pairs(
     """
     expect(number(lam) and lam > 0, "lam", lam, "a weight above 0")
     signs = np.asarray(similar)
-    expect(signs.shape == np.shape(pairs)[:1] and signs.dtype == bool, "similar", signs.shape, "a bool for each pair")
-    rows = np.asarray(pairs)
-    contrasts = Contrasts.of(rows[:, [0, 0, 0, 1]] if rows.shape[1:] == (2,) else rows, features)
+    expect(signs.shape == shape_of(pairs)[:1] and signs.dtype == bool, "similar", signs.shape, "a bool for each pair")
+    fits = shape_of(pairs)[1:] == (2,)
+    contrasts = Contrasts.of(np.asarray(pairs)[:, [0, 0, 0, 1]] if fits else pairs, features)
     vectors = contrasts.vectors(np.square, group)
     alike = np.flatnonzero(~signs & ~vectors.any(axis=1))
     if alike.size:

@@ -16,6 +16,7 @@ from omdml.errors import StartError
 from omdml.learners import OMDML, Diagonal, Learner, Qwise, Signed
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.full_matrices import FullMatrixLearner
+from omdml.metrics.base import check_features
 
 # lam of full matrices, per comparison.
 FROBENIUS = 1e-3
@@ -58,6 +59,7 @@ def batch_start(
         See :meth:`Contrasts.of`; StartError also if the learner has no batch form.
     """
     check_batch_form(type(learner))
+    check_features(features, learner.dims)
     ordered = {name: features[name] for name in learner.dims}
     contrasts = Contrasts.of(rows, ordered, margin)
     spread = {name: mean_square(contrasts.near[name], contrasts.far[name]) for name in ordered}
@@ -71,8 +73,8 @@ def batch_start(
 def check_batch_form(learner: type[Learner]) -> None:
     """Raise StartError if learners of this class have no batch form."""
     if learner not in SOLVERS:
-        known = ", ".join(batch_learners())
-        raise StartError(f"{learner.name} has no batch form, only {known} have one: others begin by their init")
+        name, known = getattr(learner, "name", learner.__name__), ", ".join(batch_learners())
+        raise StartError(f"{name} has no batch form, only {known} have one: others begin by their init")
 
 
 def batch_learners() -> list[str]:

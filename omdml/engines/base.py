@@ -123,7 +123,7 @@ class Engine(ABC):
             for place, item in enumerate(row):
                 if not np.isfinite(table[item]).all():
                     message = f"comparison {index}: item in row {known[place]} of modality {name!r}"
-                    message += " holds values that are not finite; nothing was learned"
+                    message += f" holds values that are not finite in {table.dtype}; nothing was learned"
                     return FeedbackError(message, reason="not_finite", row=index)
         message = f"comparison {index} (rows {known.tolist()}): learning it would overflow {tables[0].dtype}"
         return FeedbackError(f"{message}; nothing was learned: {self.remedy}", reason="diverged", row=index)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
-from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.checks import expect, named, number
 from omdml.learners.shared.pairs import PairLearner
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
@@ -145,7 +145,7 @@ class CPmtML(CoupledLearner):
 
     def _check(self) -> None:
         super()._check()
-        expect(self.serve in SERVED, "serve", self.serve, f"one of {', '.join(SERVED)}")
+        expect(named(self.serve, SERVED), "serve", self.serve, f"one of {', '.join(SERVED)}")
 
     @property
     def _stacks(self) -> list[list[str]]:

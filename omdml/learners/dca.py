@@ -21,7 +21,7 @@ from omdml.learners.shared.checks import check_rows, expect, number, tables, who
 from omdml.learners.shared.pairs import signs
 from omdml.learners.shared.triplets import weights
 from omdml.metrics import Metric
-from omdml.metrics.base import check_features
+from omdml.metrics.base import check_features, dims_of
 from omdml.metrics.cosine import CosineMetric
 
 # The most principal coordinates.
@@ -155,7 +155,6 @@ class DCA(Learner):
         if isinstance(self.init, str):
             expect(self.init in STARTS, "init", self.init, "'pca', 'coordinates' or arrays")
             return
-        expect(isinstance(self.init, Mapping), "init", self.init, "'pca', 'coordinates' or arrays")
         expect(set(self.init) == set(START), "init", sorted(self.init), f"arrays for {', '.join(START)}")
         arrays = {name: np.asarray(array) for name, array in self.init.items()}
         D, d = sum(self.dims.values()), len(np.atleast_1d(arrays["deviations"]))
@@ -170,7 +169,7 @@ class DCA(Learner):
             raise ParameterError(f"init: {error}") from error
 
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
-        return STARTS[str(self.init)]({name: features[name] for name in self.dims}, self.rank, self.seed)
+        return STARTS[str(self.init)](features, self.rank, self.seed)
 
     def _begin(self, start: Mapping[str, Array]) -> CovarianceEngine:
         return CovarianceEngine(self.dims, {name: start[name] for name in START}, float(self.memory))
@@ -241,14 +240,16 @@ class DCA(Learner):
         Raises
         ------
         ParameterError
-            The metric is not one of a DCA with the same dimensions, parameters and items; or this learner has learned
-            something already.
+            The metric is not one of a DCA with the same dimensions, parameters and items; ``version`` is no whole
+            number of at least 0; or this learner has learned something already.
         """
         engine: CovarianceEngine = self._started("begin_from")
         expect(engine.version == 0 and engine.parent is None, "begin_from", engine.version, "a learner at its start")
-        fits = isinstance(metric, CosineMetric) and list(metric.dims.items()) == list(self.dims.items())
-        expect(fits, "begin_from", metric.dims, f"a metric of DCA of the dimensions {dict(self.dims)}")
-        assert isinstance(metric, CosineMetric)
+        expect(whole(version) and version >= 0, "version", version, "a whole number of at least 0")
+        expected = f"a metric of DCA of the dimensions {dict(self.dims)}"
+        if not isinstance(metric, CosineMetric):
+            raise ParameterError(f"begin_from: got {type(metric).__name__}, expected {expected}")
+        expect(list(metric.dims.items()) == list(self.dims.items()), "begin_from", metric.dims, expected)
         try:
             engine.parent = Parent.of(metric, version, engine.state.mean, engine.state.basis)
         except ValueError as error:
@@ -353,7 +354,7 @@ def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperpar
     >>> merge(start_from_pairs(pairs[:9], features), start_from_pairs(pairs[9:], features)).version
     20
     """
-    dims = {name: int(np.shape(x)[1]) for name, x in features.items()}
+    dims = dims_of(features)
     learner = DCA(dims, **hyperparameters)
     checked = check_rows(pairs, 2, check_features(features, dims))
     if not len(checked):

@@ -12,7 +12,7 @@ from omdml.engines.diagonal import DiagonalEngine
 from omdml.initial import start_matrices
 from omdml.kernels.diagonal import Rule
 from omdml.learners.shared.base import Array
-from omdml.learners.shared.checks import expect, whole
+from omdml.learners.shared.checks import expect, named, whole
 from omdml.learners.shared.vectors import VectorLearner
 from omdml.metrics.diagonal import DiagonalMetric
 
@@ -111,7 +111,7 @@ class Diagonal(VectorLearner):
 
     def _check(self) -> None:
         super()._check()
-        known = self.regulariser in ("variance", "frobenius")
+        known = named(self.regulariser, ("variance", "frobenius"))
         expect(known, "regulariser", self.regulariser, "'variance' or 'frobenius'")
         groups: object = self.groups or {}
         fits = isinstance(groups, Mapping) and set(groups) <= set(self.dims)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from omdml.comparisons import Judgement
 from omdml.engines.sets import SetsEngine
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, quoted
 from omdml.initial import check_sample
 from omdml.kernels.sets.walk import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
@@ -223,14 +223,21 @@ def packed(judgements: Sequence[Judgement], count: int) -> tuple[Array, Array, A
     Raises FeedbackError that names the judgement.
     """
     groups, sizes, parts = [np.empty(0, np.int64)], [], []
+    if not isinstance(judgements, Iterable):
+        raise FeedbackError(f"judgements are {quoted(judgements)}, expected a sequence of Judgement")
     for t, judgement in enumerate(judgements):
-        query, relevant, irrelevant = judgement
-        sets = [group(t, what, rows, count) for what, rows in named(query, relevant, irrelevant)]
+        try:
+            query, relevant, irrelevant = judgement
+            wanted = list(named(query, relevant, irrelevant))
+        except (TypeError, ValueError) as error:
+            expected = "expected a Judgement: row numbers, relevant sets, irrelevant sets"
+            raise refused(t, f"{quoted(judgement)}, {expected}", "invalid") from error
+        sets = [group(t, what, rows, count) for what, rows in wanted]
         groups += sets
         sizes += [1] * len(sets[0]) + [len(rows) for rows in sets[1:]]
         parts.append((len(sets[0]), len(relevant), len(irrelevant)))
-        if not relevant or not irrelevant:
-            missing = "relevant" if not relevant else "irrelevant"
+        if not all(parts[-1]):
+            missing = "irrelevant" if len(relevant) else "relevant"
             raise refused(t, f"has no {missing} set: name at least one", "empty_list")
     return np.concatenate(groups), np.cumsum(sizes, dtype=np.int64), np.array(parts, np.int64).reshape(-1, 3)
 
@@ -247,7 +254,10 @@ def named(query: Array, relevant: Sequence[Array], irrelevant: Sequence[Array]) 
 
 def group(t: int, what: str, rows: ArrayLike, count: int) -> Array:
     """Row numbers of a set's elements as int64; raises FeedbackError unless each is below ``count``."""
-    elements = np.asarray(rows)
+    try:
+        elements = np.asarray(rows)
+    except ValueError as error:
+        raise refused(t, f"{what} is {quoted(rows)}, expected row numbers (n,)", "invalid") from error
     if elements.size == 0:
         raise refused(t, f"{what} has no elements: leave it out", "empty_list")
     if elements.ndim != 1 or elements.dtype.kind not in "iu":

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CorruptError, FeedbackError, MeasureError
+from omdml.errors import CorruptError, FeedbackError, MeasureError, quoted
 
 Array = NDArray[Any]
 METRICS: dict[str, type[Metric]] = {}
@@ -102,8 +102,40 @@ def frozen(array: Array) -> Array:
     return view
 
 
+def query_point(query: Mapping[str, Array], dims: Mapping[str, int]) -> dict[str, Array]:
+    """A ``query`` (d_i,) or (1, d_i) as features (1, d_i) of an item; raises FeedbackError if it does not fit."""
+    if isinstance(query, Mapping):
+        query = {name: np.reshape(query[name], (1, -1)) for name in dims if name in query}
+    check_features(query, dims)
+    return dict(query)
+
+
+def check_numeric(name: str, matrix: object) -> None:
+    """Raise FeedbackError unless what stands for a modality is an array of numbers."""
+    if getattr(matrix, "dtype", np.dtype(object)).kind not in "fiub":
+        raise FeedbackError(f"features of modality {name!r} are {type(matrix)}, expected an array of numbers")
+
+
+def dims_of(features: object) -> dict[str, int]:
+    """d_i of each modality of ``features`` (n, d_i); raises FeedbackError unless they are such arrays, at least one."""
+    if not isinstance(features, Mapping) or not features:
+        raise FeedbackError(
+            f"features are {quoted(features)}, expected an array (n, d) for each modality, at least one"
+        )
+    dims = {}
+    for name, matrix in features.items():
+        check_numeric(name, matrix)
+        if len(matrix.shape) != 2 or not matrix.shape[1]:
+            shape = f"have shape {matrix.shape}, expected (n, d), d at least 1"
+            raise FeedbackError(f"features of modality {name!r} {shape}", reason="dimension")
+        dims[name] = matrix.shape[1]
+    return dims
+
+
 def check_features(features: Mapping[str, Array], dims: Mapping[str, int]) -> int:
     """The number n of rows of ``features`` (n, d_i); raises FeedbackError if they do not have the dimensions d_i."""
+    if not isinstance(features, Mapping):
+        raise FeedbackError(f"features are {quoted(features)}, expected an array (n, d) for each of {sorted(dims)}")
     missing = [name for name in dims if name not in features]
     if missing:
         raise FeedbackError(
@@ -111,11 +143,7 @@ def check_features(features: Mapping[str, Array], dims: Mapping[str, int]) -> in
             reason="missing_modality",
         )
     for name in dims:
-        kind = getattr(features[name], "dtype", np.dtype(object)).kind
-        if kind not in "fiub":
-            raise FeedbackError(
-                f"features of modality {name!r} are {type(features[name])}, expected an array of numbers"
-            )
+        check_numeric(name, features[name])
     shapes = {name: features[name].shape for name in dims}
     for name, shape in shapes.items():
         if len(shape) != 2 or shape[1] != dims[name]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.metrics.base import Array, check_features, frozen
+from omdml.metrics.base import Array, frozen, query_point
 from omdml.metrics.scored import ScoredMetric, along
 
 
@@ -33,8 +33,7 @@ class BilinearMetric(ScoredMetric):
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """S (n,) of every item: one product ``q' W_i``, then one product with the items."""
-        point = {name: np.reshape(query[name], (1, -1)) for name in self.matrices if name in query}
-        check_features(point, self.dims)
+        point = query_point(query, self.dims)
         with one_blas_thread():
             directions = {
                 name: point[name][0].astype(matrix.dtype) @ matrix / matrix.dtype.type(len(self.matrices))

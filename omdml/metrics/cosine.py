@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.blas import one_blas_thread
-from omdml.metrics.base import Array, Metric, check_features, frozen
+from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
 
 # Rows that are embedded at a time. Few enough to stay in the processor's cache: this is twice as fast as 16,384.
 ROWS_AT_ONCE = 1024
@@ -92,7 +92,7 @@ class CosineMetric(Metric):
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """Minus the learned distance (n,) of each item: higher is closer."""
-        point = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
+        point = query_point(query, self.dims)
         return minus_squares(self.embed(items) - self.embed(point))
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:

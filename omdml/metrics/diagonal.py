@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
+from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen, query_point
 from omdml.metrics.scored import ScoredMetric, along
 
 
@@ -69,7 +69,7 @@ class DiagonalMetric(WeightedCoordinates):
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """Minus the learned distance (n,) of each item: higher is closer."""
-        point = {name: np.reshape(query[name], (1, -1)) for name in self.weights if name in query}
+        point = query_point(query, self.dims)
         difference = self.embed(items, task) - self.embed(point, task)
         return -np.einsum("ij,ij->i", difference, difference)
 
@@ -98,7 +98,7 @@ class SignedMetric(ScoredMetric, WeightedCoordinates):
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """How much more of the attribute each item has than the query: (n,)."""
-        point = {name: np.reshape(query[name], (1, -1)) for name in self.weights if name in query}
+        point = query_point(query, self.dims)
         return along(self.weights, items) - along(self.weights, point)
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
+from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen, query_point
 
 
 class ProjectionMetric(Metric):
@@ -61,7 +61,7 @@ class ProjectionMetric(Metric):
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """Minus the learned distance (n,) of each item: higher is closer."""
-        point = {name: np.reshape(query[name], (1, -1)) for name in self.matrices if name in query}
+        point = query_point(query, self.dims)
         difference = self.embed(items, task) - self.embed(point, task)
         return -np.einsum("ij,ij->i", difference, difference)
 

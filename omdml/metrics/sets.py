@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from omdml.blas import one_blas_thread
 from omdml.kernels.retrieval.matching import greedy_matches
-from omdml.metrics.base import Array, Metric, check_features, frozen
+from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
 from omdml.pooling import Whitening, begins, netvlad, parts, unit
 
 PARAMETERS = ("A", "bias", "c", "P", "p0", "w", "b", "scale")
@@ -112,7 +112,7 @@ class SetMetric(Metric):
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """S (n,) of every item as a set of one."""
-        point = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
+        point = query_point(query, self.dims)
         return self.score_sets(self.embed(point), self.embed(items))
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:

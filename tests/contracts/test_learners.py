@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import pickle
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -263,3 +266,28 @@ def test_features_too_small_for_the_type_are_refused_or_learned_from(name):
     with contextlib.suppress(StartError):
         model.start({modality: x.astype(np.float32) for modality, x in tiny.items()})
         assert all(np.isfinite(matrix).all() for matrix in model.matrices.values())
+
+
+def test_a_modality_that_the_learner_does_not_have_is_passed_over(name):
+    rows, columns = comparisons(name)
+    longer = {"price": np.zeros((10 * ITEMS, 2)), **features()}
+    assert learn(made(name), rows, columns, items=longer).scores.tolist() == (
+        learn(made(name), rows, columns).scores.tolist()
+    )
+
+
+def test_another_process_can_go_on_with_a_pickled_learner(name, tmp_path):
+    """Addresses of compiled code differ from process to process."""
+    rows, columns = comparisons(name)
+    model = made(name)
+    learn(model, rows, columns, 0, 48)
+    (tmp_path / "model").write_bytes(pickle.dumps((model, rows, columns, features())))
+    learn(model, rows, columns, 48)
+    script = (
+        "import pathlib, pickle, sys; from tests.contracts.test_learners import learn;"
+        "model, rows, columns, items = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes());"
+        "learn(model, rows, columns, 48, items=items); sys.stdout.buffer.write(model.to_bytes())"
+    )
+    arguments = [sys.executable, "-c", script, str(tmp_path / "model")]
+    resumed = subprocess.run(arguments, capture_output=True, check=True)
+    assert resumed.stdout == model.to_bytes()

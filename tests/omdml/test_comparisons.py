@@ -159,3 +159,56 @@ def test_the_same_seed_draws_the_same():
         )
         np.testing.assert_array_equal(first, again)
         assert (first != other).any()
+
+
+@pytest.mark.parametrize("build", [from_labels, pairs_from_labels, from_ordered_pairs, from_order, from_ties])
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"count": -1}, "count=-1"),
+        ({"count": 2.5}, "count=2.5"),
+        ({"seed": -1}, "seed=-1"),
+        ({"among": [0, 9]}, r"among=\[0, 9\]: expected rows \(k,\) from 0 to 7"),
+        ({"among": [-1, 0]}, "among="),
+        ({"among": np.arange(8) < 6}, "among of type bool, expected row numbers"),
+    ],
+    ids=str,
+)
+def test_draws_that_make_no_sense_are_refused(build, change, match):
+    with pytest.raises((FeedbackError, ParameterError), match=match):
+        build([1, 1, 2, 2, 3, 3, 4, 4], **{"count": 2, "seed": 0, **change})
+
+
+@pytest.mark.parametrize("build", [from_labels, pairs_from_labels, from_ordered_pairs, from_order, from_ties])
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ([1, 1, 2, 2, 3, 3, 4, np.nan], "row 7 of l[a-z]+ holds no value"),
+        ([1, 1, 2, 2, 3, 3, None, 4], "row 6 of l[a-z]+ holds no value"),
+        ([[1, 2], [3, 4]], r"of shape \(2, 2\), expected \(n,\)"),
+        (3, r"of shape \(\), expected \(n,\)"),
+        ([[1], [1, 2]], "expected an array"),
+    ],
+    ids=str,
+)
+def test_labels_and_levels_that_are_missing_or_no_list_are_refused(build, values, match):
+    with pytest.raises(FeedbackError, match=match):
+        build(values, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"queries": [0, 1]}, {"relevant": [[0, 1]]}, {"pages": [[1], [2, 3]]}, {"pages": [list("abcde")]}, {"count": -1},
+     {"critical": "half"}],
+    ids=str,
+)  # fmt: skip
+def test_pages_that_do_not_fit_together_are_refused(change):
+    page = {"queries": [0], "pages": [[1, 2, 3, 4, 5]], "relevant": [[0, 1, 0, 0, 0]], "count": 2, "seed": 0}
+    with pytest.raises((FeedbackError, ParameterError), match="expected"):
+        from_pages(**page | change)
+
+
+@pytest.mark.parametrize(("versions", "period"), [([[1, 2, 3]] * 3, 2), ([1.5, 2, 3], 2), ([1, 2, 3], np.nan)])
+def test_versions_that_are_no_row_numbers_are_refused(versions, period):
+    with pytest.raises((FeedbackError, ParameterError), match="expected"):
+        from_versions(versions, period, 2, 0)

@@ -129,3 +129,38 @@ def test_the_prequential_rate_is_the_same_in_any_chunking(sizes, seed):
     assert whole.mistake_rate == pytest.approx((scores > 0).mean() if len(scores) else 0)
     last = scores[-(1000 + (len(scores) - 1) % 100 + 1) :] if len(scores) else scores
     assert whole.recent_mistake_rate == pytest.approx((last > 0).mean() if len(last) else 0)
+
+
+@pytest.mark.parametrize("measure", [mean_average_precision, lambda *given: precision_at(*given, 1),
+                                     lambda *given: one_call_at(*given, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ((np.eye(3), np.zeros(3), [3]), r"queries=\[3\]: expected row numbers \(Q,\) from 0 to 2"),
+        ((np.eye(3), np.zeros(3), [-1]), "queries="),
+        ((np.eye(3), np.zeros(3), [True, False, True]), "queries="),
+        ((np.eye(3), np.zeros(3), [[0, 1]]), "queries="),
+        ((np.eye(3), np.zeros(3), 1), "queries=1: expected an array"),
+        ((np.eye(3), np.zeros(2), [0]), r"labels of shape \(2,\), expected \(3,\)"),
+        ((np.eye(3), np.zeros(6), [0]), "labels of shape"),
+        ((np.ones(3), np.zeros(3), [0]), r"embeddings of shape \(3,\)"),
+        ((np.eye(1), np.zeros(1), [0]), "n at least 2"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_together_is_not_measured(measure, given, match):
+    with pytest.raises(MeasureError, match=match):
+        measure(*given)
+
+
+@pytest.mark.parametrize("values", [3, [[1], [1, 2]]], ids=str)
+@pytest.mark.parametrize("measure", [average_precision, lambda lists: ndcg(lists, 1), rank_by_score])
+def test_what_is_no_ranked_list_is_not_measured(measure, values):
+    with pytest.raises(MeasureError, match="expected an array"):
+        measure(values)
+
+
+@pytest.mark.parametrize("k", [2.5, "ten", None])
+def test_places_that_are_no_whole_number_are_refused(k):
+    with pytest.raises(MeasureError, match="k="):
+        precision_at(np.eye(3), np.zeros(3), [0], k)

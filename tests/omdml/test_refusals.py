@@ -8,8 +8,10 @@ import warnings
 import numpy as np
 import pytest
 
-from omdml import LOMDML
-from omdml.errors import CorruptError, ParameterError, StartError
+from omdml import DCA, LOMDML, OMDML, CPmtML, start_from_pairs
+from omdml.batch import fit_full
+from omdml.coordinates import CoordinateMap
+from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.initial import STARTS, start_matrices
 from omdml.learners import LEARNERS
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
@@ -91,3 +93,86 @@ def test_a_state_that_claims_more_than_it_holds_takes_no_memory(name):
         LEARNERS[name].from_bytes(pack(arrays, described))
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
+
+
+@everyone
+@pytest.mark.parametrize("init", [3, None, np.zeros((2, 3)), ["color"], {1: [[1.0]], "color": [[1.0]]}], ids=repr)
+def test_a_start_that_is_neither_a_name_nor_arrays_by_name_is_refused(name, init):
+    with pytest.raises(ParameterError, match=r"init=.*arrays"):
+        LEARNERS[name](dims={"color": 3}, init=init)
+
+
+@everyone
+def test_a_start_that_the_type_cannot_hold_is_refused(name):
+    with pytest.raises(ParameterError, match=r"init\['color'\]=1e\+300: expected numbers that float32 can hold"):
+        LEARNERS[name](dims={"color": 3}, init={"color": np.full((3, 3), 1e300)})
+
+
+@everyone
+def test_a_type_that_is_no_text_is_refused(name):
+    with pytest.raises(ParameterError, match="dtype="):
+        LEARNERS[name](dims=DIMS, dtype=np.dtype("float32"))
+
+
+def test_an_option_that_is_an_array_is_refused_by_its_name():
+    with pytest.raises(ParameterError, match="step="):
+        LOMDML(dims=DIMS, step=np.zeros(2))
+
+
+@pytest.mark.parametrize(("option", "value"), [("weight", "heavy"), ("weight", [1, [2]]), ("similar", [True, [False]])])
+def test_what_is_said_of_comparisons_is_refused_by_its_name_if_it_is_no_number(option, value):
+    learner, rows = DCA(dims={"color": 3}), [[0, 1]] if option == "similar" else [[0, 1, 2]]
+    with pytest.raises(FeedbackError, match=f"{option}="):
+        learner.learn_many(rows, {"color": np.eye(3)}, **{option: value})
+    assert learner.version == 0
+
+
+@pytest.mark.parametrize("margin", ["wide", [1, [2]]])
+def test_a_margin_that_is_no_number_is_refused(margin):
+    with pytest.raises(FeedbackError, match="margin="):
+        OMDML(dims={"color": 3}).learn_many([[0, 1, 2]], {"color": np.eye(3)}, margin=margin)
+
+
+def test_tasks_that_are_no_list_of_names_are_refused():
+    with pytest.raises(FeedbackError, match="task="):
+        CPmtML(dims={"color": 3}, rank=1).learn_many([[0, 1]], {"color": np.eye(3)}, similar=True, task=["a", ["b"]])
+
+
+@pytest.mark.parametrize("features", [None, np.eye(3)], ids=["none", "an array"])
+def test_features_that_are_not_arrays_by_name_are_refused(features):
+    with pytest.raises(FeedbackError, match=r"features are .*expected an array \(n, d\) for each of \['color'\]"):
+        DCA(dims={"color": 3}).learn_many([[0, 1, 2]], features)
+    metric = LOMDML(dims={"color": 3}, init={"color": np.eye(3)}).metric
+    with pytest.raises(FeedbackError, match="features are "):
+        metric.score(features, {"color": np.eye(3)})
+
+
+@pytest.mark.parametrize(
+    "features", [None, {}, {"color": np.zeros(4)}, {"color": [[1.0]]}, {"color": np.zeros((4, 0))}]
+)
+def test_what_takes_its_dimensions_from_features_refuses_other_shapes(features):
+    for call in (
+        lambda: start_from_pairs([[0, 1]], features),
+        lambda: CoordinateMap.fit(features),
+        lambda: fit_full([[0, 1, 2]], features),
+    ):
+        with pytest.raises(FeedbackError, match="features"):
+            call()
+
+
+@pytest.mark.parametrize("landmarks", [2.5, "many"])
+def test_numbers_of_a_map_that_are_not_whole_are_refused(landmarks):
+    with pytest.raises(ParameterError, match="landmarks="):
+        CoordinateMap.fit({"color": np.eye(3)}, landmarks=landmarks)
+
+
+def test_an_item_that_single_precision_cannot_hold_is_refused_as_such():
+    features = {"color": np.random.default_rng(0).normal(0, 1, (9, 3))}
+    learner = LOMDML(dims={"color": 3}, rank=2)
+    learner.learn_many([[0, 1, 2]], features)
+    features["color"][5] = 1e39
+    with pytest.raises(
+        FeedbackError, match="item in row 5 of modality 'color' holds values that are not finite in float32"
+    ):
+        learner.learn_many([[3, 4, 5]], features)
+    assert learner.version == 1

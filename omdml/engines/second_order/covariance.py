@@ -8,7 +8,7 @@ eigendecompositions, a thousand times the work. So two metrics exist:
   how events were batched or when somebody asked.
 - The metric that is *served* is computed from all sums when it is asked for, and changes nothing in the state. Right
   after a refresh it consists of ``W``. Later it is one step of subspace iteration that starts from ``W``, with the
-  current sums, in about a quarter of the time that it takes to search all directions. From 4,096 events on, most
+  current sums, in about a third of the time that it takes to search all directions. From 4,096 events on, most
   refreshes take this step, too.
 """
 
@@ -51,7 +51,6 @@ class CovarianceEngine(SummingEngine):
         super().__init__(dims, start, memory)
         self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
         self.weights = np.zeros(len(LEARNED))
-        self.gemm = GEMM[start["mean"].dtype.name]
         self.no_parent = Parent.absent(start["mean"])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -87,7 +86,9 @@ class CovarianceEngine(SummingEngine):
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t, (weights,) = self.state, 0, columns
-        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, self.gemm, SYRK
+        # Addresses of this process, which would be wrong in a pickled engine.
+        products_by = GEMM[state.mean.dtype.name], SYRK
+        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, *products_by
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)

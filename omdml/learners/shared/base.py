@@ -16,7 +16,7 @@ from river import base
 from omdml.engines.base import Engine
 from omdml.errors import CorruptError, FormatError, StartError
 from omdml.formats import STATE
-from omdml.learners.shared.checks import check_dims, check_numbers, check_rows, expect, not_started, tables, whole
+from omdml.learners.shared.checks import check_dims, check_given, check_rows, expect, named, not_started, tables, whole
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
@@ -78,9 +78,9 @@ class Learner(base.Base):
     def _prepare(self) -> None:
         """Check the arguments, and start if ``init`` is arrays. Every constructor ends with this call."""
         check_dims(self.dims)
-        expect(self.dtype in ("float32", "float64"), "dtype", self.dtype, "'float32' or 'float64'")
+        expect(named(self.dtype, ("float32", "float64")), "dtype", self.dtype, "'float32' or 'float64'")
         expect(whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
-        check_numbers(self.init)
+        check_given(self.init, self.dtype)
         self._check()
         if not isinstance(self.init, str):
             self._engine = self._begin({name: np.array(array, self.dtype) for name, array in self.init.items()})
@@ -107,10 +107,9 @@ class Learner(base.Base):
         Raises StartError if no start can be computed from the features, and FeedbackError if they do not fit ``dims``.
         """
         if self._engine is None:
-            check_features(features, self.dims)
-            if not len(next(iter(features.values()))):
+            if not check_features(features, self.dims):
                 raise StartError("no item to start from: give features of at least one, or init as arrays")
-            self._engine = self._begin(self._finite_start(features))
+            self._engine = self._begin(self._finite_start({name: features[name] for name in self.dims}))
 
     def _finite_start(self, features: Mapping[str, Array]) -> dict[str, Array]:
         with np.errstate(all="ignore"):
@@ -139,7 +138,8 @@ class Learner(base.Base):
 
     def learn_one(self, row: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
         """Learn one comparison ``row`` (width,). The state becomes the same as with :meth:`learn_many`."""
-        return self.learn_many(np.asarray(row)[None], features, **kw)
+        rows: Any = [row]
+        return self.learn_many(rows, features, **kw)
 
     def _learn(
         self, rows: ArrayLike, features: Mapping[str, Array], *columns: Array, width: int | None = None

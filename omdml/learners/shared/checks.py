@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from omdml.errors import FeedbackError, NotStarted, ParameterError
+from omdml.errors import FeedbackError, NotStarted, ParameterError, quoted
 from omdml.initial import STARTS
 
 Array = NDArray[Any]
@@ -35,6 +35,30 @@ def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
     return table.astype(np.int64, copy=False)
 
 
+def shape_of(rows: ArrayLike) -> tuple[int, ...]:
+    """The shape of rows, (T, width); (0,) if they are no table, which :func:`check_rows` will say."""
+    try:
+        return np.shape(rows) or (0,)
+    except ValueError:
+        return (0,)
+
+
+def column_of(name: str, values: ArrayLike | None, count: int, expected: str, dtype: DTypeLike | None = None) -> Array:
+    """What a caller gave for ``count`` comparisons: () if it is the same for all, otherwise (count,).
+
+    Raises FeedbackError for anything else; ``expected`` says what was expected of each comparison.
+    """
+    try:
+        column = np.asarray(values, dtype)
+    except (TypeError, ValueError) as error:
+        raise FeedbackError(f"{name}={quoted(values)}: expected {expected}, or ({count},) of them ({error})") from error
+    if column.shape not in ((), (count,)):
+        raise FeedbackError(
+            f"{name}={quoted(values)} of shape {column.shape}: expected {expected}, or ({count},) of them"
+        )
+    return column
+
+
 def tables(
     rows: Array, features: Mapping[str, Array], names: list[str], dtype: np.dtype[Any]
 ) -> tuple[Array, list[Array]]:
@@ -48,7 +72,9 @@ def tables(
     if all(matrix.flags.c_contiguous and matrix.dtype == dtype for matrix in matrices):
         return rows, matrices
     touched, renumbered = np.unique(rows, return_inverse=True)
-    cast = [np.ascontiguousarray(matrix[touched], dtype) for matrix in matrices]
+    # Learning refuses an item with a number that became infinite.
+    with np.errstate(over="ignore"):
+        cast = [np.ascontiguousarray(matrix[touched], dtype) for matrix in matrices]
     return renumbered.reshape(rows.shape).astype(np.int64), cast
 
 
@@ -57,7 +83,7 @@ def expect(holds: bool, name: str, got: object, expected: str) -> None:
     if not holds:
         if isinstance(got, int) and abs(got) >= MOST_WHOLE and "'" not in expected:
             expected += ", below 2**53"
-        raise ParameterError(f"{name}={got!r}: expected {expected}")
+        raise ParameterError(f"{name}={quoted(got)}: expected {expected}")
 
 
 def whole(value: object) -> bool:
@@ -72,9 +98,16 @@ def number(value: object) -> bool:
     return bool(-MOST <= (value.item() if isinstance(value, np.number) else value) <= MOST)
 
 
-def check_numbers(init: object) -> None:
-    """Refuse arrays of a start whose values are not finite numbers of at most float64."""
+def named(value: object, names: Container[str]) -> bool:
+    """Whether the value is a text, and one of these names."""
+    return isinstance(value, str) and value in names
+
+
+def check_given(init: object, dtype: str) -> None:
+    """Refuse a start that is neither a name nor arrays by name, of finite numbers that ``dtype`` can hold."""
+    expect(isinstance(init, str | Mapping), "init", init, "the name of a start, or arrays by name")
     for name, values in init.items() if isinstance(init, Mapping) else ():
+        expect(isinstance(name, str), "init", name, "arrays by name")
         where, expected = f"init[{name!r}]", "finite numbers, of float64 at most"
         try:
             array = np.asarray(values)
@@ -83,6 +116,8 @@ def check_numbers(init: object) -> None:
         plain = array.dtype.kind in "biuf" and array.dtype.itemsize <= 8
         expect(plain, where, array.dtype, expected)
         expect(bool(np.isfinite(array).all()), where, "a value that is not finite", expected)
+        largest = np.abs(array).max(initial=0)
+        expect(bool(largest <= np.finfo(dtype).max), where, float(largest), f"numbers that {dtype} can hold")
 
 
 def nameable(name: object) -> bool:
@@ -98,15 +133,13 @@ def check_dims(dims: object) -> None:
     expect(sound, "dims", dims, "names without a slash and dimensions of at least 1, such as {'color': 81}")
 
 
-def check_init(init: object, dims: Mapping[str, int]) -> None:
-    """Refuse a start that is neither a name nor arrays (r_i, d_i) for exactly these modalities."""
+def check_init(init: str | Mapping[str, ArrayLike], dims: Mapping[str, int]) -> None:
+    """Refuse a start that is neither a known name nor arrays (r_i, d_i) for exactly these modalities."""
     if isinstance(init, str):
         expect(init in STARTS, "init", init, f"one of {', '.join(STARTS)}, or arrays")
         return
-    expect(isinstance(init, Mapping), "init", init, f"one of {', '.join(STARTS)}, or arrays")
-    named = list(init)  # type: ignore[call-overload]
-    expect(set(named) == set(dims), "init of modalities", named, f"arrays for {sorted(dims)}")
-    for name, array in init.items():  # type: ignore[attr-defined]
+    expect(set(init) == set(dims), "init of modalities", sorted(init), f"arrays for {sorted(dims)}")
+    for name, array in init.items():
         shape = np.shape(array)
         sound = len(shape) == 2 and shape[0] > 0 and shape[1] == dims[name]
         expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape (r, {dims[name]})")
@@ -119,7 +152,7 @@ def check_rate(name: str, rate: object) -> None:
 
 def check_step(step: object) -> None:
     """Refuse a kind of step other than ``"pa"`` (capped) and ``"ogd"`` (at a fixed rate)."""
-    expect(step in ("pa", "ogd"), "step", step, "'pa' or 'ogd'")
+    expect(named(step, ("pa", "ogd")), "step", step, "'pa' or 'ogd'")
 
 
 def not_started(what: str) -> NotStarted:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.engines.coupled import CoupledEngine
-from omdml.errors import CorruptError, FeedbackError
+from omdml.errors import CorruptError, FeedbackError, quoted
 from omdml.feedback import ONLY_TASK
 from omdml.initial import SAMPLE, STARTS, start_matrices
 from omdml.kernels.coupled import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_rate, check_rows, check_step, expect, whole
+from omdml.learners.shared.checks import check_rate, check_rows, check_step, column_of, expect, whole
 from omdml.metrics.base import check_features
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
@@ -193,10 +193,9 @@ def rank_of(tensors: Mapping[str, Array]) -> int:
 
 def signs(similar: ArrayLike | None, count: int) -> Array:
     """1 for similar pairs and -1 for others, (count,); raises FeedbackError for anything but booleans."""
-    column = np.asarray(similar)
-    if column.shape not in ((), (count,)) or (column.size and column.dtype.kind != "b"):
-        got = f"{column.dtype} of shape {column.shape}"
-        raise FeedbackError(f"similar={got}: expected True, False, or ({count},) booleans, one for each pair")
+    column = column_of("similar", similar, count, "True or False")
+    if column.size and column.dtype.kind != "b":
+        raise FeedbackError(f"similar={quoted(similar)}: expected True or False, or ({count},) of them")
     # A new array, because numba would compile kernels again for a read-only one.
     return np.full(count, np.where(column, 1.0, -1.0))
 
@@ -209,9 +208,7 @@ def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str],
                 f"task is missing: name one of {', '.join(tasks)} for every pair", reason="unknown_task"
             )
         return np.zeros(count, np.int64)
-    column = np.asarray(task)
-    if column.shape not in ((), (count,)):
-        raise FeedbackError(f"task of shape {column.shape}, expected a name or ({count},) names")
+    column = column_of("task", task, count, "a name")
     places = {name: place for place, name in enumerate(tasks)}
     indices = np.array([places.get(name, -1) for name in column.ravel().tolist()], np.int64)
     numbers = np.full(count, indices.reshape(column.shape))

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from omdml.errors import FeedbackError
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import expect
+from omdml.learners.shared.checks import column_of, expect, shape_of
 
 
 class QuadrupletLearner(Learner):
@@ -42,20 +42,14 @@ class QuadrupletLearner(Learner):
             On the first call: too few features for the start.
         """
         expect(not kw, "learn_many", sorted(kw), "rows, features and margin, nothing else")
-        try:
-            shape = np.shape(rows)
-        except ValueError:
-            # The rows are ragged. ``check_rows`` will say so.
-            shape = ()
-        width = 3 if shape[1:] == (3,) and "triplet" in self.accepts else self.width
-        return self._learn(rows, features, margins(margin, shape[0] if shape else 0), width=width)
+        count, *items = shape_of(rows)
+        width = 3 if items == [3] and "triplet" in self.accepts else self.width
+        return self._learn(rows, features, margins(margin, count), width=width)
 
 
 def margins(margin: ArrayLike, count: int) -> Array:
     """The margin of each comparison, (count,); raises FeedbackError for the first that is not finite."""
-    column = np.asarray(margin, np.float64)
-    if column.shape not in ((), (count,)):
-        raise FeedbackError(f"margin of shape {column.shape}, expected a number or ({count},)")
+    column = column_of("margin", margin, count, "a number", np.float64)
     bad = np.flatnonzero(~np.isfinite(column))
     if bad.size:
         message = f"comparison {bad[0]} has margin {column.flat[bad[0]]}, expected a finite number"

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from omdml.engines.second_order.state import LEAST_WEIGHT
 from omdml.errors import FeedbackError
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import expect
+from omdml.learners.shared.checks import column_of, expect, shape_of
 
 
 class TripletLearner(Learner):
@@ -45,19 +45,12 @@ class TripletLearner(Learner):
 
 def weights(weight: ArrayLike, rows: ArrayLike) -> Array:
     """What each of the comparisons ``rows`` (T, w) counts for, (T,); raises FeedbackError for a weight out of range."""
-    try:
-        shape_of_rows = np.shape(rows)
-        count = shape_of_rows[0] if shape_of_rows else 0
-    except ValueError:
-        # The rows are ragged. ``check_rows`` will say so.
-        count = 0
-    shape = np.shape(weight)
-    if shape not in ((), (count,)):
-        raise FeedbackError(f"weight of shape {shape}, expected a number or ({count},)")
+    count = shape_of(rows)[0]
+    given = column_of("weight", weight, count, "a number", np.float64)
     # A new array, because numba would compile kernels again for a read-only one.
-    column = np.full(count, weight, np.float64)
+    column = np.full(count, given)
     # A single number is looked at by itself: numpy's functions take as long as a tenth of learning a triplet.
-    ends = (column[0], column[0]) if count and not shape else (column.min(initial=1), column.max(initial=1))
+    ends = (column[0], column[0]) if count and not given.ndim else (column.min(initial=1), column.max(initial=1))
     if not LEAST_WEIGHT <= ends[0] <= ends[1] <= 1:
         bad = int(np.flatnonzero(~((column >= LEAST_WEIGHT) & (column <= 1)))[0])
         message = f"comparison {bad} has weight {column[bad]}, expected {LEAST_WEIGHT} to 1"

@@ -209,3 +209,20 @@ def test_one_sample_of_huge_numbers_spoils_nothing():
         x = {f"f{i}": float(value) for i, value in enumerate(draw.normal(turn % 3, 1, 4))}
         adapter.learn_one({**x, "f0": 1e200} if turn in (2, 20) else x, "rare" if turn == 20 else turn % 3)
     assert np.isfinite(list(adapter.transform_one(x).values())).all()
+
+
+def test_a_whole_number_beyond_floats_counts_as_missing():
+    huge, absent = MetricTransformer(warm_up=2), MetricTransformer(warm_up=2)
+    for i in range(6):
+        huge.learn_one({"a": 10**400, "b": float(i)}, i % 2)
+        absent.learn_one({"b": float(i)}, i % 2)
+    assert list(huge.transform_one({"b": 1.0}).values()) == list(absent.transform_one({"b": 1.0}).values())
+
+
+def test_a_sample_or_a_label_of_the_wrong_kind_is_refused():
+    with pytest.raises(FeedbackError, match="sample is None"):
+        MetricTransformer().learn_one(None, 1)
+    with pytest.raises(FeedbackError, match=r"label is \[1\]"):
+        MetricTransformer().learn_one({"a": 1.0}, [1])
+    with pytest.raises(ParameterError, match="parameters="):
+        MetricTransformer(parameters=[1])

@@ -174,7 +174,7 @@ def test_bad_input_is_refused_with_what_to_do(solver):
         solver(rows[:, :2], {"x": x})
     with pytest.raises(FeedbackError, match="comparison 0 names rows"):
         solver([[0, 1, 2, 30]], {"x": x})
-    with pytest.raises(FeedbackError, match="margin of shape"):
+    with pytest.raises(FeedbackError, match=r"margin=\[1.0, 2.0\] of shape"):
         solver(rows, {"x": x}, margin=[1.0, 2.0])
     with pytest.raises(ParameterError, match="lam="):
         solver(rows, {"x": x}, lam=0.0)
@@ -259,3 +259,9 @@ def test_a_learner_without_a_batch_form_says_so(name):
     learner = LEARNERS[name](**next(iter(LEARNERS[name]._unit_test_params())))
     with pytest.raises(StartError, match=f"{name} has no batch form"):
         batch_start(learner, [[0, 1, 2, 3]], {})
+
+
+@pytest.mark.parametrize("group", [[-1, 0, 1], [0, 0, 2]], ids=str)
+def test_groups_with_gaps_are_refused(group):
+    with pytest.raises(StartError, match=r"expected 0, 1, \.\.\. without gaps"):
+        fit_vector([[0, 1, 2]], {"x": np.eye(3)}, group=group)

@@ -144,7 +144,8 @@ def test_a_bad_pair_leaves_the_state_as_it_was():
 @pytest.mark.parametrize(
     ("rows", "similar", "says"),
     [([[0, 1, 2]], True, r"integers \(T, 2\)"), ([[0, 1]], None, r"integers \(T, 3\)"),
-     ([[0, 1]], [True, False], r"\(1,\) booleans"), ([[0, 1]], 1, "True, False"), ([[0, 80]], True, "rows 0 to 79")],
+     ([[0, 1]], [True, False], r"or \(1,\) of them"), ([[0, 1]], 1, "True or False"),
+     ([[0, 80]], True, "rows 0 to 79")],
 )  # fmt: skip
 def test_pairs_that_are_none_are_refused(rows, similar, says):
     features, _, _, _ = world(9)

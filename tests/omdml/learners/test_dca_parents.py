@@ -229,3 +229,14 @@ def test_a_state_with_a_parent_of_another_shape_is_refused(part, value):
         del changed[f"parent/{part}"]
     with pytest.raises(CorruptError):
         DCA.from_bytes(pack(changed, {name: described[name] for name in ("learner", "parameters")}))
+
+
+@pytest.mark.parametrize(("known", "version"), [(True, -1), (True, 1.5), (True, "3"), (True, 2**70), (False, 1)])
+def test_a_version_or_a_metric_that_no_parent_can_have_is_refused(known, version):
+    features, rows, *_ = world(0)
+    parent, child = learner(features), learner(features)
+    parent.learn_many(rows[:50], features)
+    child.start(features)
+    with pytest.raises(ParameterError, match="version=" if known else "got NoneType, expected a metric of DCA"):
+        child.begin_from(parent.metric if known else None, version)
+    assert child.parent is None

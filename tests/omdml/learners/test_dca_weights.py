@@ -41,7 +41,7 @@ def test_a_weight_out_of_range_is_refused_and_nothing_is_learned(weight):
     with pytest.raises(FeedbackError, match=r"comparison 2 has weight .*, expected 1e-06 to 1; nothing was") as caught:
         model.learn_many(rows[50:54], features, weight=[1, 0.5, weight, 1])
     assert caught.value.row == 2
-    with pytest.raises(FeedbackError, match=r"weight of shape \(3,\), expected a number or \(4,\)"):
+    with pytest.raises(FeedbackError, match=r"of shape \(3,\): expected a number, or \(4,\)"):
         model.learn_many(rows[50:54], features, weight=[1, 0.5, 1])
     assert model.to_bytes() == before
 

@@ -364,7 +364,7 @@ def test_a_bad_item_is_named_by_the_row_that_was_given():
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("init", 5, r"init=5: expected one of .*, or arrays$"),
+        ("init", 5, r"init=5: expected the name of a start, or arrays by name$"),
         ("init", {"other": [[1.0]]}, r"init of modalities=\['other'\]: expected arrays for \['any'\]$"),
         ("step", 1 << 60, r"expected 'pa' or 'ogd'$"),
     ],

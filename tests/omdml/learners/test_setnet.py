@@ -291,3 +291,20 @@ def test_modalities_start_at_equal_spread_whatever_their_units():
     x = side_by_side({"a": items["a"] * 1e6, "b": items["b"]}, model.matrices["scale"])
     for part in (x[:, :3], x[:, 3:]):
         assert 2 * part.var(axis=0).sum() == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("judgement", [7, (1, 2), ([0], 3, [[5]]), ([0], [[1, [2]]], [[5]])], ids=str)
+def test_what_is_no_judgement_is_named_as_such(judgement):
+    model = SetNet(dims={"x": 3}, clusters=1, rank=2)
+    with pytest.raises(FeedbackError, match=r"judgement 0: .*expected .*row numbers"):
+        model.learn_many([judgement], {"x": np.eye(9, 3)})
+    with pytest.raises(FeedbackError, match="judgements are 7, expected a sequence"):
+        model.learn_many(7, {"x": np.eye(9, 3)})
+
+
+def test_sets_may_be_the_rows_of_a_matrix():
+    features = {"x": np.random.default_rng(0).normal(0, 1, (30, 3))}
+    lists, matrices = (SetNet(dims={"x": 3}, clusters=2, rank=2) for _ in range(2))
+    lists.learn_many([Judgement([0], [[1, 2], [3, 4]], [[5, 6]])], features)
+    matrices.learn_many([Judgement(np.array([0]), np.array([[1, 2], [3, 4]]), np.array([[5, 6]]))], features)
+    assert lists.to_bytes() == matrices.to_bytes()
