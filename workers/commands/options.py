@@ -68,10 +68,11 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
         def load(overrides: dict[str, Any], thorough: bool = False) -> config.Configuration:
             nonlocal warned
             from omdml.workers.configuration import loading, process
+            from omdml.workers.configuration.checks.mistakes import Mistakes
 
             configuration = loading.load(path, os.environ, overrides, thorough)
             process.configure_log(configuration.logging.format, configuration.logging.level)
-            if not configuration.models and (path or not loading.of_environment(os.environ)):
+            if not configuration.models and (path or not loading.of_environment(os.environ, Mistakes())):
                 say(f"omdml: {without_models(path)}", err=True)
                 warned = True
             return configuration
