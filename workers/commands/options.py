@@ -26,7 +26,7 @@ LEARNER = click.Choice(
 )
 NEAR = "[default: http:// and node.bind of the configuration]"
 accept_gap = click.option(
-    "--accept-gap", is_flag=True, help="Go on even if a part of the log is lost, without the events in it."
+    "--accept-gap", is_flag=True, help="Go on without the events of a part of the log that is lost."
 )
 
 

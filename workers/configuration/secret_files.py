@@ -60,7 +60,7 @@ def _read(section: Any, options: tuple[str, ...], where: str, mistakes: Mistakes
 def _text(path: object, where: str) -> str:
     """What the file says, without white space around it."""
     if not isinstance(path, str):
-        raise ConfigurationError(f"{where} is no text, expected the name of a file")
+        raise ConfigurationError(f"{where} is not text, expected the name of a file")
     if not _is_path(path) and not (where.endswith(".token_file") and len(path) < SHORTEST_TOKEN):
         raise ConfigurationError(f"{where}: there is no such file. Its value is not shown here, because it may be the "
                                  "secret itself: expected the name of a file that holds the secret")  # fmt: skip
@@ -68,7 +68,7 @@ def _text(path: object, where: str) -> str:
         text = read_regular(path, SECRET_BYTES).decode().strip()
     except (OSError, ValueError) as error:
         # The file holds no text, or its name holds a NUL.
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         make = ""
         if isinstance(error, FileNotFoundError) and where.endswith(".token_file"):
             make = f": make it with `openssl rand -hex 32 > {path}`"

@@ -57,7 +57,7 @@ def test_each_model_that_cannot_begin_is_named(check):
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        (SOUND.replace('items"\n[', 'nowhere"\n['), "nowhere/catalogue.json: no catalogue to read"),
+        (SOUND.replace('items"\n[', 'nowhere"\n['), "nowhere/catalogue.json: there is no catalogue that can be read"),
         (SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "map"),
         (SOUND + '[node]\nbind = "0.0.0.0:80"\n', "there is no node.token"),
         (SOUND.replace("rank", "rnak"), "did you mean 'rank'?"),
@@ -144,9 +144,10 @@ def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(ch
         "guard.tolerance is 9", "guard.moved is 0", "log.group is ''", "node.bind is 'nonsense'",
         "node.hosts holds '*'", "node.hosts holds 'a b'", "models.shop.catalogue is 'itmes'",
         "models.shop.index is 'fast'", "models.shop: no option 'rnak'", "models.other.learner is 'lomdm'",
-        "models.third: eta=-1", "models.third: rank=0", "models.fourth.parent is 'nowhere'", "experiments.old.share is 4",
-        "models.user-*.max_models: expected a whole number, got text", "node.token_file 'nofile': cannot be read",
-        "environment OMDML_STORE_URL: did you mean OMDML_STORE__URL", "node.tokens.page.role is 'boss', expected one of",
+        "models.third: eta=-1", "models.third: rank=0", "models.fourth.parent is 'nowhere'",
+        "experiments.old.share is 4", "models.user-*.max_models: expected a whole number, got text",
+        "node.token_file 'nofile': cannot be read", "environment OMDML_STORE_URL: did you mean OMDML_STORE__URL",
+        "node.tokens.page.role is 'boss', expected one of",
     ]  # fmt: skip
     texts = [entry["text"] for entry in findings]
     assert sorted(begin for begin in begins for text in texts if text.startswith(begin)) == sorted(begins), texts

@@ -31,4 +31,7 @@ def check_experiments(experiments: Mapping[str, ExperimentConfig], named: Contai
         if not 0 < experiment.share <= 1:
             mistakes.note(f"{where}.share is {experiment.share:g}, expected a number above 0, at most 1")
         if (other := taken.setdefault(experiment.model, name)) != name:
-            mistakes.note(f"{where}: experiments.{other} has the searches of {experiment.model!r} already")
+            mistakes.note(
+                f"{where}: experiments.{other} already uses the searches of {experiment.model!r}: expected one "
+                "experiment for each model"
+            )

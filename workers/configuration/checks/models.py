@@ -57,7 +57,7 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
         check_candidates(name, candidates, learner, index)
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
-        mistakes.note(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
+        mistakes.note(f"{where}.max_models: only a pattern such as 'shop-*' covers many models: leave it out here")
     parent = options.pop("parent", "")
     share = options.pop("max_share_a_user", 1.0)
     if type(share) not in (int, float) or not 0 < share <= 1:

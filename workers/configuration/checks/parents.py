@@ -34,7 +34,8 @@ def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) ->
     parent = models.get(config.parent)
     if parent is None:
         raise ConfigurationError(
-            f"{where}, expected a model that has a section of its own, no pattern: add [models.{config.parent}]"
+            f"{where}, expected a model that has a section of its own and not only a pattern: add "
+            f"[models.{config.parent}]"
         )
     if is_pattern(config.parent):
         raise ConfigurationError(f"{where}, a pattern, expected the name of one model")
