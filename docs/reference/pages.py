@@ -96,8 +96,8 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
     lines += [f"| `{name}` | {_cell(meanings.get(('models', name), ''))} |" for name in OF_ANY_LEARNER]
     lines += [
         "",
-        "Each learner has further options, its hyperparameters. [The Python reference](python.md) explains them. It also",
-        "says what happens without an option whose default is empty.",
+        "Each learner has further options, its hyperparameters. [The Python reference](python.md) explains them. It",
+        "also says what happens without an option whose default is empty.",
         "",
         "| learner | option | default |",
         "|---|---|---|",

@@ -86,6 +86,8 @@ url = "dir:state"
 [log]
 kind = "kafka"
 topics = "x"
+ssl_cafile = "ca.pem"
+sasl_plain_username = "u"
 partitioner = "md5"
 group = ""
 [worker]
@@ -98,6 +100,7 @@ moved = 0
 bind = "nonsense"
 hosts = ["*", "a b"]
 token_file = "nofile"
+origins = ["shop", "https://a/b"]
 [node.tokens.page]
 role = "boss"
 [catalogues.items]
@@ -147,14 +150,15 @@ def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(ch
         "models.third: eta=-1", "models.third: rank=0", "models.fourth.parent is 'nowhere'",
         "experiments.old.share is 4", "models.user-*.max_models: expected a whole number, got text",
         "node.token_file 'nofile': cannot be read", "environment OMDML_STORE_URL: did you mean OMDML_STORE__URL",
-        "node.tokens.page.role is 'boss', expected one of",
+        "node.tokens.page.role is 'boss', expected one of", "log.ssl_cafile is set", "log.sasl_plain_username is set",
+        "node.origins holds 'shop'", "node.origins holds 'https://a/b'",
     ]  # fmt: skip
     texts = [entry["text"] for entry in findings]
     assert sorted(begin for begin in begins for text in texts if text.startswith(begin)) == sorted(begins), texts
     assert len(texts) == len(begins), texts
     # Whoever starts a worker hears of the first, and where to read of the others.
     assert "nofile" in (said := CliRunner().invoke(main, ["worker"]).output)
-    assert "(and 16 more: omdml config check lists all)" in said
+    assert "(and 20 more: omdml config check lists all)" in said
 
 
 def test_a_model_that_does_not_fit_is_told_once(check):
