@@ -142,7 +142,9 @@ class Letter(_Common, frozen=True, kw_only=True):
             LETTER.check(_numbers.decode(data).format, "dead letter")
             line = _lines.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise CorruptError(f"dead letter: {len(data)} bytes that are none ({shortened(str(error))})") from error
+            raise CorruptError(
+                f"dead letter: {len(data)} bytes that cannot be read ({shortened(str(error))})"
+            ) from error
         fields = {name: getattr(line, name) for name in _Common.__struct_fields__}
         key = None if line.key is None else to_bytes(line.key)
         headers = tuple((name, to_bytes(value)) for name, value in line.headers)

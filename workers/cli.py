@@ -97,6 +97,16 @@ class Omdml(click.Group):
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what they are for."""
+        widest = max(map(len, self.commands))
+        for title, section in SECTIONS.items():
+            texts = [command.get_short_help_str(formatter.width - 6 - widest) for command in section]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(str(command.name).ljust(widest), text) for command, text in zip(section, texts, strict=True)]
+                )
+
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find the command; a mistyped one is answered with the nearest there is."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
@@ -116,39 +126,31 @@ def end(error: OmdmlError, code: int) -> NoReturn:
 @click.group(cls=Omdml, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="omdml")
 def main() -> None:
-    """Learns what similar means from what people click, while they click."""
+    """Learn what similar means from what people click, while they click.
+
+    Try it with omdml demo. omdml doctor says what is wrong with an installation."""
     if sys.stderr is sys.__stderr__ and sys.stderr is not None:
         # Without a buffer. Python would flush what a full disk left in it as the process ends, and end with 120.
         raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
         sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, sys.stderr.errors, write_through=True)
 
 
-PROCESSES = (processes.worker, processes.node, processes.route, sync.sync, demo.demo, demo.simulate)
-OPERATORS = (
-    archive.archive,
-    bootstrap.bootstrap,
-    backup.backup,
-    backup.restore,
-    catalogue.catalogue,
-    processes.deploy,
-    experiments.compare_live,
-    doctor.config,
-    doctor.doctor,
-    doctor.status,
-    export.export,
-    feed.feed,
-    letters.letters,
-    models.models,
-    replay.forget,
-    replay.learn_on,
-    replay.replay,
-    searches.compare,
-    searches.search,
-    topics.topics,
-)
+# The parts of what `omdml --help` lists.
+SECTIONS = {
+    "Try it": (demo.demo, demo.simulate),
+    "Run it": (processes.worker, processes.node, processes.route, sync.sync, processes.deploy),
+    "See how it is": (doctor.status, doctor.doctor, doctor.config, topics.topics),
+    "Search": (searches.search, searches.compare, experiments.compare_live),
+    "Items": (catalogue.catalogue, export.export),
+    "Events": (feed.feed, letters.letters, archive.archive),
+    "Versions of a model": snapshots.COMMANDS,
+    "Models": (models.models, replay.replay, replay.learn_on, replay.forget, bootstrap.bootstrap),
+    "The store": (backup.backup, backup.restore),
+}
 
-for command in (*PROCESSES, *OPERATORS, *snapshots.COMMANDS):
-    main.add_command(command)
+for section in SECTIONS.values():
+    for command in section:
+        main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -40,7 +40,7 @@ CONFIGURATION_HEAD = """# Configuration
 One TOML file configures workers, nodes and commands: the one that `--config` names, or `omdml.toml` in the current
 folder. Every option can come from the environment instead, with two underscores between section and option:
 `OMDML_STORE__URL`, `OMDML_MODELS__shop__RANK`. If an option may hold a secret, such as `url`, you can put its value
-into a file and name the file in `url_file` instead.
+into a file and name the file in `url_file` instead. [Learners](../learners.md) says which learner to choose.
 
 [The sample file](../../deploy/omdml.toml) shows every option with its default. `omdml config check` checks a file
 without any server. `omdml config schema` prints a JSON schema for editors.
@@ -88,9 +88,16 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         "## Models: `[models.NAME]`",
         "",
         'A name may be a pattern, such as `[models."shop-*"]`, which covers many models.',
-        "The first table has the options of each learner, which are its hyperparameters.",
-        "[The Python reference](python.md) explains them. It also says what happens without an option whose default is",
-        "empty. The second table has the options that every model has.",
+        "Every model has these options:",
+        "",
+        "| option | meaning |",
+        "|---|---|",
+    ]
+    lines += [f"| `{name}` | {_cell(meanings.get(('models', name), ''))} |" for name in OF_ANY_LEARNER]
+    lines += [
+        "",
+        "Each learner has further options, its hyperparameters. [The Python reference](python.md) explains them. It",
+        "also says what happens without an option whose default is empty.",
         "",
         "| learner | option | default |",
         "|---|---|---|",
@@ -100,8 +107,6 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         for name, option in branch["then"]["properties"].items():
             if name.removesuffix(ENDING) not in OF_ANY_LEARNER:
                 lines.append(f"| `{learner}` | `{name}` | {_default(option)} |")
-    lines += ["", "Options of every model:", "", "| option | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {_cell(meanings.get(('models', name), ''))} |" for name in OF_ANY_LEARNER]
     return lines
 
 

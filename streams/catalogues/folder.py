@@ -259,7 +259,9 @@ def read_manifest(folder: Path) -> FolderManifest:
     try:
         data = read_regular(path, DOCUMENT_BYTES)
     except OSError as error:
-        raise CatalogueError(f"{path}: no catalogue to read ({error.strerror}): {_advice(folder)}") from error
+        raise CatalogueError(
+            f"{path}: there is no catalogue that can be read ({error.strerror}): {_advice(folder)}"
+        ) from error
     return decode_manifest(data, FolderManifest, str(path))
 
 

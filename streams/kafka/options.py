@@ -49,20 +49,24 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def check(self) -> None:
         """Refuse options that lack one another, or would do nothing; raises ConfigurationError."""
         unused: list[str] = []
+        mistakes: list[str] = []
         if self.security_protocol.startswith("SASL_"):
             for option in SASL:
                 if not getattr(self, option):
-                    raise ConfigurationError(f"log.{option} is not set, and log.security_protocol asks for it")
+                    mistakes.append(f"log.{option} is not set, and log.security_protocol asks for it")
         else:
             unused += SASL
         if not self.security_protocol.endswith("SSL"):
             unused += TLS
         for option in unused:
             if getattr(self, option):
+                fitting = "'SASL_SSL' or 'SASL_PLAINTEXT'" if option in SASL else "'SSL' or 'SASL_SSL'"
                 message = f"log.{option} is set, and log.security_protocol = {self.security_protocol!r} does not use it"
-                raise ConfigurationError(f"{message}: expected 'SASL_SSL' or its like")
+                mistakes.append(f"{message}: expected {fitting}")
         if self.ssl_keyfile and not self.ssl_certfile:
-            raise ConfigurationError("log.ssl_keyfile is set without log.ssl_certfile: expected both, or neither")
+            mistakes.append("log.ssl_keyfile is set without log.ssl_certfile: expected both, or neither")
+        if mistakes:
+            raise ConfigurationError(*mistakes)
 
     def client(self) -> dict[str, Any]:
         """Arguments that every kind of kafka-python client takes."""

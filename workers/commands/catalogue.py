@@ -23,7 +23,7 @@ SHOWN = 20
 
 @click.group()
 def catalogue() -> None:
-    """Build catalogues of items, change their items, and verify them."""
+    """Build, change and verify catalogues of items."""
 
 
 @catalogue.command("build")

@@ -35,7 +35,7 @@ from omdml.workers.demo.people.habits import WRONG
 @click.option("--pictures", is_flag=True, help="Show 1,200 drawn products, described by their pictures and words.")
 @click.option("--console", is_flag=True, help="Simulate nobody: you search and click in a browser, until Ctrl-C.")
 def demo(**options: Any) -> None:
-    """Show on this machine how answers get better while people click."""
+    """Show how answers get better while people click."""
     from omdml.workers.configuration import process
     from omdml.workers.demo.run import run_demo
 

@@ -25,7 +25,8 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON obj
 @as_json
 @configured
 def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: bool) -> None:
-    """Check configuration, connections, catalogues, models and letters, and say what to do.
+    """Say what is wrong with an installation, and what to do. It checks configuration, connections, catalogues, models
+    and letters.
 
     The exit code is 1 if there is an error.
     """
@@ -44,7 +45,7 @@ def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: boo
 @as_json
 @configured
 def status(configuration: Configuration, as_json: bool) -> None:
-    """Show the whole service on one screen: log, workers, models, node, dead letters, store, catalogues.
+    """Show the whole service on one screen. It has log, workers, models, node, dead letters, store and catalogues.
 
     If a part cannot be asked, its place says why. The exit code is then 1, or 3 if an operator must correct something.
     """
@@ -65,7 +66,7 @@ def status(configuration: Configuration, as_json: bool) -> None:
 
 @click.group()
 def config() -> None:
-    """Check a configuration without any server, or print its schema."""
+    """Check a configuration, or print its schema. No server is needed."""
 
 
 @config.command()

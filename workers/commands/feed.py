@@ -48,7 +48,7 @@ OF_CLICK_LOGS = ("fields", "actions", "open_pages")
 def feed(
     configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_run: bool, kind: str, **options: Any
 ) -> None:
-    """Validate events (JSON lines, from FILES or standard input) and send them to the feedback log.
+    """Check events, and send them to the feedback log. They are JSON lines, from FILES or standard input.
 
     Several FILES of a click log are read as one log, in the given order. A click must come after its page.
     """

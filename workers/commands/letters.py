@@ -121,7 +121,7 @@ def resend(
     model: str | None,
     dry_run: bool,
 ) -> None:
-    """Send the events of open letters again that would be learned now, each at most once.
+    """Send the events of open letters again, each at most once, if they would be learned now.
 
     They are learned as if they came now, after everything that was learned since. The event of a dismissed letter is
     sent only if its position is named.

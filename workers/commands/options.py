@@ -26,7 +26,7 @@ LEARNER = click.Choice(
 )
 NEAR = "[default: http:// and node.bind of the configuration]"
 accept_gap = click.option(
-    "--accept-gap", is_flag=True, help="Go on even if a part of the log is lost, without the events in it."
+    "--accept-gap", is_flag=True, help="Go on without the events of a part of the log that is lost."
 )
 
 
@@ -68,10 +68,11 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
         def load(overrides: dict[str, Any], thorough: bool = False) -> config.Configuration:
             nonlocal warned
             from omdml.workers.configuration import loading, process
+            from omdml.workers.configuration.checks.mistakes import Mistakes
 
             configuration = loading.load(path, os.environ, overrides, thorough)
             process.configure_log(configuration.logging.format, configuration.logging.level)
-            if not configuration.models and (path or not loading.of_environment(os.environ)):
+            if not configuration.models and (path or not loading.of_environment(os.environ, Mistakes())):
                 say(f"omdml: {without_models(path)}", err=True)
                 warned = True
             return configuration

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @accept_gap
 @configured
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
-    """Learn from the feedback log, publish snapshots, save checkpoints."""
+    """Learn from the feedback log, and publish what was learned."""
     import structlog
 
     from omdml.workers.configuration import process
@@ -81,7 +81,7 @@ def node(configuration: config.Configuration) -> None:
 @accept_gap
 @stored
 def route(configuration: config.Configuration, origin: str, bind: str, begin: str | None, accept_gap: bool) -> None:
-    """Copy a topic of any partitioning into the configured topic, keyed by model, each event exactly once.
+    """Copy events of another topic into the feedback topic. Each is copied exactly once, with its model as the key.
 
     This is for senders that cannot set keys. Any number of routers share the topic's partitions. If
     log.member is set, each needs one of its own.

@@ -37,11 +37,16 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 @click.option("--html", type=click.Path(dir_okay=False), help="File for a page with curves. The page needs no network.")
 @click.option("--publish", is_flag=True, help="Store the result as the beginning of the model; workers go on from it.")
 @click.option("--replace", is_flag=True, help="With --publish: replace what the store has of the model.")
-@click.option("--vector", help="Where each part of a model in parts ends: PARTITION:OFFSET,... as its history shows.")
+@click.option(
+    "--vector",
+    help="For a model in parts: where to end in each partition, as its history shows (PARTITION:OFFSET,...).",
+)
 @accept_gap
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
-    """Learn the feedback log again from its beginning, and show how many mistakes were made. Workers may run."""
+    """Learn the log again, and show how many mistakes were made. It begins at the beginning of the log. Workers may
+    run.
+    """
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}
@@ -91,7 +96,7 @@ def again(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--user", "users", required=True, multiple=True, help="User whose events to leave out. May be repeated.")
 @again
 def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
-    """Have MODEL learn its log again without the events of a user. This replaces what it learned before.
+    """Learn MODEL's log again without the events of a user. This replaces what it learned before.
 
     Stop the workers first. The model's checkpoints, snapshots and history are deleted. The log and backups keep the
     events (deploy/RUNBOOK.md). Also name the users that were forgotten earlier.
@@ -110,7 +115,7 @@ def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
 def learn_on(
     model: str, version: int | None, users: tuple[str, ...], since: datetime | None, until: datetime | None
 ) -> tuple[str, LeftOut]:
-    """Have MODEL go on from an earlier version, or learn its log again without some of the events.
+    """Learn MODEL's log again without some of its events. Or go on from an earlier version.
 
     Stop the workers first. Events that come from now on are learned as usual. The model's checkpoints, snapshots and
     history are deleted: make a copy with omdml backup first if you need them.

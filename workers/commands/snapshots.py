@@ -67,7 +67,7 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
-    """Show the history of MODEL, oldest first: what went live, what was withheld, rollbacks, pins and drift.
+    """Show the history of MODEL, oldest first. It has what went live, what was withheld, rollbacks, pins and drift.
 
     It also shows which versions nodes can load. In a line about drift, the version is the live one, and the reason says
     at which version the drift was noticed.
@@ -211,7 +211,9 @@ def progress_figure(name: str, value: float) -> str:
 @click.argument("after", type=click.IntRange(min=0), required=False)
 @stored
 def diff(configuration: config.Configuration, model: str, before: int, after: int | None) -> None:
-    """Show what changed in MODEL between version BEFORE and version AFTER (default: the live one)."""
+    """Show what changed in MODEL between two versions. They are version BEFORE and version AFTER (default: the live
+    one).
+    """
     from omdml.workers.versions.inspection import NEAREST, changes, neighbours_kept, weighed, weights
     from omdml.workers.wiring.models import open_specs
 
@@ -276,7 +278,7 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
 @with_reason
 @stored
 def pin(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:
-    """Keep a version of MODEL live, whatever is learned, until you run omdml unpin."""
+    """Keep a version of MODEL live until you run omdml unpin. What is learned meanwhile does not go live."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
@@ -294,7 +296,7 @@ def say_pinned(model: str, pointer: Pointer) -> None:
 @with_reason
 @stored
 def unpin(configuration: config.Configuration, model: str, reason: str) -> None:
-    """End a pin or rollback of MODEL: what is learned goes live again."""
+    """End a pin or rollback of MODEL. What is learned goes live again."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from omdml.errors import ConfigurationError, OmdmlError, quoted
+from omdml.workers.configuration.checks.mistakes import Mistakes
 
 # What a header can carry (RFC 6750), and too long to be guessed.
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
@@ -193,37 +194,43 @@ def check_tokens(token: str, named: Mapping[str, NamedToken]) -> None:
 
     Raises ConfigurationError.
     """
+    mistakes = Mistakes()
     every = {"node.token": token} if token else {}
     every |= {f"node.tokens.{name}.token": config.token for name, config in named.items()}
     for where, text in every.items():
         if not TOKEN.fullmatch(text):
             expected = "16 or more letters, digits or -._~+/"
-            raise ConfigurationError(f"{where}: {len(text)} characters (not shown), expected {expected}: {MAKE_ONE}")
+            mistakes.note(f"{where}: {len(text)} characters (not shown), expected {expected}: {MAKE_ONE}")
     seen: dict[str, str] = {}
     for where, text in every.items():
         if (other := seen.setdefault(text, where)) != where:
-            raise ConfigurationError(f"{where} is the same token as {other}: expected one of its own, so that the "
-                                     "history can tell who moved a version")  # fmt: skip
+            mistakes.note(
+                f"{where} is the same token as {other}: expected one of its own, so that the history can tell who "
+                "moved a version"
+            )
     if UNNAMED in named and token:
-        raise ConfigurationError(f"node.tokens.{UNNAMED}: the history calls node.token by this name: choose another")
+        mistakes.note(f"node.tokens.{UNNAMED}: the history calls node.token by this name: choose another")
+    mistakes.report()
 
 
 def check_pages(private: bool, origins: Collection[str], named: Mapping[str, NamedToken], access: Access) -> None:
-    """Refuse origins that are none, rates that are none, and a private node that nobody could read.
+    """Refuse what is not an origin, rates out of range, and a private node that nobody could read.
 
     Raises ConfigurationError.
     """
+    mistakes = Mistakes()
     if private and not access:
-        raise ConfigurationError(f"node.private asks for a token, and there is none: {MAKE_ONE}")
+        mistakes.note(f"node.private asks for a token, and there is none: {MAKE_ONE}")
     for origin in origins:
         if origin != ANY and not ORIGIN.fullmatch(origin):
-            expected = 'expected such as "https://shop.example", with no path, or "*"'
-            raise ConfigurationError(f"node.origins holds {quoted(origin)}, {expected}")
+            expected = 'expected an origin such as "https://shop.example", without a path, or "*"'
+            mistakes.note(f"node.origins holds {quoted(origin)}, {expected}")
     for name, token in named.items():
         # Below one a second, a token would have to wait for longer than it is told.
         if not (token.max_per_s == 0 or 1 <= token.max_per_s <= MAX_PER_S):
             problem = f"{token.max_per_s:g}, expected 1 to {MAX_PER_S:,} requests a second, or 0 for any number"
-            raise ConfigurationError(f"node.tokens.{name}.max_per_s is {problem}")
+            mistakes.note(f"node.tokens.{name}.max_per_s is {problem}")
+    mistakes.report()
 
 
 def check_reach(host: str, access: Access) -> None:

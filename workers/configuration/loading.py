@@ -9,6 +9,7 @@ from typing import Any
 
 from omdml.errors import ConfigurationError
 from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
+from omdml.workers.configuration.checks.mistakes import Mistakes
 from omdml.workers.configuration.checks.whole import checked
 from omdml.workers.configuration.config import (
     Configuration,
@@ -47,25 +48,25 @@ def load(
             raise ConfigurationError(f"configuration {path}: no text in UTF-8 ({error}): save it as UTF-8") from error
         except NOT_TOML as error:
             raise ConfigurationError(f"configuration {path}: not TOML: {error}: {QUOTES}") from error
-    read_secrets(table)
-    _merge(table, of_environment(environment))
+    mistakes = Mistakes()
+    read_secrets(table, mistakes)
+    _merge(table, of_environment(environment, mistakes))
     _merge(table, overrides or {})
-    return checked(table, thorough)
+    return checked(table, mistakes, thorough)
 
 
-def of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The options that variables of the environment set; raises ConfigurationError if one has a wrong name."""
+def of_environment(environment: Mapping[str, str], mistakes: Mistakes) -> dict[str, Any]:
+    """The options that variables of the environment set. Variables with wrong names are mistakes."""
     table: dict[str, Any] = {}
     for name, value in sorted(environment.items()):
         if near := _single_underscore(name):
-            raise ConfigurationError(f"environment {name}: did you mean {near} (two underscores)?")
-        if name.removeprefix(PREFIX).lower() in Configuration.__struct_fields__ and name.startswith(PREFIX):
-            raise ConfigurationError(
-                f"environment {name}: this is a section, expected one of its options: {name}__OPTION"
-            )
-        if name.startswith(PREFIX) and "__" in name:
-            _put(table, name.removeprefix(PREFIX).split("__"), value, name)
-    read_secrets(table)
+            mistakes.note(f"environment {name}: did you mean {near} (two underscores)?")
+        elif name.removeprefix(PREFIX).lower() in Configuration.__struct_fields__ and name.startswith(PREFIX):
+            mistakes.note(f"environment {name}: this is a section, expected one of its options: {name}__OPTION")
+        elif name.startswith(PREFIX) and "__" in name:
+            with mistakes.noted():
+                _put(table, name.removeprefix(PREFIX).split("__"), value, name)
+    read_secrets(table, mistakes)
     return table
 
 

@@ -157,7 +157,7 @@ def findings(status: Status) -> str:
     """What the doctor has to say."""
     count = status.errors + status.warnings
     if not count:
-        return "has no findings about this; `omdml doctor` looks at more"
+        return "finds nothing wrong with this; `omdml doctor` checks more"
     errors = f" ({amount(status.errors, 'error')})" if status.errors else ""
     return f"has {amount(count, 'finding')} about this{errors}: run `omdml doctor`"
 

@@ -266,7 +266,9 @@ class View:
         """The query with options for sets; raises SearchError if the model has no sets."""
         if by is None and rerank is None:
             return query
-        raise SearchError(f"`by` and `rerank` are for models of sets, and {self.snapshot.model!r} is none", "invalid")
+        raise SearchError(
+            f"`by` and `rerank` are for models of sets, and {self.snapshot.model!r} is not one", "invalid"
+        )
 
     def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for one item's raw vectors, a modality each; raises SearchError if they do not fit."""

@@ -51,7 +51,7 @@ def back_up(store: DirectoryStore, target: Path) -> None:
     """
     # Unlike a path's own method, this one takes a name that is too long for one that is not there.
     if os.path.exists(target) and not target.is_file():
-        raise StoreError(f"{target}: a backup would replace it, and it is no regular file: choose another name")
+        raise StoreError(f"{target}: a backup would replace it, and it is not a regular file: choose another name")
     if not store.store_id:
         raise StoreError(f"store {store}: nothing is there to back up: check store.url; the first worker makes a store")
     with reaching(store):
@@ -172,7 +172,9 @@ def unpack(file: Path, target: Path) -> None:
                 digest.update(fingerprint(f"{member.name}/" if member.isdir() else member.name, data))
         sealed = msgspec.json.decode(seal, type=Seal)
     except (tarfile.TarError, EOFError, msgspec.DecodeError) as error:
-        raise CorruptError(f"{file}: no whole backup of a store ({error}): expected what omdml backup wrote") from error
+        raise CorruptError(
+            f"{file}: not a complete backup of a store ({error}): expected what omdml backup wrote"
+        ) from error
     FOLDER_STORE.check(sealed.format, str(file), StoreError)
     if sealed.sha256 != digest.hexdigest():
         raise CorruptError(f"{file}: damaged: its checksum is another one: use an older backup")
@@ -183,7 +185,7 @@ def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -
     parts = member.name.split("/")
     known = member.name == SEAL or parts[0] in ENTRIES
     if not known or any(part in NO_NAMES for part in parts) or not (member.isreg() or member.isdir()):
-        raise CorruptError(f"{file}: no backup of a store: it holds {quoted(member.name)}")
+        raise CorruptError(f"{file}: not a backup of a store: it holds {quoted(member.name)}")
     if member.size > STATE_BYTES:
         raise CorruptError(
             f"{file}: {quoted(member.name)} claims {member.size:,} bytes, expected at most {STATE_BYTES:,}"
@@ -191,7 +193,7 @@ def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -
     content = archive.extractfile(member)
     data = content.read() if content else b""
     if len(data) != member.size:
-        raise CorruptError(f"{file}: no whole backup of a store: {quoted(member.name)} is cut short")
+        raise CorruptError(f"{file}: not a complete backup of a store: {quoted(member.name)} is cut short")
     return data
 
 

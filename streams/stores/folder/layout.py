@@ -78,7 +78,7 @@ class DirectoryLayout:
         if (self.path / "store-id").exists():
             self._seen = True
         elif self._seen:
-            raise FileNotFoundError(errno.ENOENT, "it was there, and is gone", str(self.path))
+            raise FileNotFoundError(errno.ENOENT, "it disappeared while omdml ran", str(self.path))
         return self._seen
 
     def _check_format(self) -> int | None:

@@ -119,7 +119,7 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
     except (ValueError, KeyError, TypeError):
         # The texts of these errors may quote a password.
         raise ConfigurationError(
-            f"store.url: {masked(url)!r} (user, password and options left out) is no address of a server. Expected "
+            f"store.url: {masked(url)!r} (user, password and options left out) is not an address of a server. Expected "
             "redis://user:password@host:6379/0, with percent-encoding if the password has special characters"
         ) from None
     return client

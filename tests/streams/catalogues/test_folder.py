@@ -189,5 +189,5 @@ def test_items_of_a_killed_adding_are_not_there_and_may_be_added_again(tmp_path:
 
 @pytest.mark.parametrize("path", ["a" * 5000, "/", ""])
 def test_a_path_that_can_be_no_catalogue_is_refused_in_a_sentence(path: str) -> None:
-    with pytest.raises(CatalogueError, match=r"no catalogue to read \(.*\): make one with"):
+    with pytest.raises(CatalogueError, match=r"there is no catalogue that can be read \(.*\): make one with"):
         MappedCatalogue(path)

@@ -322,11 +322,11 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_backup(place: Path, linked: boo
     if linked:
         target = place / "link"
         target.symlink_to("pipe")
-    with pytest.raises(StoreError, match="no regular file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         back_up(store, target)
     assert stat.S_ISFIFO(os.stat(target).st_mode)
     assert target.is_symlink() == linked
-    assert "no regular file" in omdml("backup", str(target)).output
+    assert "not a regular file" in omdml("backup", str(target)).output
 
 
 def test_a_damaged_store_is_replaced_all_the_same(place: Path) -> None:

@@ -129,9 +129,9 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"node": {"hosts": ["http://shop"]}}, "node.hosts holds"),
         (
             {"links": {"runbook": "javascript:alert(1)"}},
-            "links.runbook is no address, expected http://HOST",
+            "links.runbook is not an address, expected http://HOST",
         ),
-        ({"links": {"grafana": "grafana.internal"}}, "links.grafana is no address, expected http://HOST"),
+        ({"links": {"grafana": "grafana.internal"}}, "links.grafana is not an address, expected http://HOST"),
         ({"models": {"": {}}}, "models.'': expected a section [models.NAME]"),
         ({"worker": 3}, "worker is 3, expected a table"),
         ({"log": {"kind": "kafka", "session_timeout_s": -5}}, "log.session_timeout_s is -5, expected a number from"),

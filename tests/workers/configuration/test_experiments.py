@@ -45,7 +45,7 @@ def test_what_cannot_run_is_refused(experiment, expected):
 
 
 def test_a_model_has_one_experiment_at_most():
-    with pytest.raises(ConfigurationError, match=r"experiments.a has the searches of 'shop' already"):
+    with pytest.raises(ConfigurationError, match=r"experiments.a already uses the searches of 'shop'"):
         loaded(a={"model": "shop", "against": "two"}, b={"model": "shop", "against_version": 0})
 
 

@@ -31,7 +31,7 @@ def test_a_parent_does_not_change_what_a_model_that_began_learns_with():
     [
         ({"shop": {"parent": "main"}}, r"models.shop.parent is 'main', expected a model that has a section of its own"),
         ({"shop": {"parent": "shop"}}, "the model itself, expected another one"),
-        ({"main___all": {}, "shop": {"parent": "main-7"}}, r"no pattern: add \[models.main-7\]"),
+        ({"main___all": {}, "shop": {"parent": "main-7"}}, r"not only a pattern: add \[models.main-7\]"),
         ({"main___all": {}, "shop": {"parent": "main-*"}}, "a pattern, expected the name of one model"),
         (
             {"main": {}, "middle": {"parent": "main"}, "shop": {"parent": "middle"}},

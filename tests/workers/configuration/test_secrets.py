@@ -75,7 +75,7 @@ def test_a_password_of_the_environment_is_taken_as_it_is(text):
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(None, "cannot be read (No such file or directory)"), (b" \n", "the file is empty"), (b"\xff", "it is no text")],
+    [(None, "cannot be read (No such file or directory)"), (b" \n", "the file is empty"), (b"\xff", "it is not text")],
 )
 def test_a_file_without_a_secret_in_it_is_refused_by_its_name(tmp_path, content, says):
     path = tmp_path / "token"

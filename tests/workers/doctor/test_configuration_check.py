@@ -57,7 +57,7 @@ def test_each_model_that_cannot_begin_is_named(check):
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        (SOUND.replace('items"\n[', 'nowhere"\n['), "nowhere/catalogue.json: no catalogue to read"),
+        (SOUND.replace('items"\n[', 'nowhere"\n['), "nowhere/catalogue.json: there is no catalogue that can be read"),
         (SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "map"),
         (SOUND + '[node]\nbind = "0.0.0.0:80"\n', "there is no node.token"),
         (SOUND.replace("rank", "rnak"), "did you mean 'rank'?"),
@@ -86,6 +86,8 @@ url = "dir:state"
 [log]
 kind = "kafka"
 topics = "x"
+ssl_cafile = "ca.pem"
+sasl_plain_username = "u"
 partitioner = "md5"
 group = ""
 [worker]
@@ -97,11 +99,19 @@ moved = 0
 [node]
 bind = "nonsense"
 hosts = ["*", "a b"]
+token_file = "nofile"
+origins = ["shop", "https://a/b"]
+[node.tokens.page]
+role = "boss"
 [catalogues.items]
 path = 3
 [catalogues.more]
 [experiments.new]
 share = "half"
+[experiments.old]
+model = "shop"
+against = "fourth"
+share = 4
 [models.shop]
 catalogue = "itmes"
 rnak = 3
@@ -112,11 +122,19 @@ learner = "lomdm"
 catalogue = "items"
 learner = "lomdml"
 eta = -1
+rank = 0
 parent = "shop"
+[models.fourth]
+catalogue = "items"
+parent = "nowhere"
+[models."user-*"]
+catalogue = "items"
+max_models = "many"
 """
 
 
-def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(check):
+def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(check, monkeypatch):
+    monkeypatch.setenv("OMDML_STORE_URL", "dir:state")
     done = check(MISTAKEN, "--json")
     assert done.exit_code == 2
     findings = json.loads(done.output)["findings"]
@@ -129,14 +147,18 @@ def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(ch
         "guard.tolerance is 9", "guard.moved is 0", "log.group is ''", "node.bind is 'nonsense'",
         "node.hosts holds '*'", "node.hosts holds 'a b'", "models.shop.catalogue is 'itmes'",
         "models.shop.index is 'fast'", "models.shop: no option 'rnak'", "models.other.learner is 'lomdm'",
-        "models.third: eta=-1",
+        "models.third: eta=-1", "models.third: rank=0", "models.fourth.parent is 'nowhere'",
+        "experiments.old.share is 4", "models.user-*.max_models: expected a whole number, got text",
+        "node.token_file 'nofile': cannot be read", "environment OMDML_STORE_URL: did you mean OMDML_STORE__URL",
+        "node.tokens.page.role is 'boss', expected one of", "log.ssl_cafile is set", "log.sasl_plain_username is set",
+        "node.origins holds 'shop'", "node.origins holds 'https://a/b'",
     ]  # fmt: skip
     texts = [entry["text"] for entry in findings]
     assert sorted(begin for begin in begins for text in texts if text.startswith(begin)) == sorted(begins), texts
     assert len(texts) == len(begins), texts
     # Whoever starts a worker hears of the first, and where to read of the others.
-    assert "stroe" in (said := CliRunner().invoke(main, ["worker"]).output)
-    assert "(and 13 more: omdml config check lists all)" in said
+    assert "nofile" in (said := CliRunner().invoke(main, ["worker"]).output)
+    assert "(and 20 more: omdml config check lists all)" in said
 
 
 def test_a_model_that_does_not_fit_is_told_once(check):

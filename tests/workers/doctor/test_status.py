@@ -70,7 +70,7 @@ def test_a_worker_and_what_it_learned_are_shown(shop):
     assert re.match(r"1 in the store, newest shop version 65, \d+ s ago", value(lines, "models"))
     assert "none is waiting, withheld by the guard or pinned" in value(lines, "models")
     assert value(lines, "catalogues").startswith("items: 120 items, generation ")
-    assert lines[-1] == "doctor     has no findings about this; `omdml doctor` looks at more"
+    assert lines[-1] == "doctor     finds nothing wrong with this; `omdml doctor` checks more"
 
 
 def test_without_a_worker_what_waits_is_counted_and_the_doctor_is_named(shop):

@@ -184,7 +184,7 @@ def test_a_second_brings_no_more_than_the_rate(tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"models": {"shop": {"max_models": 5}}}, "models.shop.max_models: this is one model"),
+        ({"models": {"shop": {"max_models": 5}}}, "models.shop.max_models: only a pattern"),
         ({"models": {"shop-*": {"max_models": 0}}}, "max_models"),
         ({"models": {"shop-*": {"max_models": "many"}}}, "max_models"),
         ({"worker": {"new_models_s": 5}}, "worker.new_models_s is 5, expected a number from 100 to 1,000,000"),

@@ -137,7 +137,7 @@ def test_nothing_is_sent_without_an_address(receiver):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"webhook": {"url": "ftp://host/secret"}}, "webhook.url is no address"),
+        ({"webhook": {"url": "ftp://host/secret"}}, "webhook.url is not an address"),
         ({"webhook": {"timeout_s": 0.0}}, "webhook.timeout_s"),
         ({"webhook": {"url": "http://host/secret"}, "logging": {"level": "error"}}, "logging.level is error"),
     ],

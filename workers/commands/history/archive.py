@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 @accept_gap
 @stored
 def archive(configuration: config.Configuration, folder: str, accept_gap: bool) -> None:
-    """Write the records that the archive of the feedback log lacks, as Parquet files. Workers may run."""
+    """Copy the feedback log into Parquet files. It writes the records that the archive does not have yet. Workers may
+    run.
+    """
     from pathlib import Path
 
     from omdml.workers.operate.history import archive

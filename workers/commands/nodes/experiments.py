@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def compare_live(
     load: Callable[..., Configuration], name: str | None, urls: tuple[str, ...], token: str, as_json: bool
 ) -> None:
-    """Show the result of the experiment NAME, or of all: which ranking wins more searches, and how sure that is."""
+    """Show which ranking wins an experiment, and how sure that is. Without NAME, it shows all experiments."""
     urls = urls or (near_url(load),)
     experiments: dict[str, Experiment] = {}
     for url in urls:

@@ -144,7 +144,9 @@ def compare(
     model: str | None,
     as_json: bool,
 ) -> None:
-    """Show what moved in a node's answer to ITEM between version BEFORE and version AFTER (default: the live one)."""
+    """Show what moved in an answer between two versions. They are a node's answers to ITEM under version BEFORE and
+    version AFTER (default: the live one).
+    """
     with connected(node, token, model) as client:
         if client.model is None:
             client.model = client.search(item, 1).model

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 )
 @stored
 def export(configuration: config.Configuration, model: str, folder: Path, kind: Format, **options: Any) -> None:
-    """Write MODEL's items into DIR, as vectors whose Euclidean distances are the learned ones, with their attributes.
+    """Write MODEL's items into DIR, as learned vectors. Euclidean distances between them are the learned ones.
+    Attributes are written, too.
 
     DIR/manifest.json lists the parts in DIR. It is replaced as the last step, so readers never see half of a version.
     deploy/EXPORT.md says how to read them.

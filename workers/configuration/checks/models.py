@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.workers.configuration.checks.mistakes import Mistakes
 from omdml.workers.configuration.checks.parts import check_name_of_model, check_parts
-from omdml.workers.configuration.checks.sections import as_table, unknown
+from omdml.workers.configuration.checks.sections import as_table, only_known
 from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
 from omdml.workers.configuration.suggestion import suggestion
+
+if TYPE_CHECKING:
+    from omdml.learners import Learner
 
 # Learners whose metrics are not Euclidean.
 WITHOUT_VECTORS = ("oasis", "setnet")
@@ -54,7 +57,7 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
         check_candidates(name, candidates, learner, index)
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
-        mistakes.note(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
+        mistakes.note(f"{where}.max_models: only a pattern such as 'shop-*' covers many models: leave it out here")
     parent = options.pop("parent", "")
     share = options.pop("max_share_a_user", 1.0)
     if type(share) not in (int, float) or not 0 < share <= 1:
@@ -63,17 +66,29 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     parts = options.pop("parts", False)
     with mistakes.noted():
         check_parts(name, parts, learner, options, parent, share)
-    if strange := unknown(options, [*OF_ANY_LEARNER, *defaults(learner)], where):
-        raise ConfigurationError(*mistakes.found, *strange)
-    try:
-        LEARNERS[learner](dims=_dims_of(options), **options)
-    except (ParameterError, TypeError) as error:
-        mistakes.note(f"{where}: {error}")
+    options = only_known(options, [*OF_ANY_LEARNER, *defaults(learner)], where, mistakes)
+    _check_parameters(LEARNERS[learner], options, where, mistakes)
     mistakes.report()
     options_of_model = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
     options_of_model |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share, "parts": parts}
     options_of_model["candidates"] = candidates
     return options_of_model if most is None else {**options_of_model, "max_models": most}
+
+
+def _check_parameters(learner: type[Learner], options: Mapping[str, Any], where: str, mistakes: Mistakes) -> None:
+    """Try the options on a learner, each time without those that were wrong."""
+    options = dict(options)
+    while True:
+        try:
+            learner(dims=_dims_of(options), **options)
+            return
+        except (ParameterError, TypeError) as error:
+            mistakes.note(f"{where}: {error}")
+            # The message begins with the parameter: "rank=0: expected ...".
+            name, _, _ = str(error).partition("=")
+            if name not in options:
+                return
+            del options[name]
 
 
 def check_candidates(name: str, address: object, learner: str, index: object) -> None:

@@ -54,14 +54,14 @@ def _check_links(links: LinksConfig) -> None:
     wrong = [name for name in ("runbook", "grafana") if (link := getattr(links, name)) and not ADDRESS.fullmatch(link)]
     if wrong:
         expected = "expected http://HOST/PATH or https://HOST/PATH"
-        raise ConfigurationError(*(f"links.{name} is no address, {expected}" for name in wrong))
+        raise ConfigurationError(*(f"links.{name} is not an address, {expected}" for name in wrong))
 
 
 def _check_webhook(configuration: Configuration) -> None:
     url = configuration.webhook.url
     # The address may hold a secret: it is not shown.
     if url and not ADDRESS.fullmatch(url):
-        raise ConfigurationError("webhook.url is no address, expected http://HOST/PATH or https://HOST/PATH")
+        raise ConfigurationError("webhook.url is not an address, expected http://HOST/PATH or https://HOST/PATH")
     if url and configuration.logging.level == "error":
         raise ConfigurationError(
             "webhook.url is set and logging.level is error: lines that are not written are not sent; expected warning, "
@@ -71,7 +71,7 @@ def _check_webhook(configuration: Configuration) -> None:
 
 def _check_guard(guard: GuardConfig) -> None:
     ranges = {
-        "tolerance": (0 <= guard.tolerance <= 2, "a number from 0 to 2, what margins can differ by"),
+        "tolerance": (0 <= guard.tolerance <= 2, "a number from 0 to 2, because margins differ by at most 2"),
         "confidence": (0.5 <= guard.confidence < 1, "a probability from 0.5 to below 1"),
         "growth": (1 < guard.growth < math.inf, "a factor above 1"),
         "moved": (0 < guard.moved <= 1, "a share above 0, at most 1"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from omdml.errors import ConfigurationError
+from omdml.workers.configuration.checks.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from omdml.workers.configuration.config import ModelConfig
@@ -14,14 +15,15 @@ if TYPE_CHECKING:
 OWN = ("memory",)
 
 
-def check_parents(models: Mapping[str, ModelConfig]) -> None:
-    """Raise ConfigurationError for a parent that no model can begin from.
+def check_parents(models: Mapping[str, ModelConfig], wrong: Container[str], mistakes: Mistakes) -> None:
+    """Note each parent that no model can begin from. Nothing is said about parents whose own sections are ``wrong``.
 
     A parent has no parent itself. So nothing leads round in a circle, and what a model begins with has one source.
     """
     for name, config in models.items():
-        if config.parent:
-            _check(name, config, models)
+        if config.parent and config.parent not in wrong:
+            with mistakes.noted():
+                _check(name, config, models)
 
 
 def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) -> None:
@@ -32,7 +34,8 @@ def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) ->
     parent = models.get(config.parent)
     if parent is None:
         raise ConfigurationError(
-            f"{where}, expected a model that has a section of its own, no pattern: add [models.{config.parent}]"
+            f"{where}, expected a model that has a section of its own and not only a pattern: add "
+            f"[models.{config.parent}]"
         )
     if is_pattern(config.parent):
         raise ConfigurationError(f"{where}, a pattern, expected the name of one model")

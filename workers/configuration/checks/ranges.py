@@ -31,10 +31,10 @@ RANGES = {
     "worker.new_models_s": Range(
         100,
         1_000_000,
-        ": slower, the events behind those of new models would keep the worker from its group for too long",
+        ": with fewer, other events wait for those of new models until the worker is expelled from its group",
     ),
     "node.memory_mb": Range(1, TERABYTE_MB),
-    "guard.hold_out": Range(2, 1_000_000, ": one event of so many (on = false holds back none)"),
+    "guard.hold_out": Range(2, 1_000_000, ": one event in so many is held out (guard.on = false holds out none)"),
     "metrics.models": Range(1, 100_000),
     "webhook.timeout_s": Range(0.01, 3600),
     "log.session_timeout_s": Range(0.1, DAY_S),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import masked
+from omdml.workers.configuration.checks.mistakes import Mistakes
 from omdml.workers.configuration.suggestion import suggestion
 
 
@@ -19,6 +20,9 @@ def as_table(value: object, where: str) -> dict[str, Any]:
     return value
 
 
-def unknown(table: Iterable[str], valid: Iterable[str], where: str) -> list[str]:
-    """What is wrong with the names that are not valid: each time the nearest that is."""
-    return [f"{where}: no option {name!r}{suggestion(name, valid)}" for name in table if name not in valid]
+def only_known(table: Mapping[str, Any], valid: Collection[str], where: str, mistakes: Mistakes) -> dict[str, Any]:
+    """What has a name that is valid. Other names are mistakes, which say the nearest valid one."""
+    for name in table:
+        if name not in valid:
+            mistakes.note(f"{where}: no option {name!r}{suggestion(name, valid)}")
+    return {name: value for name, value in table.items() if name in valid}

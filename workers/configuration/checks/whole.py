@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -15,14 +16,13 @@ from omdml.workers.configuration.checks.mistakes import Mistakes
 from omdml.workers.configuration.checks.models import checked_model
 from omdml.workers.configuration.checks.options import check_all_but_models
 from omdml.workers.configuration.checks.parents import check_parents
-from omdml.workers.configuration.checks.sections import as_table, unknown
+from omdml.workers.configuration.checks.sections import as_table, only_known
 from omdml.workers.configuration.config import (
     CatalogueConfig,
     Configuration,
     ExperimentConfig,
     FileLog,
     KafkaLog,
-    ModelConfig,
 )
 
 Table = dict[str, Any]
@@ -40,41 +40,40 @@ KINDS = {
 # Sections whose tables have names that users choose.
 NAMED: dict[str, type[msgspec.Struct]] = {"catalogues": CatalogueConfig, "experiments": ExperimentConfig}
 LOGS: dict[str, type[msgspec.Struct]] = {"file": FileLog, "kafka": KafkaLog}
-# Where msgspec found what is wrong: a section, perhaps a name in it, perhaps an option.
-PLACE = re.compile(r"at `\$\.(\w+)(\[\.\.\.\])?(?:\.(\w+))?")
+# Where msgspec found what is wrong: a section, perhaps an option, perhaps an entry under a name that users choose.
+PLACE = re.compile(r"at `\$\.(\w+)(?:\.(\w+))?(\[\.\.\.\])?")
 
 
-def checked(table: Mapping[str, Any], thorough: bool = False) -> Configuration:
+def checked(table: Mapping[str, Any], mistakes: Mistakes, thorough: bool = False) -> Configuration:
     """The configuration that a table holds; raises ConfigurationError with all mistakes that do not follow from others.
 
     Models need learners, which take a second to import. So they are looked at only if nothing else is wrong, or if this
-    is to be ``thorough``. What compares models with each other is asked once each of them is right.
+    is to be ``thorough``. ``mistakes`` are those of reading the table; the others are noted there, too.
     """
-    mistakes = Mistakes()
     known, catalogues = _known(table, mistakes), table.get("catalogues", {})
     models = known.pop("models", {})
-    if not isinstance(catalogues, dict):
-        # Every model would lack its catalogue.
-        models = {}
     sound = _converted(known, mistakes)
     with mistakes.noted():
         check_all_but_models(sound)
     if not thorough:
         mistakes.report()
     right = {}
-    for name, entry in models.items():
+    # If this is no table, every model would lack its catalogue.
+    for name, entry in models.items() if isinstance(catalogues, dict) else ():
         with mistakes.noted():
             right[name] = checked_model(name, entry, catalogues)
-    mistakes.report()
-    configuration = _converted({**known, "models": right}, mistakes)
-    mistakes.report()
-    with mistakes.noted():
-        check_parents(configuration.models)
+    configuration = msgspec.structs.replace(sound, models=_converted({"models": right}, mistakes).models)
+    wrong = models.keys() - configuration.models.keys()
+    check_parents(configuration.models, wrong, mistakes)
     asked = {
         model for experiment in configuration.experiments.values() for model in (experiment.model, experiment.against)
     }
-    with mistakes.noted():
-        check_experiments(configuration.experiments, {model for model in asked if configuration.match(model)})
+    named = {
+        model
+        for model in asked
+        if configuration.match(model) or any(fnmatch.fnmatchcase(model, name) for name in wrong)
+    }
+    check_experiments(configuration.experiments, named, mistakes)
     mistakes.report()
     return configuration
 
@@ -82,20 +81,20 @@ def checked(table: Mapping[str, Any], thorough: bool = False) -> Configuration:
 def _known(table: Mapping[str, Any], mistakes: Mistakes) -> dict[str, Table]:
     """The sections and options that exist; the others are mistakes."""
     known: dict[str, Table] = {}
-    for name, section in _only(table, Configuration.__struct_fields__, "the configuration", mistakes).items():
+    for name, section in only_known(table, Configuration.__struct_fields__, "the configuration", mistakes).items():
         with mistakes.noted():
             known[name] = as_table(section, name)
     with mistakes.noted():
         known["log"] = _known_log(known.pop("log", {}), mistakes)
     for name, struct in _sections().items():
         if name in known:
-            known[name] = _only(known[name], struct.__struct_fields__, name, mistakes)
+            known[name] = only_known(known[name], struct.__struct_fields__, name, mistakes)
     for name, struct in NAMED.items():
         entries, known[name] = known.get(name, {}), {}
         for entry, options in entries.items():
             where = f"{name}.{entry}"
             with mistakes.noted():
-                valid = _only(as_table(options, where), struct.__struct_fields__, where, mistakes)
+                valid = only_known(as_table(options, where), struct.__struct_fields__, where, mistakes)
                 if struct is CatalogueConfig and "path" not in options:
                     raise ConfigurationError(f'{where}: it has no path: add one, such as path = "items/"')
                 known[name][entry] = valid
@@ -109,14 +108,7 @@ def _known_log(section: Table, mistakes: Mistakes) -> Table:
     if "kind" not in section and "servers" in log:
         mistakes.note('log.servers is an option of Kafka, and log.kind is "file" unless set: add kind = "kafka"')
         log["kind"] = "kafka"
-    return _only(log, ("kind", *LOGS[log["kind"]].__struct_fields__), "log", mistakes)
-
-
-def _only(table: Mapping[str, Any], valid: Iterable[str], where: str, mistakes: Mistakes) -> Table:
-    """What has a name that is valid. Other names are mistakes."""
-    for mistake in unknown(table, valid, where):
-        mistakes.note(mistake)
-    return {name: value for name, value in table.items() if name in valid}
+    return only_known(log, ("kind", *LOGS[log["kind"]].__struct_fields__), "log", mistakes)
 
 
 def _sections() -> dict[str, type[msgspec.Struct]]:
@@ -130,11 +122,14 @@ def _sections() -> dict[str, type[msgspec.Struct]]:
 
 
 def _choices(option: str) -> str:
-    """What an option may be that is one of several words."""
-    section, _, name = option.partition(".")
-    structs: dict[str, type[msgspec.Struct]] = {**_sections(), "log": KafkaLog, "models[...]": ModelConfig}
-    types = {field.name: field.type for field in msgspec.structs.fields(structs[section])}
-    return ", ".join(map(repr, get_args(types[name])))
+    """What an option may be that is one of several words, such as ``logging.level`` or ``node.tokens[...].role``."""
+    kind: Any = Configuration
+    for part in option.replace("[...]", "[]").split("."):
+        name = part.removesuffix("[]")
+        types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        # A log in files has no such option.
+        kind = KafkaLog if name == "log" else types[name] if name == part else get_args(types[name])[-1]
+    return ", ".join(map(repr, get_args(kind)))
 
 
 def _converted(table: Mapping[str, Table], mistakes: Mistakes) -> Configuration:
@@ -152,14 +147,18 @@ def _leave_out(table: dict[str, Table], message: str) -> str:
     place = PLACE.search(message)
     if place is None:
         raise ConfigurationError(_sentence(message))
-    section, is_named, option = place.groups()
-    if is_named:
-        for name, entry in list(table[section].items()):
+    section, option, is_entry = place.groups()
+    entries = table[section] if option is None else table[section].get(option)
+    if is_entry and isinstance(entries, dict):
+        where = section if option is None else f"{section}.{option}"
+        for name, entry in entries.items():
+            alone = {name: entry}
             try:
-                msgspec.convert({section: {name: entry}}, Configuration, strict=False)
+                msgspec.convert({section: alone if option is None else {option: alone}}, Configuration, strict=False)
             except msgspec.ValidationError as error:
-                del table[section][name]
-                return _sentence(str(error).replace(f"$.{section}[...]", f"$.{section}.{name}", 1))
+                others = {other: value for other, value in entries.items() if other != name}
+                table[section] = others if option is None else {**table[section], option: others}
+                return _sentence(str(error)).replace(f"{where}[...]", f"{where}.{name}", 1)
     if table[section].pop(option, None) is None:
         del table[section]
     return _sentence(message)
@@ -184,6 +183,8 @@ def _sentence(message: str) -> str:
         return f"{option}: expected {KINDS.get(match[1], match[1])} {match[2]} {match[3]}"
     if match := re.fullmatch("Invalid enum value '(.*)'", what, re.DOTALL):
         return f"{option} is {shown(match[1])}, expected one of {_choices(option)}"
+    if match := re.fullmatch("Object missing required field `(.*)`", what):
+        return f"{option}: it has no {match[1]}: add one"
     if what == "Number out of range":
         return f"{option}: the number is out of range, expected a smaller one"
     return "configuration: " + re.sub("enum value '(.*)'", lambda match: f"value: {shown(match[1])}", message)

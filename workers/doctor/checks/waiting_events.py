@@ -112,8 +112,8 @@ def is_no_log(path: str) -> list[Remark]:
         msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         if line.endswith(b"\n") or len(line) == MAX_LINE_BYTES:
-            return [warning(f"{path}: its first line is no JSON, expected a feedback log with an event a line. If it "
-                            "is another file, set log.path: workers make a dead letter of each of its lines, and "
+            return [warning(f"{path}: its first line is not JSON, expected a feedback log with an event on each line. "
+                            "If it is another file, set log.path: workers make a dead letter of each of its lines, and "
                             "feedback is appended to it")]  # fmt: skip
     return []
 

@@ -58,7 +58,7 @@ class Drift:
                 raise
             except BaseException as error:
                 # What Rust raises in a panic is no Exception.
-                raise CorruptError(f"drift state: {len(state)} bytes that are none ({error})") from error
+                raise CorruptError(f"drift state: {len(state)} bytes that cannot be read ({error})") from error
 
     def to_bytes(self) -> bytes:
         """The state, about 2 kB; none if nothing was seen since the window began."""

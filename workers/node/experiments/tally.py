@@ -131,7 +131,9 @@ class Tally:
 def _read(path: Path) -> Counts | None:
     """The counts in a file; None if there is none yet."""
     if not path.parent.is_dir():
-        raise ConfigurationError(f"experiments: counts are to be kept in {path}, and {path.parent} is no folder")
+        raise ConfigurationError(
+            f"experiments: counts should be kept in {path}, but {path.parent} is not a folder: make it"
+        )
     try:
         return msgspec.json.decode(read_regular(path, COUNTS_BYTES), type=Counts)
     except FileNotFoundError:

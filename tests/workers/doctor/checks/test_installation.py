@@ -158,7 +158,7 @@ def test_a_file_whose_first_line_is_no_json_is_told_to_be_no_log(tmp_path, conte
     if begun:
         open_log(tmp_path / "clicks.jsonl")
     results = log_found(tmp_path, "clicks.jsonl", content)
-    assert (results.level, "its first line is no JSON" in results.text) == (Level.WARNING, True), results
+    assert (results.level, "its first line is not JSON" in results.text) == (Level.WARNING, True), results
     assert (tmp_path / "clicks.jsonl").read_bytes() == content
 
 

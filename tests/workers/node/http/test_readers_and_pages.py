@@ -152,8 +152,8 @@ def test_a_named_page_may_teach_a_node_of_this_machine_and_any_page_may_not(shop
     ("private", "origins", "rate", "expected"),
     [
         (True, (), 0, r"node\.private asks for a token.*openssl"),
-        (False, ("shop.example",), 0, r"node\.origins holds 'shop\.example', expected such as"),
-        (False, ("https://shop.example/",), 0, "with no path"),
+        (False, ("shop.example",), 0, r"node\.origins holds 'shop\.example', expected an origin such as"),
+        (False, ("https://shop.example/",), 0, "without a path"),
         (False, ("https://*.example",), 0.5, r"node\.tokens\.page\.max_per_s is 0\.5, expected 1 to"),
         (False, (), float("nan"), r"max_per_s is nan"),
         (False, (), -1, r"max_per_s is -1"),
