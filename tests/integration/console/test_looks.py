@@ -136,6 +136,21 @@ def test_on_a_phone_answers_are_in_sight_below_all_ways_to_search(tmp_path, site
         assert box["y"] + box["height"] < bar["y"]
 
 
+def test_the_keyboard_leads_to_no_button_that_something_covers(tmp_path, site, browser):
+    site.serve(Shop(tmp_path))
+    with opened(browser, f"{site.url}/console/", "phone") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        covered = page.evaluate("""() => {
+          const all = [...document.querySelectorAll(".results button")];
+          return [...all, ...all.toReversed()].filter((button) => {
+            button.focus();
+            const { x, y, width, height } = button.getBoundingClientRect();
+            return !button.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+          }).map((button) => button.ariaLabel);
+        }""")
+        assert covered == []
+
+
 def test_a_long_event_of_a_dead_letter_can_be_scrolled_with_the_keyboard(tmp_path, site, browser):
     letter = LetterLine(
         position="0/1", at=None, reason="invalid", model=None, error="no", since_then="", event="x" * 600
