@@ -22,6 +22,10 @@ class Collection(Protocol):
     def labels(self) -> Sequence[str]:
         """What each item is to people, in the order of ``ids``."""
 
+    @property
+    def first_query(self) -> str:
+        """The item that the console begins with: people see at once that some of its answers fit and some do not."""
+
     def with_sets(self, sets: Mapping[str, Sequence[str]]) -> Collection:
         """The same items, with sets of items; ``sets`` has the item ids of each set id."""
 

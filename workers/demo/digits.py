@@ -53,6 +53,11 @@ class Digits(NamedTuple):
     def name(self) -> str:
         return "digits"
 
+    @property
+    def first_query(self) -> str:
+        """A two, among twos and eights."""
+        return "digit-0051"
+
     def with_sets(self, sets: Mapping[str, Sequence[str]]) -> Digits:
         return self._replace(sets=sets)
 

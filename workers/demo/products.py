@@ -96,6 +96,11 @@ class Products(NamedTuple):
         return "products"
 
     @property
+    def first_query(self) -> str:
+        """A green mug with stripes, if the seed is 0."""
+        return "product-0048"
+
+    @property
     def ids(self) -> list[str]:
         return [product.id for product in self.products]
 

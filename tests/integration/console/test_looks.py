@@ -9,6 +9,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from omdml.workers.backoffice.jobs import LetterLine, LetterList
+from omdml.workers.configuration.config import ExperimentConfig
+from omdml.workers.node.experiments.experiments import Experiments
 from tests.support.browsers.browsers import Visit
 from tests.support.browsers.consoles import (
     LOOKS,
@@ -23,6 +25,7 @@ from tests.support.browsers.consoles import (
     opened,
     search,
 )
+from tests.support.catalogues.products import described_catalogue
 from tests.support.deep import deep
 from tests.support.shops import Shop, listening
 
@@ -99,6 +102,53 @@ def test_the_number_of_a_version_can_be_read_while_it_changes(tmp_path, site, br
         for page in pages:
             expect(page.locator("#live.moved")).to_have_text("version 20 is live")
         check_looks(pages, "version-changes")
+
+
+def test_what_a_version_holds_fits_the_screen(tmp_path, site, browser):
+    site.serve(Shop(tmp_path))
+    with everywhere(browser, f"{site.url}/console/#versions/shop") as pages:
+        for page in pages:
+            page.get_by_role("button", name="What it holds").click()
+            expect(page.get_by_text("digest")).to_be_visible()
+        check_looks(pages, "what-it-holds")
+
+
+def test_everybody_can_read_several_experiments_of_long_names(tmp_path, site, browser):
+    model = "people-of-the-north-who-bought-shoes-in-autumn"
+    shop = Shop(tmp_path, model)
+    configured = {name: ExperimentConfig(model=model, against_version=0, share=1.0) for name in ("all", "few")}
+    with (
+        shop.serving(models=(model,)) as node,
+        listening(node, experiments=Experiments(configured)) as server,
+        everywhere(browser, f"{server.url}/console/#ab/{model}") as pages,
+    ):
+        for page in pages:
+            expect(page.get_by_role("heading", name=f"few: the live version or version 0 of {model}")).to_be_visible()
+        check_looks(pages, "experiments")
+
+
+def test_on_a_phone_answers_are_in_sight_below_all_ways_to_search(tmp_path, site, browser):
+    site.serve(Shop(tmp_path, items=described_catalogue))
+    with opened(browser, f"{site.url}/console/", "phone") as page:
+        answer = page.locator(".results > li").first
+        expect(answer).to_be_visible()
+        box, bar = answer.locator(".about").bounding_box(), page.locator(".send").bounding_box()
+        assert box["y"] + box["height"] < bar["y"]
+
+
+def test_the_keyboard_leads_to_no_button_that_something_covers(tmp_path, site, browser):
+    site.serve(Shop(tmp_path))
+    with opened(browser, f"{site.url}/console/", "phone") as page:
+        expect(page.locator(".results > li")).to_have_count(20)
+        covered = page.evaluate("""() => {
+          const all = [...document.querySelectorAll(".results button")];
+          return [...all, ...all.toReversed()].filter((button) => {
+            button.focus();
+            const { x, y, width, height } = button.getBoundingClientRect();
+            return !button.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+          }).map((button) => button.ariaLabel);
+        }""")
+        assert covered == []
 
 
 def test_a_long_event_of_a_dead_letter_can_be_scrolled_with_the_keyboard(tmp_path, site, browser):

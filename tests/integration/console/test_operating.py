@@ -37,6 +37,8 @@ def test_watch_draws_what_went_live_and_tells_it_as_a_table_too(visit):
     chart.get_by_text("As a table").click()
     expect(chart.get_by_role("columnheader", name="plain")).to_be_visible()
     assert chart.locator("details tbody tr").count() >= 2
+    # A part that a version does not have counts for nothing in it.
+    expect(chart.locator("details tbody")).not_to_contain_text("–")
 
 
 def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, browser):
@@ -218,15 +220,19 @@ def test_charts_tell_what_the_node_does(tmp_path, browser):
     with shop.serving() as node, listening(node) as server:
         names = ("recent_mistake_rate", "mistake_rate", "held_out_right", "held_out_right_at_start")
         hedge = {"hedge_loss": 12.25, "hedge_loss_bound": 30.5}
-        shop.learn()
-        shop.publish(progress=dict(zip(names, (0.125, 0.25, 0.875, 0.5), strict=True)) | hedge)
-        node._refresher.refresh("shop")
-        step = httpx.get(f"{server.url}/models/shop/steps").json()["steps"][-1]
+        for _ in range(2):
+            shop.learn()
+            shop.publish(progress=dict(zip(names, (0.125, 0.25, 0.875, 0.5), strict=True)) | hedge)
+            node._refresher.refresh("shop")
+        steps = httpx.get(f"{server.url}/models/shop/steps").json()["steps"]
+        assert len(steps) == 3
+        first, step = steps[0], steps[-1]
         shares = [f"{100 * step['figures'][name]:.1f} %" for name in names]
         told = {
             "Mistakes": shares[:2],
             "Clicks kept for judging": shares[2:],
             "Hedge's loss": ["12", "31"],
+            "Comparisons a second": [f"{(step['version'] - first['version']) / (step['at'] - first['at']):,.0f}"],
             "Weights": [f"{weight:.3f}" for weight in step["weights"].values()],
         }
         with opened(browser, f"{server.url}/console/#watch/shop") as page:

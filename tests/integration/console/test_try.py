@@ -38,6 +38,15 @@ def test_ten_marks_are_learned_and_the_order_on_the_screen_changes(demo, visit):
     assert after == [item["id"] for item in answer["items"]]
 
 
+def test_the_demo_begins_with_an_item_of_which_some_answers_fit(demo, visit):
+    opened = visit()
+    expect(opened.page.locator(".query .id")).to_have_text("digit-0051")
+    assert opened.page.url == f"{demo.url}/console/#try/digits/digit-0051"
+    asked = {"id": "digit-0051", "k": 14, "version": 0, "fields": ["digit"]}
+    items = httpx.post(f"{demo.url}/search", json=asked).raise_for_status().json()["items"]
+    assert 4 <= [item["attributes"]["digit"] for item in items].count("2") <= 10
+
+
 def test_the_demos_digits_can_be_filtered_by_what_they_are(demo):
     asked = {"id": "digit-0004", "k": 5, "filter": {"digit": "7", "ink": {"lt": 0.4}}, "fields": ["digit", "ink"]}
     items = httpx.post(f"{demo.url}/search", json=asked).raise_for_status().json()["items"]
@@ -98,12 +107,16 @@ def test_a_result_of_the_query_before_is_not_marked_for_the_next_one(tmp_path, b
         page.get_by_label("Find an item by its id").fill("i77")
         page.get_by_role("listbox", name="Items").locator("button[data-id='i77']").click()
         expect(page.locator(".query .id")).to_have_text("i77")
+        results = page.locator(".results")
+        expect(results).to_have_css("opacity", "0.4")
+        expect(page.locator(".answers")).to_contain_text("Searching ...")
         marking = page.locator(".results > li").first.get_by_text("✓ fits")
         marking.click()
         expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
         for route in held:
             route.continue_()
         expect(page.locator(".results[data-of='i77'] > li")).to_have_count(20)
+        expect(results).to_have_css("opacity", "1")
         marking.click()
         expect(page.locator(".send")).to_contain_text("1 marked as fitting")
         context.close()

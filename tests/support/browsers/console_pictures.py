@@ -1,9 +1,10 @@
 """``python -m tests.support.browsers.console_pictures ADDRESS``: the pictures of the console in deploy/images.
 
-ADDRESS is a console's, with its token, as the demo prints it. That of ``omdml demo --rate 40`` gives the pictures of
-the pages Try and Watch. Call it on a quiet machine after some two thousand clicks: the pictures show times, and how
-clicks kept for judging are ordered. That of ``omdml demo --pictures --rate 5`` gives the picture of the page Versions.
-Call it after some thousand clicks. The texts under this picture name the version that is on it.
+ADDRESS is a console's, with its token, as the demo prints it. That of ``omdml demo --console`` gives the picture of the
+page Try, before the first click. That of ``omdml demo --rate 40`` gives the picture of the page Watch. Call it on a
+quiet machine after some two thousand clicks: it shows times, and how clicks kept for judging are ordered. That of
+``omdml demo --pictures --rate 5`` gives the picture of the page Versions. Call it after some thousand clicks. The texts
+under this picture name the version that is on it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ def main(address: str, folder: Path = IMAGES) -> None:
         context = browser.new_context(viewport={"width": width, "height": height}, bypass_csp=True)
         visit = Visit(context, address)
         expect(visit.page.locator(".results > li")).to_have_count(20)
-        (before_and_after if visit.page.title().endswith("products") else try_and_watch)(visit, folder)
+        if visit.page.title().endswith("products"):
+            before_and_after(visit, folder)
+        elif visit.page.locator("#live").inner_text() == "version 0 is live":
+            first_page(visit, folder)
+        else:
+            watch(visit, folder)
 
 
 def before_and_after(visit: Visit, folder: Path) -> None:
@@ -45,8 +51,8 @@ def before_and_after(visit: Visit, folder: Path) -> None:
     page.locator(".card", has=page.locator(".two")).screenshot(path=str(folder / "console-before-after.png"))
 
 
-def try_and_watch(visit: Visit, folder: Path) -> None:
-    """Both pages, with two answers marked as fitting and two as not."""
+def first_page(visit: Visit, folder: Path) -> None:
+    """Two twos marked as fitting, and two eights as not."""
     page, answers = visit.page, visit.page.locator(".results > li")
     for rank, words in ((0, "✓ fits"), (1, "✓ fits"), (8, "✗ not"), (9, "✗ not")):
         answers.nth(rank).get_by_text(words).click()
@@ -56,6 +62,11 @@ def try_and_watch(visit: Visit, folder: Path) -> None:
         "[...document.querySelectorAll('.results img')].slice(0, 14).every((image) => image.complete)"
     )
     visit.shot(str(folder / "console-try.png"))
+
+
+def watch(visit: Visit, folder: Path) -> None:
+    """The charts, and the newest figures."""
+    page = visit.page
     go_to(page, "Watch")
     expect(page.locator(".u-legend").first).to_be_visible()
     # The number in the header glows for a moment.

@@ -123,7 +123,7 @@ class Stage:
     @property
     def console(self) -> str:
         """The address of the node's console. Browsers do not send the part after # to any server."""
-        return f"{self.node}/console/#token={self.token}"
+        return f"{self.node}/console/#try/{self._collection.name}/{self._collection.first_query}/token={self.token}"
 
     def check(self, wait_s: float = 0.0) -> None:
         """Raise ProcessError if a process has ended, or ends within ``wait_s`` seconds."""

@@ -38,12 +38,12 @@ function keep(given) {
   }
 }
 
-/** Take the token out of the address; browsers do not send what stands behind the #. Answers whether it had one. */
+/** Take the token out of the address, of which the rest stays; browsers do not send what stands behind the #. Answers whether it had one. */
 export function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given === null) return false;
-  keep(given);
-  history.replaceState(null, "", location.pathname + location.search);
+  const [part] = location.hash.match(/[#/]token=.*/) ?? [];
+  if (!part) return false;
+  keep(new URLSearchParams(part.slice(1)).get("token"));
+  history.replaceState(null, "", location.pathname + location.search + location.hash.replace(part, ""));
   return true;
 }
 

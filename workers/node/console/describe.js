@@ -26,11 +26,11 @@ export function describeFields({ texts, picture, vectors }, ask) {
       const sent = READ.includes(file.type) && file.size <= MOST_BYTES ? file : await asJpeg(canvas);
       await ask({ picture: await base64(sent) }, canvas, "this picture");
     });
-    const file = el("input", { type: "file", accept: "image/*", on: { change: () => { use(file.files[0]); file.value = ""; } } });
+    const file = el("input", { className: "unseen", type: "file", accept: "image/*", on: { change: () => { use(file.files[0]); file.value = ""; } } });
     fields.push(el("label", { className: "drop", on: {
       dragover: (event) => event.preventDefault(),
       drop: (event) => { event.preventDefault(); use(event.dataTransfer.files[0]); },
-    } }, "Search by a picture ", file));
+    } }, "Search by a picture", file));
   }
   const names = Object.keys(vectors);
   const numbers = el("textarea", { rows: 3, spellcheck: false, placeholder: example(names), aria: { label: "Vectors" } });

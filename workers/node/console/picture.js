@@ -47,7 +47,7 @@ export function picture(model, one, pictures) {
   const words = () => el("span", { className: "picture words", dir: "auto" }, labelOf(one));
   if (!pictures) return words();
   return el("img", {
-    className: "picture", alt: labelOf(one), loading: "lazy", decoding: "async", src: address("/picture", { model, id }),
+    className: "picture", alt: labelOf(one), src: address("/picture", { model, id }),
     on: { error: (event) => event.target.replaceWith(words()) },
   });
 }

@@ -42,20 +42,21 @@ function nothing(model) {
 
 function card(one) {
   const { counts } = one;
-  const names = [one.model, one.against_version === null ? one.against : `${one.against} version ${whole(one.against_version)}`];
+  const versions = one.against === one.model;
+  const names = versions ? ["the live version", `version ${whole(one.against_version)}`] : [one.model, one.against_version === null ? one.against : `${one.against} version ${whole(one.against_version)}`];
   return el("section", { className: "card stack" },
-    el("div", { className: "row" }, el("h2", { className: "grow" }, `${one.name}: ${names[0]} or ${names[1]}`),
+    el("div", { className: "row" }, el("h2", { className: "grow" }, `${one.name}: ${names[0]} or ${names[1]}${versions ? ` of ${one.model}` : ""}`),
       one.better === null ? el("span", { className: "tag" }, "not decided yet") : el("span", { className: "tag good" }, `${names[one.better === "second" ? 1 : 0]} is better`),
       curl()),
     el("p", { className: "verdict" }, sentence(one, names)), scale(one, names),
     table([["side", ""], ["searches won", "number"], ["clicks", "number"]],
-      [[names[0], whole(counts.first), whole(counts.clicks[0])], [names[1], whole(counts.second), whole(counts.clicks[1])], ["neither", whole(counts.ties), ""]], "Searches with clicks"),
+      [[names[0], whole(counts.first), whole(counts.clicks[0])], [names[1], whole(counts.second), whole(counts.clicks[1])], ["neither", whole(counts.ties), ""]], `Searches with clicks: ${one.name}`),
     el("p", { className: "soft" }, `${percent(one.searched_share)} of the searches of ${one.model} take part. ${whole(counts.searches)} were answered by both together on this node since ${day(counts.since)}${counts.failed ? `; ${whole(counts.failed)} more were answered by ${names[0]} alone` : ""}. ${one.kept ? "The counts are kept when the node restarts." : "The counts begin again when the node restarts."}`));
 }
 
 function sentence(one, names) {
   if (one.share === null) return "No search was won yet. Clicks come by POST /clicks, from click.js or from your own pages.";
-  const share = `${names[1]} wins ${percent(one.share)} of the searches that one side won (between ${percent(one.low)} and ${percent(one.high)})`;
+  const share = `Of the searches that one side won, ${names[1]} won ${percent(one.share)} (between ${percent(one.low)} and ${percent(one.high)})`;
   if (one.better === null) return `${share}. This is no sure difference yet: ${percent(one.confidence)} confidence of the ${percent(SURE)} needed.`;
   return `${share}. The confidence is ${percent(one.confidence)}, however often somebody looks.`;
 }

@@ -102,6 +102,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   function wipe() {
     state.shown = [];
     results.replaceChildren();
+    results.ariaBusy = "false";
     key.replaceChildren();
     about.textContent = "";
   }
@@ -124,7 +125,11 @@ export async function tryPage(place, { model, query, remember, onStep }) {
 
   function begin(query) {
     state.shown = [];
+    // Until the answer comes, the results are those of the query before.
+    results.ariaBusy = "true";
+    about.replaceChildren(el("span", { className: "late" }, "Searching ..."));
     news.hidden = true;
+    steps.hidden = hasSent || query.id === undefined;
     if (state.waiting?.late) state.waiting = null;
     state.query = query;
     state.marks = unsentOf(query.id);
@@ -179,6 +184,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     const places = new Map([...results.children].map((card) => [card.dataset.id, card.getBoundingClientRect()]));
     const focused = document.activeElement?.closest?.("li")?.dataset.id;
     results.dataset.of = state.query.id ?? "";
+    results.ariaBusy = "false";
     results.replaceChildren(...state.shown.map((one, rank) => card(one, rank, compare)));
     drawMarks();
     if (focused) [...results.children].find((one) => one.dataset.id === focused)?.focus();

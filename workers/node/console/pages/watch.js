@@ -16,6 +16,7 @@ const LINES = 500;
 const TOLD = 30;
 const SERIES = 6;
 const ALONE_S = 30;
+const RATE_S = 10;
 
 export async function watchPage(place, { model, onStep, onRemark }) {
   // What goes live while the page is made is not lost.
@@ -41,15 +42,15 @@ export async function watchPage(place, { model, onStep, onRemark }) {
       ["now", (step) => step.figures.held_out_right], ["at the start", (step) => step.figures.held_out_right_at_start],
     ], "Nothing to show yet: 32 such clicks are needed, so about 1,600 clicks in all."),
     new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
-      [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => step.weights[name], colourOf(names, at)])),
+      [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => step.weights[name] ?? 0, colourOf(names, at)])),
     new Chart("Hedge's loss", "How wrong the parts of the model were so far, each by its weight. It stays below the bound.", count, () => [
       ["loss", learned("hedge_loss")], ["bound", learned("hedge_loss_bound")],
     ], "Nothing to show yet: only learners that weigh with Hedge have it (dca, lomdml and omdml)."),
     new Chart("Click to live", "The time from a click until this node answers with it, and its stages: in the log, learning, publishing, fetching, swapping in", seconds, () => [
       ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
-    new Chart("Comparisons a second", "How much is learned. One click can stand for several comparisons.", count, () => [
-      ["comparisons", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
+    new Chart("Comparisons a second", "How much is learned, in the mean of ten seconds. One click can stand for several comparisons.", count, () => [
+      ["comparisons", rate],
     ]),
   ];
   grid.append(...charts.map((chart) => chart.element), el("section", { className: "card" }, el("h2", {}, "The guard, and who moved what"),
@@ -122,6 +123,14 @@ const waited = (step) => (step.what === "model_live" ? null : step.freshness_s);
 /** A figure of what was learned; the start made no mistakes, because nobody had clicked. */
 const learned = (name) => (step) => (step.version ? step.figures[name] : null);
 
+/** Comparisons a second since the first of the steps of the last seconds; since the step before if that is longer ago. */
+function rate(step, at, steps) {
+  let from = at - 1;
+  while (from > 0 && step.at - steps[from - 1].at <= RATE_S && steps[from - 1].version <= steps[from].version) from -= 1;
+  const before = steps[from];
+  return before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null;
+}
+
 const WHAT = { held: "withheld", drift: "more mistakes" };
 /** What a line of the history is about. */
 export const whatOf = (line) => WHAT[line.what] ?? line.what;
@@ -152,7 +161,7 @@ class Chart {
     this.rows = el("div");
     this.details = el("details", { on: { toggle: () => this.fill() } }, el("summary", {}, "As a table"), this.rows);
     this.empty = el("p", { className: "soft" }, nothing);
-    this.element = el("section", { className: "card" }, el("h2", {}, title), el("p", { className: "soft" }, about), this.empty, this.canvas, this.details);
+    this.element = el("section", { className: "card chart" }, el("h2", {}, title), el("p", { className: "soft" }, about), this.empty, this.canvas, this.details);
     this.title = title;
     this.sized = new ResizeObserver(() => this.plot?.setSize({ width: this.width, height: 210 }));
     this.sized.observe(this.element);
@@ -164,7 +173,7 @@ class Chart {
 
   draw(steps) {
     const series = this.series();
-    this.columns = [steps.map((step) => step.at), ...series.map(([, of]) => steps.map((step, at) => of(step, steps[at - 1]) ?? null))];
+    this.columns = [steps.map((step) => step.at), ...series.map(([, of]) => steps.map((step, at) => of(step, at, steps) ?? null))];
     this.labels = series.map(([name]) => name);
     this.colours = series.map(([, , colour], at) => colour ?? (at % SERIES) + 1);
     const empty = !this.columns.slice(1).some((column) => column.some((value) => value !== null));
