@@ -117,7 +117,19 @@ class Failures:
 
     def __init__(self) -> None:
         self._in_a_row = 0
-        self._failed_at = float("-inf")
+        self._failed_at = self._name_taken_at = float("-inf")
+
+    def may_take_back(self, name: str | None) -> bool:
+        """Note that the cluster gave a member's name to another one. Whether a new client may take it back.
+
+        A broker that was frozen can handle an old request of this same process after a newer one, and then takes them
+        for two processes. If the name is taken again soon, another process has it.
+        """
+        before, self._name_taken_at = self._name_taken_at, time.monotonic()
+        again = self._name_taken_at - before <= STEADY_S
+        if not again:
+            log.warning("member_name_taken", member=name, action="joining once more; ending if that happens again soon")
+        return not again
 
     def wait(self) -> bool:
         """Wait before another client is made, twice as long each time; False, without waiting, after too many."""

@@ -257,7 +257,10 @@ class KafkaSource:
             time.sleep(timeout_s)
             return []
         except kafka.errors.FencedInstanceIdError as error:
-            raise replaced(self.group, self.group_instance_id) from error
+            if not self._failures.may_take_back(self.group_instance_id):
+                raise replaced(self.group, self.group_instance_id) from error
+            self._make_client()
+            return []
         except (OmdmlError, *REFUSALS):
             raise
         except Exception as error:
@@ -352,7 +355,7 @@ class KafkaSource:
         # The old client may have left without reporting these as revoked.
         self._take(list(self._owned), self._listener.lost)
         self._assignments.given.clear()
-        self._consumer, self._flow = self._connect(), Flow()
+        self._consumer, self._flow, self._commits.replaced = self._connect(), Flow(), False
         self.subscribe(self._listener, self._read)
 
     # Gaps
