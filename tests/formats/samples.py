@@ -160,7 +160,7 @@ def write_checkpoint(folder: Path) -> None:
         place.send(*worlds.events(60))
         worker = place.worker()
         worker.step()
-        next(iter(worker.partitions.values())).save()
+        next(iter(worker.partitions.values())).saving.save()
         checkpoint = place.store.peek("shop")
     assert checkpoint
     (folder / "shop.checkpoint").write_bytes(checkpoint.to_bytes())

@@ -92,7 +92,7 @@ def test_an_unknown_item_does_not_change_what_is_learned_beside_it(tmp_path):
     for world in (sound, mixed):
         worker = world.worker()
         run_until_idle(worker)
-        next(iter(worker.partitions.values())).save()
+        next(iter(worker.partitions.values())).saving.save()
         states.append(world.store.peek("shop").state)
     assert states[0] == states[1]
     letters = list(read_letters(record for part in mixed.graves.partitions for record in mixed.graves.read(part, 0, 9)))
