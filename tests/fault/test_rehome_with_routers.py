@@ -48,7 +48,7 @@ def kill_a_worker(service, chance):
     """Kill a worker; its supervisor starts it again."""
     number = chance.randrange(WORKERS)
     service.workers[number].kill()
-    service.start(number)
+    start_workers(service, [number])
 
 
 def wait_until_all_adds_up(service):
@@ -106,12 +106,12 @@ def rehomed_while_events_come(service):
     wait_for(succeeds, "omdml topics rehome to succeed while events come", LIMIT_S)
 
 
-def start_workers(service):
+def start_workers(service, numbers=range(WORKERS)):
     """Start workers, and wait until each can be told to stop: one of them may own all partitions before the other."""
     before = service.said("worker_started")
-    for number in range(WORKERS):
+    for number in numbers:
         service.start(number)
-    service.wait(lambda: service.said("worker_started") >= before + WORKERS, "workers to start")
+    service.wait(lambda: service.said("worker_started") >= before + len(numbers), "workers to start")
 
 
 def stop_workers(service):
