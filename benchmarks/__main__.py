@@ -30,6 +30,7 @@ MODULES = (
     "searches.requests",
     "searches.load",
     "services.route",
+    "services.bad_events",
     "services.many_models",
     "services.new_models",
     "services.sizing",
