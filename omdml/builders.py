@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from omdml.errors import FeedbackError, ParameterError, quoted
-
-Array = NDArray[Any]
-# Types of whole numbers.
-WHOLE = (int, np.integer)
+from omdml.errors import FeedbackError, quoted
+from omdml.learners.shared.checks import Array, expect, number, whole
 
 
 class Quadruplets(NamedTuple):
@@ -147,8 +143,7 @@ def from_pages(
     >>> from_pages([0], [[1, 2, 3, 4, 5]], [[False, True, False, False, False]], count=2, seed=0).tolist()
     [[0, 2, 1], [0, 2, 5]]
     """
-    if not _within(critical, (int, float, np.number), 0, 1):
-        raise ParameterError(f"critical={critical!r}: expected a share in [0, 1]")
+    expect(number(critical) and 0 <= critical <= 1, "critical", critical, "a share in [0, 1]")
     draw, made = _drawing(count, seed), [np.empty((0, 3), np.int64)]
     asked, ranked, fitting = _array("queries", queries), _array("pages", pages), _array("relevant", relevant)
     if asked.size and not (ranked.ndim == 2 and fitting.shape == ranked.shape and asked.shape == ranked.shape[:1]):
@@ -276,8 +271,7 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
     >>> rows.tolist(), margin.tolist()
     ([[8, 9, 7, 9], [7, 8, 7, 9], [7, 8, 7, 9]], [1.0, 1.0, 1.0])
     """
-    if not _within(period, WHOLE, 2):
-        raise ParameterError(f"period={period!r}: expected a number of versions above 1")
+    expect(whole(period) and period > 1, "period", period, "a number of versions above 1")
     order, draw = _rows("versions", _array("versions", versions)), _drawing(count, seed)
     if order.ndim != 1:
         raise FeedbackError(f"versions of shape {order.shape}, expected (n,)")
@@ -329,14 +323,8 @@ class _Tree(NamedTuple):
 def _drawing(count: int, seed: int) -> np.random.Generator:
     """A generator for ``count`` draws; raises ParameterError unless both numbers are whole and at least 0."""
     for name, value in (("count", count), ("seed", seed)):
-        if not _within(value, WHOLE, 0):
-            raise ParameterError(f"{name}={value!r}: expected a whole number of at least 0")
+        expect(whole(value) and value >= 0, name, value, "a whole number of at least 0")
     return np.random.default_rng(seed)
-
-
-def _within(value: object, kinds: tuple[type[Any], ...], least: float, most: float = math.inf) -> bool:
-    """Whether the value is a number of these kinds, and from ``least`` to ``most``."""
-    return isinstance(value, kinds) and bool(least <= value <= most)
 
 
 def _array(name: str, values: ArrayLike) -> Array:

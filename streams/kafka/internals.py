@@ -299,10 +299,9 @@ class _JoinAnswer:
 def go_on_joining(consumer: Any) -> None:
     """Make the next poll continue a join that was interrupted when the last poll ended.
 
-    A leader that rejoins because partitions were added takes that for done as soon as it has shared them out. If a poll
-    ends before the cluster has answered, no later one waits for the answer, and the member is expelled. And an answer
-    that comes between two polls would be thrown away: the poll would join again, and so the whole group. Members that
-    work between polls could do so without end.
+    A leader that rejoins because partitions were added takes that for done once it has shared them out. Then no poll
+    waits for the cluster's answer, and the member is expelled. And an answer that comes between two polls is thrown
+    away: the next poll joins again, and so the whole group, perhaps without end if members work between polls.
     """
     coordinator = consumer._coordinator
     if coordinator.rejoining:

@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO, cast
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 EVERY_ADDRESS = ("0.0.0.0", "[::]", "::", "[::0]")
 # The thresholds of gc.set_threshold: new objects, then collections of the younger generation, before one is collected.
 COLLECT_AFTER = (5_000, 10, 50)
+# Seconds between two collections of everything.
+COLLECT_EVERY_S = 60.0
 
 
 class LogStream:
@@ -112,11 +116,20 @@ def forget_start() -> None:
     """Have the garbage collector pass over what was made so far. It would stop all threads for 80 ms each time.
 
     What is made from now on is looked at less often, too. A worker that begins thousands of models makes objects that
-    stay, and by Python's defaults it spent a fifth of its time looking at them again and again.
+    stay, and by Python's defaults it spent a fifth of its time looking at them again and again. But garbage must not
+    stay either: each poll of a Kafka that is away leaves some, and each connection that a node closes. So all of it is
+    collected once a minute.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
+    threading.Thread(target=_collect_again_and_again, name="garbage", daemon=True).start()
+
+
+def _collect_again_and_again() -> None:
+    while True:
+        time.sleep(COLLECT_EVERY_S)
+        gc.collect()
 
 
 def platform() -> str:

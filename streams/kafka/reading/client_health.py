@@ -113,23 +113,25 @@ class Flow:
 
 
 class Failures:
-    """Decides how long to wait before a new client is made, if one failed in a way that no outage explains."""
+    """Decides if a new client is made, and when, if one failed in a way that no outage explains."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
         self._failed_at = self._name_taken_at = float("-inf")
 
-    def may_take_back(self, name: str | None) -> bool:
-        """Note that the cluster gave a member's name to another one. Whether a new client may take it back.
+    def name_taken(self, group: str, name: str | None, error: Exception) -> None:
+        """Log that the cluster gave a member's name to another one; raises SourceRefused if that happens again soon.
 
         A broker that was frozen can handle an old request of this same process after a newer one, and then takes them
-        for two processes. If the name is taken again soon, another process has it.
+        for two processes. If the name is taken again soon after a new client took it back, another process has it.
         """
         before, self._name_taken_at = self._name_taken_at, time.monotonic()
-        again = self._name_taken_at - before <= STEADY_S
-        if not again:
-            log.warning("member_name_taken", member=name, action="joining once more; ending if that happens again soon")
-        return not again
+        if self._name_taken_at - before <= STEADY_S:
+            raise SourceRefused(
+                f"another process took the place of member {name!r} in group {group!r}: give every process a "
+                "log.member of its own"
+            ) from error
+        log.warning("member_name_taken", member=name, action="joining once more; ending if that happens again soon")
 
     def wait(self) -> bool:
         """Wait before another client is made, twice as long each time; False, without waiting, after too many."""

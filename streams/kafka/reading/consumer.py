@@ -11,7 +11,6 @@ import structlog
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.admin import MemberToRemove
 
-from omdml.errors import SourceRefused
 from omdml.streams.kafka import internals
 from omdml.streams.kafka.options import KafkaOptions, connecting
 from omdml.streams.kafka.reading.sharing import SharedOut
@@ -135,11 +134,3 @@ def remove_static_member(admin: Any, group: str, group_instance_id: str, member_
         admin.remove_group_members(group, [member])
     except kafka.errors.KafkaError as error:
         log.warning("kafka_leave_failed", group=group, reason=type(error).__name__, action=NOT_LEFT)
-
-
-def replaced(group: str, group_instance_id: str | None) -> SourceRefused:
-    """The error of a static member whose name another process has taken."""
-    return SourceRefused(
-        f"another process took the place of member {group_instance_id!r} in group {group!r}: give every process a "
-        "log.member of its own"
-    )

@@ -34,7 +34,6 @@ from omdml.streams.kafka.reading.consumer import (
     open_consumer,
     position_of,
     remove_static_member,
-    replaced,
 )
 from omdml.streams.kafka.reading.epochs import Epochs
 from omdml.streams.kafka.reading.topic_watch import LOOK_LIMIT_S, TopicWatch
@@ -257,8 +256,7 @@ class KafkaSource:
             time.sleep(timeout_s)
             return []
         except kafka.errors.FencedInstanceIdError as error:
-            if not self._failures.may_take_back(self.group_instance_id):
-                raise replaced(self.group, self.group_instance_id) from error
+            self._failures.name_taken(self.group, self.group_instance_id, error)
             self._make_client()
             return []
         except (OmdmlError, *REFUSALS):

@@ -122,7 +122,7 @@ def test_a_consumer_does_not_need_to_join_again_because_it_was_interrupted():
     assert not [kind for kind in kinds if re.search(r"rejoining\b|_join_task", inspect.getsource(kind.need_rejoin))]
 
 
-def test_a_consumer_throws_away_the_answer_to_a_join_that_came_between_two_polls():
+def test_a_consumer_throws_away_an_answer_to_a_join_that_comes_between_polls():
     kinds = [kind for kind in ConsumerCoordinator.__mro__ if "join_group_async" in vars(kind)]
     assert any("self._join_task.is_done:" in inspect.getsource(kind.join_group_async) for kind in kinds)
 

@@ -1,11 +1,14 @@
 """What a process does once its start is over."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
+from omdml.workers.configuration import process
 from omdml.workers.configuration.process import forget_start
+from tests.support.waiting import comes_true
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +33,17 @@ def test_objects_that_stay_are_not_looked_at_again_and_again() -> None:
     made = [[] for _ in range(1_000_000)]
     assert gc.get_stats()[2]["collections"] == full
     assert len(made) == 1_000_000
+
+
+class Ring:
+    """An object that names itself, so that only the garbage collector removes it."""
+
+    def __init__(self) -> None:
+        self.ring = self
+
+
+def test_garbage_is_collected_although_little_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "COLLECT_EVERY_S", 0.01)
+    forget_start()
+    garbage = weakref.ref(Ring())
+    assert comes_true(lambda: garbage() is None, 30.0)
