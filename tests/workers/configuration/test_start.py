@@ -1,6 +1,8 @@
 """What a process does once its start is over."""
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 
@@ -47,3 +49,33 @@ def test_garbage_is_collected_although_little_is_made(monkeypatch: pytest.Monkey
     forget_start()
     garbage = weakref.ref(Ring())
     assert comes_true(lambda: garbage() is None, 30.0)
+
+
+FREED = """
+import os, time
+from omdml.workers.configuration import process
+
+def held():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+# Pieces that go lie between pieces that stay, as rows of one model lie between those of another.
+stays = []
+goes = []
+for _ in range(4_000):
+    goes.append(bytearray(20_000))
+    stays.append(bytearray(600))
+most = held()
+goes.clear()
+process.COLLECT_EVERY_S = 0.01
+process.forget_start()
+until = time.monotonic() + 30
+while held() > most - 40_000_000 and time.monotonic() < until:
+    time.sleep(0.01)
+print(held() <= most - 40_000_000)
+"""
+
+
+def test_memory_between_pieces_that_stay_is_given_back() -> None:
+    ended = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    assert ended.stdout == "True\n"

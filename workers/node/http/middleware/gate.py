@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import re
 from collections.abc import Callable, Collection
 
@@ -12,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import Access, is_local
+from omdml.workers.configuration.process import give_memory_back
 from omdml.workers.node.http.body_limits import MAX_BODIES_BYTES
 
 # A host and perhaps a port, and nothing else that an address may have: no user, no path, no query.
@@ -116,10 +116,5 @@ class Bodies:
                 asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim)
 
     def _trim(self) -> None:
-        """Give freed memory back. Bodies come in pieces between which smaller things stay, so glibc does not by itself.
-
-        Other C libraries have no such function, or need none.
-        """
         self._trimming = False
-        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-            trim(0)
+        give_memory_back()
