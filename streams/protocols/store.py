@@ -51,7 +51,7 @@ class Marks(dict[Partition, int]):
     """Offsets by partition, and the store's present ``run``.
 
     A store that was started again, failed over or was restored from a copy has another run, and may have forgotten what
-    was acknowledged. ``run`` is empty if the store cannot tell.
+    was acknowledged. So has one in which a checkpoint was replaced. ``run`` is empty if the store cannot tell.
     """
 
     def __init__(self, offsets: Mapping[Partition, int], run: str) -> None:
@@ -106,6 +106,13 @@ class CheckpointStore(Protocol):
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
         """Save each of these checkpoints under its epoch, as :meth:`claim_all` claims. No model is there twice."""
+
+    def replace(self, checkpoint: Checkpoint, epoch: str, reread: int, placement: Placement | None = None) -> Written:
+        """As :meth:`save` with ``back``; and the owner of the checkpoint's home begins again, at this offset or below.
+
+        An owner may have passed over events because the checkpoint before this one had them. So in the same step the
+        mark goes back to ``reread``, unless it is below, and the ``run`` of :class:`Marks` changes.
+        """
 
     def secret(self) -> bytes:
         """32 random bytes, made when they are first asked for and never changed: they say which events are held out.

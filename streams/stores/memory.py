@@ -100,6 +100,7 @@ class MemoryStore(JournaledSnapshots):
         self._changed = threading.Condition()
         self._models: dict[str, MemoryModel] = {}
         self._marks: dict[Partition, int] = {}
+        self._replacements = 0
         self._placements: dict[str, Placement] = {}
 
     def __str__(self) -> str:
@@ -172,16 +173,26 @@ class MemoryStore(JournaledSnapshots):
                 state.saved_last = saved
             return outcome
 
+    def replace(self, checkpoint: Checkpoint, epoch: str, reread: int, placement: Placement | None = None) -> Written:
+        home = Partition(*checkpoint.home)
+        with self._changed:
+            written = self.save(checkpoint, epoch, back=True, placement=placement)
+            if written is Written.STORED:
+                self._replacements += 1
+                if self._marks.get(home, 0) > reread:
+                    self._marks[home] = reread
+            return written
+
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
         return one_by_one(self.save, ((*save, False, placement) for save in saves))
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset below which everything is in checkpoints; the run is the store's id."""
-        return Marks(
-            {partition: self._marks[partition] for partition in partitions if partition in self._marks}, self.store_id
-        )
+        """The offset below which everything is in checkpoints; the run is the store's id and its replacements."""
+        with self._changed:
+            offsets = {partition: self._marks[partition] for partition in partitions if partition in self._marks}
+            return Marks(offsets, f"{self.store_id} {self._replacements}")
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
         """Set a mark, if it is as expected."""

@@ -4,9 +4,9 @@ import threading
 
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
-from omdml.streams.protocols.store import Store
+from omdml.streams.protocols.store import Store, Written
 from tests.contracts.test_checkpoint_stores import store
-from tests.support.learning.store_samples import published
+from tests.support.learning.store_samples import checkpoint, published
 
 __all__ = ["store"]
 
@@ -40,6 +40,20 @@ class TestMarksOfAnyStore:
         assert store.move_mark(first, 10, 12)
         assert store.marks([first, second, odd]) == {first: 12, odd: 1 << 50}
         assert store.marks([]) == {}
+
+    def test_a_checkpoint_that_is_replaced_takes_the_mark_back_and_makes_another_run(self, store: Store) -> None:
+        epoch, home = store.claim("shop").epoch, Partition(*checkpoint().home)
+        assert store.save(checkpoint(40), epoch) is Written.STORED
+        store.move_mark(home, None, 10)
+        before = store.marks([home])
+        assert store.replace(checkpoint(20), "another", 4) is Written.FENCED
+        assert (store.marks([home]), store.marks([home]).run) == ({home: 10}, before.run)
+        for reread, mark in ((4, 4), (7, 4)):
+            assert store.replace(checkpoint(20 + reread), epoch, reread) is Written.STORED
+            after = store.marks([home])
+            assert after == {home: mark}
+            assert after.run != before.run
+            before = after
 
     def test_a_placement_is_recorded_once_and_changed_only_from_what_it_was(self, store: Store) -> None:
         first, grown = Placement.first("crc32", 2), Placement.first("crc32", 2).grown(4, {0: 7, 1: 9})

@@ -14,7 +14,7 @@ from omdml.learners import DCA, LEARNERS, OMDML, Learner
 from omdml.snapshot import Snapshot
 from omdml.streams.letters import DeadLetters
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.log import Record
 from omdml.streams.protocols.store import Store, Why, Written
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, sort_out
@@ -140,12 +140,9 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
 
     1. claim    the model. A crash changes nothing but the owner.
     2. letters  of what was refused, acknowledged. After a crash some are sent again: readers tell them by position.
-    3. mark     back to where this one has read, if a worker has read on. A crash: workers read some events again, and
-                skip them.
-    4. save     the checkpoint: the one step that counts. A crash before it leaves what was learned before. After it,
-                the worker that claims the model publishes it.
-    5. mark     back again, if a worker read on between 3 and 4: it passed over what only the checkpoint of before had.
-    6. publish  the snapshot.
+    3. replace  the checkpoint: the one step that counts. Workers read again from where this one has read. A crash
+                before it leaves what was learned before. After it, the worker that claims the model publishes it.
+    4. publish  the snapshot.
 
     With ``replace`` it is published before the checkpoint is saved, although a version may be pinned: no worker would
     publish it afterwards if what was live had a higher version. After a crash in between, workers go on with what was
@@ -164,27 +161,17 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
         letters.add(record, error, name)
     letters.flush()
     snapshot = model.snapshot()
-    read_again(model.name, model.home, model.next, store)
     if replace:
         require_placement(model.home.topic_id, model.placement, store)
         go_live(snapshot, model.epoch, store)
-    saved = store.save(model.checkpoint(platform), model.epoch, back=replace, placement=model.placement)
+    saved = store.replace(model.checkpoint(platform), model.epoch, model.next, model.placement)
     if saved is Written.MOVED:
         raise PlacementChanged(model.home.topic_id)
     if saved is Written.FENCED:
         raise busy(model.name)
-    read_again(model.name, model.home, model.next, store)
     finish = store.drop_earlier if replace else store.publish
     if finish(snapshot, model.epoch) is Written.FENCED:
         raise busy(model.name)
-
-
-def read_again(model: str, home: Partition, offset: int, store: Store) -> None:
-    """Have workers read a partition again from an offset on, if its mark lies above that; raises Fenced if one moves it
-    meanwhile."""
-    mark = store.marks([home]).get(home)
-    if mark is not None and mark > offset and not store.move_mark(home, mark, offset):
-        raise busy(model)
 
 
 def require_placement(topic_id: str, placement: Placement, store: Store) -> None:

@@ -24,6 +24,7 @@ OPERATIONS = {
     "placement": "look",
     "save": "save",
     "save_all": "save",
+    "replace": "save",
     "publish": "publish",
     "publish_all": "publish",
     "note": "publish",

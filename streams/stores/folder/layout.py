@@ -4,6 +4,7 @@
 ``store-id``                                        a random id, made once
 ``format``                                          number of this layout (omdml/formats.py)
 ``secret``                                          which events are held out; only its owner may read it
+``replacements``                                    how many checkpoints were replaced from outside of workers
 ``owners``                                          locked by every process that owns models
 ``marks/<topic id>.<partition>``                    an offset, in digits
 ``marks/<name>.saved``                              number of the checkpoint of a model that was saved last

@@ -19,13 +19,29 @@ class DirectoryMarks(DirectoryLayout):
     """Watermarks, placements and the secret in a folder."""
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset below which everything is in checkpoints; a copy of the folder is another run."""
+        """The offset below which everything is in checkpoints; a copy of the folder is another run.
+
+        The replacements are counted before the marks are read: :meth:`read_again` changes them afterwards.
+        """
         with self._reaching():
             if not self._is_there():
                 return Marks({}, "")
+            run = f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns} {self._count_replacements()}"
             paths = {partition: self._mark(partition) for partition in partitions}
             offsets = {place: read_mark(path) for place, path in paths.items() if path.exists()}
-            return Marks(offsets, f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}")
+            return Marks(offsets, run)
+
+    def _count_replacements(self) -> int:
+        path = self.path / "replacements"
+        return read_number(path, "a number: write 0 into it") if path.exists() else 0
+
+    def read_again(self, partition: Partition, offset: int) -> None:
+        """Have the owner of a partition begin again, at this offset or below."""
+        with self._reaching():
+            path = self._mark(partition)
+            if path.exists() and read_mark(path) > offset:
+                put(path, b"%d\n" % offset)
+            put(self.path / "replacements", b"%d\n" % (self._count_replacements() + 1))
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
         """Set a mark, if it is as expected: a look and a write, between which only another owner could come."""

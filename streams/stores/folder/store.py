@@ -14,6 +14,7 @@ from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.disk import ASIDE
 from omdml.streams.placement import Placement
+from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
 from omdml.streams.stores.checkpoints import placed_elsewhere
 from omdml.streams.stores.folder.checkpoints import CheckpointFolder
@@ -92,6 +93,20 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
             if placement and placed_elsewhere(placement, self.placement(checkpoint.home[0])):
                 return Written.MOVED
             return self._checkpoints(checkpoint.model).save(checkpoint, epoch, back)
+
+    def replace(self, checkpoint: Checkpoint, epoch: str, reread: int, placement: Placement | None = None) -> Written:
+        """Keep this checkpoint, and have its partition read again.
+
+        Owners begin again before and after it is kept: before it for a crash in between, after it for an owner that
+        looks in between.
+        """
+        if self.required_owner(checkpoint.model) != epoch:
+            return Written.FENCED
+        home = Partition(*checkpoint.home)
+        self.read_again(home, reread)
+        written = self.save(checkpoint, epoch, back=True, placement=placement)
+        self.read_again(home, reread)
+        return written
 
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None

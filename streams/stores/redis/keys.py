@@ -21,6 +21,7 @@ class StoreKeys:
         self.store = f"{prefix}:store"
         self.models = f"{prefix}:models"
         self.format = f"{prefix}:format"
+        self.replacements = f"{prefix}:replacements"
         # Not "prefix:secret": rights go by the beginning of a key, and nodes may read what begins with "prefix:".
         self.secret = f"{prefix}-secret"
 

@@ -17,15 +17,18 @@ class RedisMarks(RedisDatabase):
     """Watermarks, placements and the secret in Redis."""
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset below which everything is in checkpoints; the run is the server's, and its replication's."""
+        """The offset below which everything is in checkpoints. The run is the server's, its replication's, and how many
+        checkpoints were replaced."""
         asked = list(partitions)
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             for partition in asked:
                 pipeline.get(self._keys.mark(partition))
+            pipeline.get(self._keys.replacements)
             gets = list(pipeline.command_stack)
             *answers, server, replication = pipeline.info("server").info("replication").execute(raise_on_error=False)
             pipeline.raise_first_error(gets, answers)
-            run = run_of(server, replication)
+            *answers, replacements = answers
+            run = b" ".join([run_of(server, replication).encode(), replacements or b""]).strip().decode()
         with understanding(answers):
             offsets = {place: int(answer) for place, answer in zip(asked, answers, strict=True) if answer is not None}
         return Marks(offsets, run)

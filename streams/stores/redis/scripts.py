@@ -1,8 +1,9 @@
 """Lua scripts for changes that must happen as a whole: Redis runs no other command while a script runs.
 
 Each script touches keys of one model only, or one mark or placement; DELETE the list of names too, SAVE the placement
-of the model's log. ``KEYS`` and ``ARGV`` are named in its first lines. Every script may run twice, because a client
-that got no answer sends its command again: the second run changes nothing and gives an answer that means the same.
+of the model's log, and the mark of its partition. ``KEYS`` and ``ARGV`` are named in its first lines. Every script may
+run twice, because a client that got no answer sends its command again: the second run changes nothing and gives an
+answer that means the same.
 """
 
 # What scripts answer beside the values of Written.
@@ -37,8 +38,9 @@ SAVE = """
 -- Compare and set the checkpoint; keep the one before it, unless that is damaged. '' stands for any placement.
 -- The order of the checks matters. 'lost' comes first: without an epoch the store has forgotten its owners. A position
 -- that goes back is refused, because it can only be the late write of an earlier owner; 'back' allows it on purpose.
-local epoch, checkpoint, previous, newest, placement = unpack(KEYS)
-local owner, topic, partition, offset, version, digest, data, back, placed = unpack(ARGV)
+-- The owner of the partition reads it again from 'reread' on, if that is not ''.
+local epoch, checkpoint, previous, newest, placement, mark, replacements = unpack(KEYS)
+local owner, topic, partition, offset, version, digest, data, back, placed, reread = unpack(ARGV)
 local actual = redis.call('GET', epoch)
 if not actual then return 'lost' end
 if actual ~= owner then return 'fenced' end
@@ -58,6 +60,10 @@ end
 redis.call('HSET', checkpoint, 'home_topic', topic, 'home_partition', partition, 'next', offset,
   'version', version, 'digest', digest, 'epoch', owner, 'data', data)
 redis.call('HSET', newest, 'saved', digest)
+if reread ~= '' then
+  if tonumber(redis.call('GET', mark) or '0') > tonumber(reread) then redis.call('SET', mark, reread) end
+  redis.call('INCR', replacements)
+end
 return 'stored'
 """
 

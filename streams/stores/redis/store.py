@@ -13,6 +13,7 @@
 ``omdml:mark:<topic id>:<partition>``                  an offset
 ``omdml:placement:<topic id>``                         streams/placement.py, as JSON
 ``omdml:models``, ``omdml:store``                      set of names; the store's random id
+``omdml:replacements``                                 how many checkpoints were replaced from outside of workers
 ``omdml:format``                                       number of these keys and fields (omdml/formats.py)
 ``omdml-secret``                                       which events are held out; nodes have no right to read it
 =====================================================  =============================================================
@@ -32,6 +33,7 @@ from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.placement import Placement
+from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
 from omdml.streams.stores.checkpoints import (
     Saved,
@@ -187,26 +189,31 @@ class RedisStore(RedisMarks):
         """Keep this checkpoint and the one before it."""
         return the_only(self._save_each([(checkpoint, epoch)], placement, back))
 
+    def replace(self, checkpoint: Checkpoint, epoch: str, reread: int, placement: Placement | None = None) -> Written:
+        return the_only(self._save_each([(checkpoint, epoch)], placement, back=True, reread=reread))
+
     def save_all(
         self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
     ) -> list[Written | CorruptError | StoreLost]:
         return self._save_each(saves, placement)
 
     def _save_each(
-        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None, back: bool = False
+        self,
+        saves: Sequence[tuple[Checkpoint, str]],
+        placement: Placement | None,
+        back: bool = False,
+        reread: int | None = None,
     ) -> list[Written | CorruptError | StoreLost]:
         models = [checkpoint.model for checkpoint, _ in saves]
         placed = placement.encode() if placement else b""
         with self._asking(models) as (pipeline, outcomes):
             for checkpoint, epoch in saves:
                 keys, data = self._keys.model(checkpoint.model), checkpoint.to_bytes()
-                (topic, partition), offset, digest = Saved.of(checkpoint, data)
-                run(
-                    pipeline,
-                    self._save,
-                    [keys.epoch, keys.checkpoint, keys.previous, keys.newest, self._keys.placement(topic)],
-                    [epoch, topic, partition, offset, checkpoint.version, digest, data, int(back), placed],
-                )
+                home, offset, digest = Saved.of(checkpoint, data)
+                names = [keys.epoch, keys.checkpoint, keys.previous, keys.newest]
+                names += [self._keys.placement(home[0]), self._keys.mark(Partition(*home)), self._keys.replacements]
+                values = [epoch, *home, offset, checkpoint.version, digest, data, int(back), placed]
+                run(pipeline, self._save, names, [*values, "" if reread is None else reread])
         return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
 
     def models(self) -> list[str]:

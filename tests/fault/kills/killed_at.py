@@ -48,7 +48,7 @@ BOOTSTRAP_STEPS = {
     "claimed": [(DirectoryStore, "claim"), (RedisStore, "claim")],
     "buried": [(DeadLetters, "flush")],
     "written": [(folder_checkpoints, "put")],
-    "saved": [(DirectoryStore, "save"), (RedisStore, "save")],
+    "saved": [(DirectoryStore, "save"), (RedisStore, "replace")],
     "published": [(DirectoryStore, "publish"), (RedisStore, "publish")],
 }
 # Those of ``omdml forget``, ``learn-on`` and ``replay --publish --replace`` (workers/operate/fit.py).

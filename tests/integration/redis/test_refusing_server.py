@@ -18,6 +18,7 @@ from tests.support.learning.store_samples import checkpoint, history_fields, liv
 EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
     "claim": lambda store: store.claim("shop"),
     "save": lambda store: store.save(checkpoint(1), "1-nonce"),
+    "replace": lambda store: store.replace(checkpoint(1), "1-nonce", 0),
     "marks": lambda store: store.marks([Partition("t", 0)]),
     "move_mark": lambda store: store.move_mark(Partition("t", 0), None, 1),
     "secret": lambda store: store.secret(),

@@ -151,6 +151,31 @@ def test_a_worker_that_reads_on_before_the_replay_is_saved_reads_again(shop, mon
     assert shop.worked().state == model.learner.to_bytes()
 
 
+def test_a_worker_that_has_saved_and_not_moved_its_mark_reads_again(shop, monkeypatch):
+    # Given a replay that lacks what a worker has just saved, while the mark is still where the replay ends
+    shop.tell(*events(100))
+    shop.worked()
+    model = replayed(shop)
+    assert shop.store.move_mark(model.home, shop.store.marks([model.home])[model.home], model.next)
+    shop.tell(*events(30, seed=9))
+    worker = shop.worker(source=FileSource(shop.folder / "feedback"))
+    move_mark = shop.store.move_mark
+
+    def moved(*what):
+        monkeypatch.undo()
+        fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+        return move_mark(*what)
+
+    # If it is published just before the worker moves the mark
+    monkeypatch.setattr(shop.store, "move_mark", moved)
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    # I expect that these events are learned again
+    model.learner.learn_many(triplets(30, seed=9), shop.catalogue.features)
+    assert shop.worked().state == model.learner.to_bytes()
+
+
 @pytest.mark.parametrize("before_the_claim", [True, False])
 def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monkeypatch, before_the_claim):
     shop.tell(*events(10))

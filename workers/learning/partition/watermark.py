@@ -103,7 +103,7 @@ class Mark:
             difference += f"; its run is {run!r}, was {self._run!r}"
         return StoreChanged(
             f"partition {self._partition}: the store changed under this worker: {difference}. It was restarted, "
-            "emptied or restored from a copy"
+            "emptied or restored from a copy, or somebody replaced a model (replay, bootstrap)"
         )
 
     def lost_only_a_model(self) -> bool:

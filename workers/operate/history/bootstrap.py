@@ -15,7 +15,7 @@ from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
-from omdml.workers.operate.fit import busy, read_again
+from omdml.workers.operate.fit import busy
 from omdml.workers.operate.history.archived import Archive, Piece, pieces
 from omdml.workers.operate.history.engines import Engine
 from omdml.workers.operate.history.model import HistoryModel, is_home
@@ -201,12 +201,8 @@ def adopt(
     1. claim    Claim the model. A crash here or before changes nothing.
     2. letters  Write the refused events as dead letters, and wait until they are acknowledged. After a crash they are
                 written again; readers recognize them by their position.
-    3. mark     If the mark is ahead, move it back to the history's last record. After a crash, workers read some events
-                again and skip them.
-    4. save     Save the checkpoint. This is the step that counts. With ``replace`` it replaces an existing one.
-    5. mark     Move it back again, if a worker read on between 3 and 4: it passed over what only the checkpoint of
-                before had.
-    6. publish  Publish the snapshot. After a crash before it, the worker that claims the model publishes it.
+    3. replace  Save the checkpoint. This is the step that counts. Workers read again from the history's last record on.
+    4. publish  Publish the snapshot. After a crash before it, the worker that claims the model publishes it.
 
     Returns why the snapshot is withheld; empty if it is not. Raises StoreError if the model has a checkpoint and
     ``replace`` is not set, Fenced if a worker took the model in the meantime, PlacementChanged if models live elsewhere
@@ -229,14 +225,12 @@ def adopt(
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
-    read_again(model.name, home, model.last, store)
     model.epoch = claim.epoch
-    saved = store.save(model.checkpoint(platform), claim.epoch, back=replace, placement=placement)
+    saved = store.replace(model.checkpoint(platform), claim.epoch, model.last, placement)
     if saved is Written.MOVED:
         raise PlacementChanged(home.topic_id)
     if saved is Written.FENCED:
         raise busy(model.name)
-    read_again(model.name, home, model.last, store)
     snapshot = model.snapshot()
     withheld = model.judge.verdict(snapshot.metric, snapshot.version)
     if store.publish(snapshot, claim.epoch, withheld) is Written.FENCED:
