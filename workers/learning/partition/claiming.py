@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import structlog
 
 from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
@@ -39,7 +41,44 @@ class Claiming:
         self._models, self._mark = models, mark
         self._waiting = waiting
 
-    def must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
+    def models_for(
+        self, spans: Mapping[str, tuple[int, int]], positions: Mapping[str, ModelPosition], offset: int
+    ) -> Iterator[OwnedModel]:
+        """Models that must take the events at hand, each as soon as it is claimed.
+
+        A model may be dropped from memory to make room for the next one, so use it before you ask for that.
+
+        Parameters
+        ----------
+        spans
+            For each model the offsets of the first and the last of its events.
+        positions
+            Where the store has these models; one without a checkpoint is absent.
+        offset
+            The first offset of all records at hand.
+
+        Raises
+        ------
+        StoreLost
+            The store has lost a model's owner.
+        Rewind
+            A model waited until now, or only an older checkpoint was sound. The events that it lacks are taken again.
+        """
+        claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
+        needed = [name for name, (_, last) in spans.items() if self._must_claim(name, last, positions.get(name))]
+        for name, span in spans.items():
+            if name not in self._models.loaded and not self._waiting.waits(name):
+                try:
+                    if name not in claimed and name in needed:
+                        # Those that come after it are claimed with it, as many as memory holds.
+                        claimed |= self._claim_together(needed, name)
+                    self._claim_for_events(name, span, positions.get(name), offset, claimed.get(name))
+                except CorruptError as error:
+                    self._waiting.add(name, span[0], error)
+            if name in self._models.loaded:
+                yield self._models.loaded[name]
+
+    def _must_claim(self, name: str, last: int, position: ModelPosition | None) -> bool:
         """Whether a model that the store has at this position must be claimed for events up to the offset ``last``."""
         return name not in self._models.loaded and not self._waiting.waits(name) and not self._has_taken(last, position)
 
@@ -49,7 +88,7 @@ class Claiming:
             return False
         return self.arrival.log_reaches(position.next)
 
-    def claim_together(self, needed: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
+    def _claim_together(self, needed: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
         """Claim this model and those needed after it, as many as memory can take beside the others.
 
         What a new part of a model begins with is written down before it is claimed.
@@ -64,7 +103,7 @@ class Claiming:
         self._check_store()
         return claimed
 
-    def claim_for_events(
+    def _claim_for_events(
         self,
         name: str,
         span: tuple[int, int],
@@ -74,25 +113,8 @@ class Claiming:
     ) -> None:
         """Claim a model for its events at hand, unless its checkpoint has all of them.
 
-        Parameters
-        ----------
-        span
-            The offsets of the first and the last of these events.
-        position
-            Where the store has the model; None if it has no checkpoint.
-        offset
-            The first offset of all records at hand.
-        claimed
-            The model, or the error, if it was claimed together with others.
-
-        Raises
-        ------
-        CorruptError
-            Its checkpoints cannot be read: then it waits.
-        StoreLost
-            The store has lost its owner.
-        Rewind
-            It waited until now, or only an older checkpoint was sound. The events that it lacks are taken again.
+        ``claimed`` is the model, or the error, if it was claimed together with others. Raises as :meth:`models_for`,
+        and CorruptError if its checkpoints cannot be read: then it waits.
         """
         first, last = span
         if claimed is None and self._has_taken(last, position):

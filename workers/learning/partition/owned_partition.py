@@ -40,7 +40,6 @@ from operator import attrgetter
 import msgspec
 import structlog
 
-from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, span_of
@@ -52,7 +51,7 @@ from omdml.workers.learning.partition.turn import turn_of
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
-from omdml.workers.model.claim import Claimed, served_snapshot
+from omdml.workers.model.claim import served_snapshot
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.relocation import close_stretch, move_back_to_cut
 
@@ -114,24 +113,12 @@ class OwnedPartition:
             return turn.left
         batches, refused, positions = turn.batches, turn.refused, turn.positions
         self._note_only_refused(turn.only_refused, batches, refused)
-        claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         spans = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
-        needed = [name for name in batches if self.claiming.must_claim(name, spans[name][1], positions.get(name))]
-        for name, batch in batches.items():
-            if name not in self.models.loaded and not self._waiting.waits(name):
-                try:
-                    if name not in claimed and name in needed:
-                        # Those that come after it are claimed with it, as many as memory holds.
-                        claimed |= self.claiming.claim_together(needed, name)
-                    begin = turn.records[0].offset
-                    self.claiming.claim_for_events(name, spans[name], positions.get(name), begin, claimed.get(name))
-                except CorruptError as error:
-                    self._waiting.add(name, spans[name][0], error)
+        for model in self.claiming.models_for(spans, positions, turn.records[0].offset):
+            self._take_model(model, batches[model.name], refused.pop(model.name, []))
+        for name, refusals in refused.items():
             if name in self.models.loaded:
-                self._take_model(self.models.loaded[name], batch, refused.pop(name, []))
-        for model, refusals in refused.items():
-            if model in self.models.loaded:
-                self._take_model(self.models.loaded[model], Batch(), refusals)
+                self._take_model(self.models.loaded[name], Batch(), refusals)
             else:
                 self._letters.add(refusals)
         if self.first is None:
