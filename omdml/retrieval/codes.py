@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.kernels.retrieval.scan import encode, encode_queries, scan
-from omdml.retrieval.room import Room
+from omdml.retrieval.growing_matrix import GrowingMatrix
 
 Array = NDArray[Any]
 
@@ -35,7 +35,7 @@ class Candidates(NamedTuple):
 class Codes:
     """Codes of the rows of a matrix: one byte per coordinate, and twelve bytes per row for the error of the codes.
 
-    Codes never change. :meth:`grown` makes new ones, which share memory as :class:`Room` does.
+    Codes never change. :meth:`grown` makes new ones, which share memory as :class:`GrowingMatrix` does.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ class Codes:
 
     def __init__(self, matrix: Array) -> None:
         count, width = matrix.shape
-        self._codes = Room((count, width), np.int8)
-        self._scales, self._squares, self._radii = Room((count,)), Room((count,)), Room((count,))
+        self._codes = GrowingMatrix((count, width), np.int8)
+        self._scales, self._squares, self._radii = (GrowingMatrix((count,)) for _ in range(3))
         encode(matrix, self._codes.rows, self._scales.rows, self._squares.rows, self._radii.rows)
         self._reach = float(np.sqrt(self._squares.rows.max(initial=0.0)))
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED
 from omdml.errors import CatalogueError
-from omdml.retrieval.filling import Filling
+from omdml.retrieval.missing_modalities import Filling
 from omdml.streams.catalogues.changes.change import (
     Change,
     Changed,

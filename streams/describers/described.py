@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from omdml.retrieval.filling import Filling
+from omdml.retrieval.missing_modalities import Filling
 from omdml.streams.catalogues.manifest import MODALITY_NAME
 from omdml.streams.catalogues.matrix import extend, map_rows
 from omdml.streams.catalogues.progress import progress

@@ -9,11 +9,11 @@ from typing import Any
 from kafka import TopicPartition
 
 from omdml.streams.kafka import internals
-from omdml.streams.kafka.extents import SESSION_S
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 from omdml.streams.kafka.reading.batches import Unreadable
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
 from omdml.streams.kafka.topic import describe, open_admin
+from omdml.streams.kafka.topic_extents import SESSION_S
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Partition, Record
 

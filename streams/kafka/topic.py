@@ -11,7 +11,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from omdml.errors import SourceError, SourceRefused
 from omdml.streams.kafka import internals
-from omdml.streams.kafka.handshake import check_admission
+from omdml.streams.kafka.login_check import check_admission
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
 # Each broker of a cluster hears of a new topic by itself. This is how long one is given that has not heard of it yet,

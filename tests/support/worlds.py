@@ -23,13 +23,13 @@ from omdml.errors import FeedbackError, StoreError
 from omdml.feedback import ONLY_TASK, AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
-from omdml.streams.extents import Extent
 from omdml.streams.kafka.reading import gap
 from omdml.streams.letters import DeadLetters, read_letters
 from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Record
 from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import Configuration, FileLog, WorkerConfig
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs

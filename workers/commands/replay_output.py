@@ -13,11 +13,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from omdml.errors import ConfigurationError
 from omdml.streams.disk import put
-from omdml.streams.extents import Extent
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.source import SEGMENT_BYTES
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import Store
+from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration import process
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs

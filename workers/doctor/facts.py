@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 
-from omdml.streams.extents import Extent, Member
 from omdml.streams.files.reader import has_begun
 from omdml.streams.kafka.safety import topic_safety
 from omdml.streams.letters import Book, read_book
@@ -15,6 +14,7 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store
 from omdml.streams.stores.redis.safety import ServerSafety
+from omdml.streams.topic_extents import Extent, Member
 from omdml.workers.configuration.config import Configuration, FileLog
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.doctor.checks import checkpoints, durability, serving

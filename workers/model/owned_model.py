@@ -21,9 +21,9 @@ from omdml.streams.part_names import part_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, refusal
+from omdml.workers.events.learned_stretches import Stretches
 from omdml.workers.events.lookup import Located, Lookup
 from omdml.workers.events.repeats import NewEvents, SeenIds
-from omdml.workers.events.stretches import Stretches
 from omdml.workers.model.judging.drift import Drift
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.judging.held_out_draw import Draw, HeldOutOfBatch, HoldOutState

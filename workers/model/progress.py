@@ -7,7 +7,7 @@ import msgspec
 from omdml.errors import CorruptError
 from omdml.evaluate import Prequential
 from omdml.snapshot import Checkpoint
-from omdml.workers.events.stretches import Stretch
+from omdml.workers.events.learned_stretches import Stretch
 from omdml.workers.model.judging.guard import Yardstick
 from omdml.workers.model.judging.held_out_draw import HoldOutState
 from omdml.workers.model.tally import Tally

@@ -37,8 +37,8 @@ def move_back_to_cut(store: Store, placement: Placement, partition: Partition, o
 def close_stretch(store: Store, name: str, placement: Placement) -> Written | None:
     """Close the stretch of a model that is not configured, because events of it are refused from its position on.
 
-    Nobody remembers which events these are: see :mod:`omdml.workers.events.stretches`. Returns None if the stretch is
-    closed already, or if the model has learned nothing.
+    Nobody remembers which events these are: see :mod:`omdml.workers.events.learned_stretches`. Returns None if the
+    stretch is closed already, or if the model has learned nothing.
 
     A crash before the save leaves it as it was, and the same events are read again.
     """

@@ -120,7 +120,7 @@ class RetrievalNode:
         self._refresher = Refresher(
             store, catalogues, self.metrics, label, patience_s, self._first, approximate, candidates
         )
-        self.course = self._refresher.course
+        self.steps = self._refresher.steps
         self._pattern_memory = PatternMemory(self._refresher, named, budget_bytes)
         self.readiness = Readiness(
             self.models, ready, self._refresher, self._first, parent, candidates, self.metrics.freshness

@@ -23,7 +23,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import Store
 from omdml.workers.events.decoding import by_partition, decode_record
-from omdml.workers.events.stretches import Stretches
+from omdml.workers.events.learned_stretches import Stretches
 from omdml.workers.model.parts.vector import record_of
 from omdml.workers.model.progress import Progress
 from omdml.workers.model.tally import Tally

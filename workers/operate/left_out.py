@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from omdml.errors import StoreError
-from omdml.streams.extents import Extent
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store
+from omdml.streams.topic_extents import Extent
 from omdml.workers.events.decoding import Batch
 from omdml.workers.model.tally import Tally
 

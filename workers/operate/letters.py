@@ -17,7 +17,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import content_type
-from omdml.workers.events.stretches import Stretches
+from omdml.workers.events.learned_stretches import Stretches
 from omdml.workers.events.validation import check
 from omdml.workers.model.progress import Progress
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from omdml.errors import ConfigurationError, StoreError
-from omdml.streams.extents import Extent, Member
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.store import Store
+from omdml.streams.topic_extents import Extent, Member
 
 GROW = "omdml topics grow --partitions"
 REHOME = "stop the senders and the workers, then omdml topics rehome"
@@ -178,7 +178,7 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None, se
        From then on the store refuses what a worker learned under the old placement, even if that worker was paused and
        does not know.
     4. If such a worker saved a model between steps 1 and 3, change the placement back. After a crash before this, a
-       model that went too far waits at its new home, and says why (workers/learning/partition/arrival.py).
+       model that went too far waits at its new home, and says why (workers/learning/partition/admission.py).
 
     Parameters
     ----------

@@ -6,21 +6,21 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from omdml.errors import ConfigurationError
-from omdml.streams.extents import Extent
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import open_log
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.files.ungrouped import UngroupedFileSource
-from omdml.streams.kafka.extents import extents
 from omdml.streams.kafka.newest import first_records
 from omdml.streams.kafka.newest import newest_records as newest_in_topic
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic_extents import extents
 from omdml.streams.newest import EVENTS, Newest
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record, Sink, Source
 from omdml.streams.protocols.store import Store
+from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import FileLog, KafkaLog
 from omdml.workers.operate.topics import Line
 from omdml.workers.wiring.kafka_topic import connection, workers_of

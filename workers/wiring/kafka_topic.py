@@ -9,10 +9,10 @@ from typing import NoReturn
 import msgspec
 
 from omdml.errors import ConfigurationError
-from omdml.streams.extents import Extent, Member
-from omdml.streams.kafka.extents import extents, members
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.topic import create_topic, grow_topic, look_up
+from omdml.streams.kafka.topic_extents import extents, members
+from omdml.streams.topic_extents import Extent, Member
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
 from omdml.workers.operate.topics import Line, check_growth, survey
 from omdml.workers.wiring.stores import open_stores

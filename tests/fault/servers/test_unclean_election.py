@@ -9,9 +9,9 @@ import pytest
 
 from omdml import LOMDML
 from omdml.errors import SourceError
-from omdml.streams.kafka.extents import extents
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic_extents import extents
 from omdml.streams.stores.opening import open_store
 from tests.support.forks import ForkedProcess
 from tests.support.processes import wait_for

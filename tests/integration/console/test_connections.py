@@ -27,7 +27,7 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):
         context = browser.new_context()
         page = Visit(context, f"{server.url}/console/").page
         expect(page.locator(".results > li")).to_have_count(20)
-        open_streams = node.course._listeners
+        open_streams = node.steps._listeners
         wait_for(lambda: len(open_streams) == 1, "a stream", 30)
         page.evaluate(
             "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"

@@ -12,9 +12,9 @@ from kafka.admin import NewPartitions
 from kafka.structs import OffsetAndMetadata
 
 from omdml.feedback import Triplet, encode
-from omdml.streams.kafka.extents import extents
 from omdml.streams.kafka.newest import first_records, newest_records
 from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.topic_extents import extents
 from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition

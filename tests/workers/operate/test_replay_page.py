@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from omdml.streams.extents import Extent
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.source import SEGMENT_BYTES
 from omdml.streams.protocols.log import Partition
+from omdml.streams.topic_extents import Extent
 from omdml.workers.commands import replay_output
 from omdml.workers.commands.replay_output import in_small_pieces, share_read
 from omdml.workers.configuration.config import GuardConfig

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from omdml.errors import ConfigurationError, CorruptError
-from omdml.streams.extents import Extent
 from omdml.streams.part_names import part_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
+from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.findings import Remark, error, warning

@@ -12,7 +12,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.checkpoints import none_valid
-from omdml.workers.learning.partition.arrival import Arrival
+from omdml.workers.learning.partition.admission import Admission
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
@@ -36,7 +36,7 @@ class Claiming:
     def __init__(
         self, partition: Partition, services: Services, models: OwnedModels, mark: Mark, waiting: WaitingModels
     ) -> None:
-        self.arrival = Arrival(partition, services)
+        self.admission = Admission(partition, services)
         self._partition, self._services = partition, services
         self._models, self._mark = models, mark
         self._waiting = waiting
@@ -86,7 +86,7 @@ class Claiming:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
         if position is None or position.home != self._partition or last >= position.next:
             return False
-        return self.arrival.log_reaches(position.next)
+        return self.admission.log_reaches(position.next)
 
     def _claim_together(self, needed: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
         """Claim this model and those needed after it, as many as memory can take beside the others.
@@ -152,12 +152,12 @@ class Claiming:
             raise rewind
 
     def claim(self, name: str) -> Claimed:
-        """Become the owner of a model that lives here; see :meth:`Arrival.admit`."""
+        """Become the owner of a model that lives here; see :meth:`Admission.admit`."""
         return self._admit(claim(name, self._services.specs.of(name), self._services.store, self._services.platform))
 
     def _admit(self, claimed: Claimed) -> Claimed:
         cut = self._waiting.cuts.get(claimed.model.name)
-        self.arrival.admit(claimed, self._models.placement, self._mark.taken or 0, cut)
+        self.admission.admit(claimed, self._models.placement, self._mark.taken or 0, cut)
         return claimed
 
     def _check_store(self) -> None:

@@ -46,8 +46,8 @@ from omdml.workers.events.decoding import Batch, Refusal, span_of
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.pending_letters import PendingLetters
+from omdml.workers.learning.partition.records_by_model import turn_of
 from omdml.workers.learning.partition.saving import Saving
-from omdml.workers.learning.partition.turn import turn_of
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
@@ -186,7 +186,7 @@ class OwnedPartition:
         self.mark.taken, self.saving.committed = offset, None
         if not cut:
             return
-        self.claiming.arrival.forget_end()
+        self.claiming.admission.forget_end()
         self._cut_placement(offset)
         for name in list(self.models.loaded):
             self.models.keep_and_drop(name)

@@ -43,7 +43,7 @@ class Follower:
         self._watch: Watch | None = None
         self._watched = frozenset[str]()
         self._hinted = frozenset[str]()
-        self._remarks = Remarks(store, refresher.course)
+        self._remarks = Remarks(store, refresher.steps)
         self._polled_at = -math.inf
         self._answered_at = 0.0
         self._lost_at: float | None = None

@@ -16,9 +16,9 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.configuration.wording import STORE_FELL_BACK
-from omdml.workers.node.following.course import Course
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import PATIENCE_S, bridged_view, embedded_view, grown_view
+from omdml.workers.node.following.steps import Steps
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.galleries.indexing import is_index_due, with_cells
 from omdml.workers.node.live_model import View
@@ -47,7 +47,7 @@ class Refresher:
     """Keeps ``views`` at what the store points at. Any number of threads may use it.
 
     A view is replaced whole, by one assignment: whoever took the one before goes on with it. If the store lost its
-    content or holds a snapshot that cannot be served, the last good view stays. ``course`` is what went live, and when.
+    content or holds a snapshot that cannot be served, the last good view stays. ``steps`` is what went live, and when.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Refresher:
         candidates: Mapping[str, CandidateIndex] = NO_CANDIDATES,
     ) -> None:
         self.views: dict[str, View] = {}
-        self.course = Course(label)
+        self.steps = Steps(label)
         self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
         self._patience_s = patience_s
         self._first, self._approximate, self._candidates = first, approximate, candidates
@@ -127,7 +127,7 @@ class Refresher:
             self._behind.discard(model)
             self._gone.discard(model)
             self._fallen.pop(model, None)
-            self.course.forget(model)
+            self.steps.forget(model)
 
     def refresh(self, model: str) -> View | None:
         """Make the model's view what the store points at, if that can be served; answer the view there is.
@@ -262,7 +262,7 @@ class Refresher:
         self._confirm(model)
         if before is None or before.pointer != view.pointer:
             move = move_between(before.pointer, view.pointer) if before else "model_live"
-            self.course.add(move, model, before, view, took_s)
+            self.steps.add(move, model, before, view, took_s)
             self._log_move(move, model, before, view)
 
     def _log_move(self, move: str, model: str, before: View | None, view: View) -> None:

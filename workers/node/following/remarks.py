@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from omdml.streams.protocols.store import SnapshotStore
-from omdml.workers.node.following.course import Course, Remark
+from omdml.workers.node.following.steps import Remark, Steps
 
 # Words of the history, and how listeners hear them.
 WORDS = {"held": "withheld", "drift": "drift"}
@@ -18,8 +18,8 @@ LOOK_S, AT_ONCE = 1.0, 20
 class Remarks:
     """Looks into the history of models that the store hinted at, as long as somebody listens. One thread uses it."""
 
-    def __init__(self, store: SnapshotStore, course: Course) -> None:
-        self._store, self._course = store, course
+    def __init__(self, store: SnapshotStore, steps: Steps) -> None:
+        self._store, self._steps = store, steps
         # In the order of their hints, so that each has its turn.
         self._hinted: dict[str, None] = {}
         # When the newest line of each model's history was written, by the store's clock.
@@ -28,7 +28,7 @@ class Remarks:
 
     def look(self, hinted: Iterable[str]) -> None:
         """Look now and then at the models that were hinted at. Raises StoreError."""
-        if not self._course.has_listeners:
+        if not self._steps.has_listeners:
             self._hinted.clear()
             self._known.clear()
             return
@@ -49,4 +49,4 @@ class Remarks:
         self._known[model] = newest
         for line in lines:
             if line["at"] > known and (what := WORDS.get(line["what"])):
-                self._course.remark(Remark(model, what, line["version"], line["at"], line["reason"]))
+                self._steps.remark(Remark(model, what, line["version"], line["at"], line["reason"]))

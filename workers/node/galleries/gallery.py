@@ -17,7 +17,7 @@ from omdml.retrieval.cells import Cells
 from omdml.retrieval.codes import Candidates, Codes
 from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
-from omdml.retrieval.room import Room
+from omdml.retrieval.growing_matrix import GrowingMatrix
 from omdml.streams.protocols.index import PushedFilter
 
 Array = NDArray[Any]
@@ -308,18 +308,18 @@ def by_columns(columns: Mapping[str, int], differences: Array) -> dict[str, NDAr
     return {name: np.einsum("ij,ij->i", block, block) for name, block in zip(columns, blocks, strict=True)}
 
 
-def embed_centred(metric: Metric, features: Features, task: str | None) -> tuple[Room, Array]:
+def embed_centred(metric: Metric, features: Features, task: str | None) -> tuple[GrowingMatrix, Array]:
     """Embedding (n, R) moved so that its first rows lie around zero, and by how much it was moved.
 
     Distances stay what they are; ``|e|^2 - 2 e.q`` loses fewer digits near zero.
     """
     count = len(next(iter(features.values())))
-    embedding, centre = Room((count, 0)), np.zeros(0)
+    embedding, centre = GrowingMatrix((count, 0)), np.zeros(0)
     for start in range(0, count, CHUNK_ROWS):
         chunk = metric.embed({name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}, task)
         if start == 0:
             centre = chunk.mean(axis=0, dtype=np.float64)
-            embedding = Room((count, chunk.shape[1]))
+            embedding = GrowingMatrix((count, chunk.shape[1]))
         place = embedding.rows[start : start + len(chunk)]
         np.subtract(chunk, centre.astype(chunk.dtype), out=place, casting="same_kind")
     return embedding, centre

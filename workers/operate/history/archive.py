@@ -10,8 +10,8 @@ from typing import Any
 
 from omdml.errors import ConfigurationError
 from omdml.streams.disk import put
-from omdml.streams.extents import Extent
 from omdml.streams.protocols.log import Partition, Record, Source
+from omdml.streams.topic_extents import Extent
 from omdml.workers.operate.replay import read_whole
 
 # The most records of a file, and of a row group. Readers read whole row groups.

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from omdml.batch.sums import Adding
 from omdml.errors import CorruptError, GapError, StartError, StoreError
 from omdml.learners import DCA
-from omdml.streams.extents import Extent
 from omdml.streams.letters import DeadLetters
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.store import Store, Written
+from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.operate.fit import busy

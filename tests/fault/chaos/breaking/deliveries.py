@@ -12,8 +12,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CommitFailedError
 from kafka.structs import OffsetAndMetadata
 
-from omdml.streams.kafka.extents import extents
 from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.topic_extents import extents
 from tests.fault.chaos.service import WORKERS, Service
 from tests.support.processes import wait_for
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from omdml.streams.extents import Extent, Member
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.topic_extents import Extent, Member
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.doctor.checks.partitions import expiring, partitions
 from omdml.workers.doctor.findings import Level

@@ -17,7 +17,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.resent_events import RESENT_UNREAD, headers_again, position_of_copy
 from omdml.workers.events.decoding import sort_out
-from omdml.workers.events.stretches import Stretch, Stretches
+from omdml.workers.events.learned_stretches import Stretch, Stretches
 from omdml.workers.operate.fit import publish
 from omdml.workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
 from tests.support.deep import examples
@@ -281,7 +281,7 @@ def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs,
         headers = () if copied is None else tuple(headers_again(letter, SECRET))
         records.append(Record(HOME, offset, encode(event), headers=headers))
     ends = sorted({*(cut for cut in cuts if cut < len(said)), len(said)})
-    with patch("omdml.workers.events.stretches.WINDOW", SMALL):
+    with patch("omdml.workers.events.learned_stretches.WINDOW", SMALL):
         model, got = begun(specs), set()
         for begin, end in zip([0, *ends], ends, strict=False):
             batches, _ = sort_out(records[begin:end], specs.accepts)

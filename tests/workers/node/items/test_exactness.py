@@ -10,7 +10,7 @@ import pytest
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import bridged_view, embedded_view, grown_view
-from omdml.workers.node.galleries.gallery import Room
+from omdml.workers.node.galleries.gallery import GrowingMatrix
 from omdml.workers.node.searching.answers import Page
 from tests.integration.waiting import until
 from tests.support.catalogues.changing import Twin, change, plain_catalogue, random_change, raw_item
@@ -104,7 +104,7 @@ def test_items_of_a_metric_without_an_embedding_come_and_go(shop):
 
 
 def test_room_grows_twice_from_the_same_rows_without_a_mix_up():
-    room = Room((2, 3))
+    room = GrowingMatrix((2, 3))
     room.rows[:] = 1
     first, second = room.grown(np.full((1, 3), 2.0)), room.grown(np.full((1, 3), 3.0))
     assert (first.rows[2, 0], second.rows[2, 0], len(room.rows)) == (2, 3, 2)

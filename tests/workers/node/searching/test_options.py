@@ -15,7 +15,7 @@ from omdml.metrics import (
     FullMetric,
     SignedMetric,
 )
-from omdml.retrieval.filling import Filling
+from omdml.retrieval.missing_modalities import Filling
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.gallery import Gallery, Query, ScoredGallery
 from omdml.workers.node.searching.options import explained, nearest_each

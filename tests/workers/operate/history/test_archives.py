@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from pyarrow import parquet
 
 from omdml.errors import GapError, SourceError
-from omdml.streams.extents import Extent
 from omdml.streams.memory_log import MemorySource
+from omdml.streams.topic_extents import Extent
 from omdml.workers.cli import main
 from omdml.workers.operate.history import archive
 from omdml.workers.operate.history.archived import by_chunk, look, pieces

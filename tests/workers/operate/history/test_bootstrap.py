@@ -7,8 +7,8 @@ import pytest
 
 from omdml.errors import Fenced, GapError, StartError, StoreError
 from omdml.learners import DCA
-from omdml.streams.extents import Extent
 from omdml.streams.placement import PlacementChanged
+from omdml.streams.topic_extents import Extent
 from omdml.workers.operate.history.archived import look
 from omdml.workers.operate.history.bootstrap import check_model, check_range
 from omdml.workers.operate.history.engines import Processes, Spark

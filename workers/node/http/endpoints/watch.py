@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.following.course import Remark, Step
+from omdml.workers.node.following.steps import Remark, Step
 from omdml.workers.node.http.endpoints.items.describing import describes
 from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
 from omdml.workers.node.http.problems import reply
@@ -182,7 +182,7 @@ class Watch:
     async def steps(self, request: Request) -> Response:
         """What went live of a model on this node since it started, oldest first."""
         model = self._configured_model(request)
-        return reply({"model": model, "steps": self._node.course.steps(model)})
+        return reply({"model": model, "steps": self._node.steps.of(model)})
 
     async def inspect(self, request: Request) -> Response:
         """``GET /models/{model}/inspect``: what a stored snapshot holds."""
@@ -231,9 +231,9 @@ class Watch:
                 waiting.append(news)
                 loop.call_soon_threadsafe(came.set)
 
-        end = self._node.course.listen(heard)
+        end = self._node.steps.listen(heard)
         # Who comes late, or again after a break, knows what is live too.
-        for step in self._node.course.newest():
+        for step in self._node.steps.newest():
             heard(step)
         try:
             yield b"retry: 1000\n: connected\n\n"

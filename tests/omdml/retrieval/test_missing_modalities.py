@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml.retrieval.filling import RIDGE, Filling
+from omdml.retrieval.missing_modalities import RIDGE, Filling
 from tests.support.deep import examples
 
 DIMS = {"color": 4, "shape": 30, "text": 3}

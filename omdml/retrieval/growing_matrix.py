@@ -13,8 +13,8 @@ Array = NDArray[Any]
 SPARE_ROWS = 256
 
 
-class Room:
-    """A matrix that grows by rows. Only one thread may grow it; readers of an earlier Room see unchanged rows.
+class GrowingMatrix:
+    """A matrix that grows by rows. Only one thread may grow it; readers of an earlier one see unchanged rows.
 
     Growing copies nothing while there are spare rows. Otherwise it copies, and adds a quarter of spare rows.
     """
@@ -24,16 +24,16 @@ class Room:
         self._used = shape[0]
         self.rows = self._matrix[: self._used]
 
-    def grown(self, more: Array) -> Room:
-        """A Room with these rows (n, ...) followed by ``more`` (m, ...). If this one was grown before, it is a copy."""
+    def grown(self, more: Array) -> GrowingMatrix:
+        """These rows (n, ...) followed by ``more`` (m, ...). If this matrix was grown before, the answer is a copy."""
         count = len(self.rows) + len(more)
         if self._used == len(self.rows) and count <= len(self._matrix):
             grown = copy.copy(self)
-            # If this Room is grown again, it must copy, because the spare rows are taken now.
+            # If this one is grown again, it must copy, because the spare rows are taken now.
             self._used = -1
             grown._used, grown.rows = count, self._matrix[:count]
         else:
-            grown = Room((count, *self.rows.shape[1:]), self.rows.dtype.type)
+            grown = GrowingMatrix((count, *self.rows.shape[1:]), self.rows.dtype.type)
             grown.rows[: len(self.rows)] = self.rows
         grown.rows[len(self.rows) :] = more
         return grown

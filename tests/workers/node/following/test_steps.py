@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from omdml.snapshot import Trail
-from omdml.workers.node.following import course as courses
+from omdml.workers.node.following import steps
 from tests.support.shops import Shop
 
 
@@ -31,7 +31,7 @@ def test_each_version_that_goes_live_is_a_step_with_what_the_learner_said(shop):
     node.view("shop")
     began = time.time()
     refresh(shop, node, progress={"mistake_rate": 0.25}, event_time=began)
-    first, second = node.course.steps("shop")
+    first, second = node.steps.of("shop")
     assert (first.number, first.what, first.version, first.freshness_s) == (1, "model_live", 0, None)
     assert (second.number, second.what, second.version, second.serial) == (2, "new_version", 20, 2)
     assert second.figures == {"mistake_rate": 0.25}
@@ -47,7 +47,7 @@ def test_a_step_says_how_long_the_oldest_new_event_took_and_where(shop):
     now = time.time()
     # The first of these is known to no view of this node either: it is the oldest.
     refresh(shop, node, trails=(Trail(10, 3, now - 8, now - 6, now - 5), Trail(20, 1, now - 1, now - 1, now - 1)))
-    step = node.course.steps("shop")[-1]
+    step = node.steps.of("shop")[-1]
     assert list(step.stages) == ["log", "learn", "publish", "fetch", "swap"]
     assert step.stages["log"] == pytest.approx(2, abs=0.01)
     assert step.stages["learn"] == pytest.approx(1, abs=0.01)
@@ -61,15 +61,15 @@ def test_moves_of_operators_are_steps_too(shop):
     node.view("shop")
     began = time.time()
     refresh(shop, node, trails=(Trail(20, 1, began, began, began),))
-    assert node.course.steps("shop")[-1].freshness_s <= time.time() - began
+    assert node.steps.of("shop")[-1].freshness_s <= time.time() - began
     shop.store.move("shop", 0, pin=True)
     node._refresher.refresh("shop")
-    step = node.course.steps("shop")[-1]
+    step = node.steps.of("shop")[-1]
     assert (step.what, step.version, step.pinned) == ("rolled_back", 0, True)
     # If the newest version answers again, I expect no event to be called new.
     shop.store.move("shop", None, pin=False)
     node._refresher.refresh("shop")
-    step = node.course.steps("shop")[-1]
+    step = node.steps.of("shop")[-1]
     assert (step.what, step.version, step.freshness_s) == ("unpinned", 20, None)
 
 
@@ -77,23 +77,23 @@ def test_whoever_listens_hears_each_step_until_the_end(shop):
     shop.publish()
     node = shop.node()
     heard = []
-    end = node.course.listen(heard.append)
+    end = node.steps.listen(heard.append)
     node.view("shop")
     refresh(shop, node)
     end()
     refresh(shop, node)
     assert [step.version for step in heard] == [0, 20]
-    assert [step.version for step in node.course.steps("shop")] == [0, 20, 40]
+    assert [step.version for step in node.steps.of("shop")] == [0, 20, 40]
 
 
 def test_a_long_course_keeps_its_beginning_and_its_shape_in_bounded_memory(shop, monkeypatch):
-    monkeypatch.setattr(courses, "MOST", 8)
+    monkeypatch.setattr(steps, "MOST", 8)
     shop.publish()
     node = shop.node()
     node.view("shop")
     for _ in range(40):
         refresh(shop, node)
-    versions = [step.version for step in node.course.steps("shop")]
+    versions = [step.version for step in node.steps.of("shop")]
     assert len(versions) <= 8
     assert versions == sorted(versions)
     assert versions[0] == 0
@@ -108,22 +108,22 @@ def test_names_that_are_loaded_one_after_another_leave_nothing_behind_but_steps(
         node.view(name)
         shop.store.delete(name)
         node._refresher.refresh(name)
-    assert (node.course._highest, list(node._refresher.views)) == ({}, [])
+    assert (node.steps._highest, list(node._refresher.views)) == ({}, [])
     assert list(node._pattern_memory._used_at) == ["user-2"]
-    assert len(node.course.steps("user-0")) == 1
+    assert len(node.steps.of("user-0")) == 1
 
 
 def test_many_names_share_the_room_for_steps(shop, monkeypatch):
-    monkeypatch.setattr(courses, "IN_ALL", 40)
-    monkeypatch.setattr(courses, "FEWEST", 2)
+    monkeypatch.setattr(steps, "IN_ALL", 40)
+    monkeypatch.setattr(steps, "FEWEST", 2)
     shop.publish()
     view = shop.node().view("shop")
-    course = courses.Course(label=lambda model: model)
+    kept = steps.Steps(label=lambda model: model)
     for step in range(30):
         for name in range(8):
             named = replace(view, snapshot=msgspec.structs.replace(view.snapshot, model=f"m{name}", version=step))
-            course.add("live", f"m{name}", None, named, 0.0)
+            kept.add("live", f"m{name}", None, named, 0.0)
     for name in range(8):
-        versions = [step.version for step in course.steps(f"m{name}")]
+        versions = [step.version for step in kept.of(f"m{name}")]
         assert len(versions) <= 5
         assert (versions[0], versions[-1]) == (0, 29)

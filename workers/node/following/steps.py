@@ -13,7 +13,7 @@ from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import STAGES, is_recent, stages_of
 from omdml.workers.versions.inspection import weights
 
-# Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a course of any length
+# Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a list of any length
 # keeps its shape.
 MOST = 1000
 # Steps that are kept in all: labels share them evenly, but each has room for some.
@@ -63,7 +63,7 @@ class Kept(NamedTuple):
     step: bytes
 
 
-class Course:
+class Steps:
     """The steps of a node, oldest first. Any number of threads may use it.
 
     Parameters
@@ -123,7 +123,7 @@ class Course:
         with self._changing:
             self._highest.pop(model, None)
 
-    def steps(self, model: str) -> list[Step]:
+    def of(self, model: str) -> list[Step]:
         """The remembered steps of a model, oldest first."""
         with self._changing:
             kept = [entry.step for entry in self._steps.get(self._label(model), ()) if entry.model == model]
@@ -137,7 +137,7 @@ class Course:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody listens to this course."""
+        """Whether anybody listens."""
         return bool(self._listeners)
 
     def remark(self, remark: Remark) -> None:

@@ -16,7 +16,7 @@ from omdml.workers.model.written import check_written
 log = structlog.get_logger(__name__)
 
 
-class Arrival:
+class Admission:
     """Checks the checkpoints of one partition against its log and the placement."""
 
     def __init__(self, partition: Partition, services: Services) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import kafka.errors
 from kafka import TopicPartition
 
-from omdml.streams.extents import Extent, Member
 from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_consumer
 from omdml.streams.kafka.topic import open_admin, require
 from omdml.streams.protocols.log import Partition
+from omdml.streams.topic_extents import Extent, Member
 
 # The session of a consumer that never joins, seconds.
 SESSION_S = 10.0
