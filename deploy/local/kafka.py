@@ -43,6 +43,7 @@ class KafkaServer(Server):
     start_limit_s = 240.0
     # The size of Java's heap in MB.
     heap_mb = 512
+    java_options: Sequence[str] = FAST_START
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class KafkaServer(Server):
         """The beginning of a command: Java with Kafka's jars, up to the name of the class to run."""
         java, jars = fetch.kafka()
         heap, temporary = f"-Xmx{self.heap_mb}m", f"-Djava.io.tmpdir={self.folder}"
-        return [java, self._class_archive(), heap, *FAST_START, *options, temporary, "-cp", f"{jars}/*"]
+        return [java, self._class_archive(), heap, *self.java_options, *options, temporary, "-cp", f"{jars}/*"]
 
     def _class_archive(self) -> str:
         """An option that has Java map Kafka's classes from a file. If the file does not fit, Java reads the jars."""
