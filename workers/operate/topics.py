@@ -178,7 +178,7 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None, se
        From then on the store refuses what a worker learned under the old placement, even if that worker was paused and
        does not know.
     4. If such a worker saved a model between steps 1 and 3, change the placement back. After a crash before this, a
-       model that went too far waits at its new home, and says why (workers/learning/partition/admission.py).
+       model that went too far waits at its new home, and says why (workers/learning/partition/claim_checks.py).
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
         """Keep this checkpoint and the one before it.
 
         A look at the placement and a write: what a process that slept in between wrote is refused by its model's new
-        home (workers/learning/partition/admission.py).
+        home (workers/learning/partition/claim_checks.py).
         """
         with self._reaching():
             if self.required_owner(checkpoint.model) != epoch:

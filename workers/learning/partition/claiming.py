@@ -12,7 +12,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.checkpoints import none_valid
-from omdml.workers.learning.partition.admission import Admission
+from omdml.workers.learning.partition.claim_checks import Admission
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark

@@ -18,7 +18,7 @@ from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.configuration.wording import STORE_FELL_BACK
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import PATIENCE_S, bridged_view, embedded_view, grown_view
-from omdml.workers.node.following.steps import Steps
+from omdml.workers.node.following.went_live import Steps
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.galleries.indexing import is_index_due, with_cells
 from omdml.workers.node.live_model import View

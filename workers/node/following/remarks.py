@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from omdml.streams.protocols.store import SnapshotStore
-from omdml.workers.node.following.steps import Remark, Steps
+from omdml.workers.node.following.went_live import Remark, Steps
 
 # Words of the history, and how listeners hear them.
 WORDS = {"held": "withheld", "drift": "drift"}

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.following.steps import Remark, Step
+from omdml.workers.node.following.went_live import Remark, Step
 from omdml.workers.node.http.endpoints.items.describing import describes
 from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
 from omdml.workers.node.http.problems import reply

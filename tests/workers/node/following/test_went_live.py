@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from omdml.snapshot import Trail
-from omdml.workers.node.following import steps
+from omdml.workers.node.following import went_live
 from tests.support.shops import Shop
 
 
@@ -87,7 +87,7 @@ def test_whoever_listens_hears_each_step_until_the_end(shop):
 
 
 def test_a_long_course_keeps_its_beginning_and_its_shape_in_bounded_memory(shop, monkeypatch):
-    monkeypatch.setattr(steps, "MOST", 8)
+    monkeypatch.setattr(went_live, "MOST", 8)
     shop.publish()
     node = shop.node()
     node.view("shop")
@@ -114,11 +114,11 @@ def test_names_that_are_loaded_one_after_another_leave_nothing_behind_but_steps(
 
 
 def test_many_names_share_the_room_for_steps(shop, monkeypatch):
-    monkeypatch.setattr(steps, "IN_ALL", 40)
-    monkeypatch.setattr(steps, "FEWEST", 2)
+    monkeypatch.setattr(went_live, "IN_ALL", 40)
+    monkeypatch.setattr(went_live, "FEWEST", 2)
     shop.publish()
     view = shop.node().view("shop")
-    kept = steps.Steps(label=lambda model: model)
+    kept = went_live.Steps(label=lambda model: model)
     for step in range(30):
         for name in range(8):
             named = replace(view, snapshot=msgspec.structs.replace(view.snapshot, model=f"m{name}", version=step))
