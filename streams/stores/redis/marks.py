@@ -18,19 +18,20 @@ class RedisMarks(RedisDatabase):
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints. The run is the server's, its replication's, and how many
-        checkpoints were replaced."""
+        checkpoints were replaced, which is read before the marks that a replacement moves."""
         asked = list(partitions)
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.get(self._keys.replacements)
             for partition in asked:
                 pipeline.get(self._keys.mark(partition))
-            pipeline.get(self._keys.replacements)
             gets = list(pipeline.command_stack)
             *answers, server, replication = pipeline.info("server").info("replication").execute(raise_on_error=False)
             pipeline.raise_first_error(gets, answers)
-            *answers, replacements = answers
-            run = b" ".join([run_of(server, replication).encode(), replacements or b""]).strip().decode()
+            run = run_of(server, replication)
+        replacements, *marks = answers
         with understanding(answers):
-            offsets = {place: int(answer) for place, answer in zip(asked, answers, strict=True) if answer is not None}
+            run = f"{run} {int(replacements or 0)}"
+            offsets = {place: int(mark) for place, mark in zip(asked, marks, strict=True) if mark is not None}
         return Marks(offsets, run)
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
