@@ -51,7 +51,8 @@ class Marks(dict[Partition, int]):
     """Offsets by partition, and the store's present ``run``.
 
     A store that was started again, failed over or was restored from a copy has another run, and may have forgotten what
-    was acknowledged. So has one in which a checkpoint was replaced. ``run`` is empty if the store cannot tell.
+    was acknowledged. So has one in which a checkpoint was replaced. If a store cannot tell the former, only the latter
+    changes its ``run``.
     """
 
     def __init__(self, offsets: Mapping[Partition, int], run: str) -> None:

@@ -30,7 +30,7 @@ class RedisMarks(RedisDatabase):
             run = run_of(server, replication)
         replacements, *marks = answers
         with understanding(answers):
-            run = f"{run} {int(replacements or 0)}"
+            run = f"{run} {int(replacements or 0)}".strip()
             offsets = {place: int(mark) for place, mark in zip(asked, marks, strict=True) if mark is not None}
         return Marks(offsets, run)
 
