@@ -48,16 +48,15 @@ class Claim(NamedTuple):
 
 
 class Marks(dict[Partition, int]):
-    """Offsets by partition, and the store's present ``run``.
+    """Offsets by partition, the store's present ``run``, and how many checkpoints were replaced in it.
 
     A store that was started again, failed over or was restored from a copy has another run, and may have forgotten what
-    was acknowledged. So has one in which a checkpoint was replaced. If a store cannot tell the former, only the latter
-    changes its ``run``.
+    was acknowledged. ``run`` is empty if the store cannot tell.
     """
 
-    def __init__(self, offsets: Mapping[Partition, int], run: str) -> None:
+    def __init__(self, offsets: Mapping[Partition, int], run: str, replacements: int = 0) -> None:
         super().__init__(offsets)
-        self.run = run
+        self.run, self.replacements = run, replacements
 
 
 class CheckpointStore(Protocol):
@@ -112,7 +111,7 @@ class CheckpointStore(Protocol):
         """As :meth:`save` with ``back``; and the owner of the checkpoint's home begins again, at this offset or below.
 
         An owner may have passed over events because the checkpoint before this one had them. So in the same step the
-        mark goes back to ``reread``, unless it is below, and the ``run`` of :class:`Marks` changes.
+        mark goes back to ``reread``, unless it is below, and the count of replacements grows. A retry may count again.
         """
 
     def secret(self) -> bytes:
@@ -147,10 +146,10 @@ class MarkStore(Protocol):
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset of each partition below which everything is in checkpoints; absent if it was never set."""
 
-    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+    def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set the mark of a partition, if it still is what it was ``before`` (None: absent), or is ``offset`` already.
 
-        False if it is neither: nothing was set.
+        If ``replacements`` is given, no other checkpoint may have been replaced. False otherwise: nothing was set.
         """
 
 

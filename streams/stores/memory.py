@@ -177,7 +177,7 @@ class MemoryStore(JournaledSnapshots):
         home = Partition(*checkpoint.home)
         with self._changed:
             written = self.save(checkpoint, epoch, back=True, placement=placement)
-            if written is Written.STORED:
+            if written in (Written.STORED, Written.ALREADY):
                 self._replacements += 1
                 if self._marks.get(home, 0) > reread:
                     self._marks[home] = reread
@@ -189,15 +189,16 @@ class MemoryStore(JournaledSnapshots):
         return one_by_one(self.save, ((*save, False, placement) for save in saves))
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset below which everything is in checkpoints; the run is the store's id and its replacements."""
+        """The offset below which everything is in checkpoints; the run is the store's id."""
         with self._changed:
             offsets = {partition: self._marks[partition] for partition in partitions if partition in self._marks}
-            return Marks(offsets, f"{self.store_id} {self._replacements}")
+            return Marks(offsets, self.store_id, self._replacements)
 
-    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+    def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set a mark, if it is as expected."""
         with self._changed:
             as_expected = self._marks.get(partition) in (before, offset)
+            as_expected = as_expected and replacements in (None, self._replacements)
             if as_expected:
                 self._marks[partition] = offset
             return as_expected

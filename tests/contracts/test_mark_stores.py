@@ -41,19 +41,28 @@ class TestMarksOfAnyStore:
         assert store.marks([first, second, odd]) == {first: 12, odd: 1 << 50}
         assert store.marks([]) == {}
 
-    def test_a_checkpoint_that_is_replaced_takes_the_mark_back_and_makes_another_run(self, store: Store) -> None:
+    def test_a_checkpoint_that_is_replaced_takes_the_mark_back_and_is_counted(self, store: Store) -> None:
         epoch, home = store.claim("shop").epoch, Partition(*checkpoint().home)
         assert store.save(checkpoint(40), epoch) is Written.STORED
         store.move_mark(home, None, 10)
         before = store.marks([home])
         assert store.replace(checkpoint(20), "another", 4) is Written.FENCED
-        assert (store.marks([home]), store.marks([home]).run) == ({home: 10}, before.run)
-        for reread, mark in ((4, 4), (7, 4)):
-            assert store.replace(checkpoint(20 + reread), epoch, reread) is Written.STORED
+        assert (store.marks([home]), store.marks([home]).replacements) == ({home: 10}, before.replacements)
+        for reread, mark in ((4, 4), (7, 4), (7, 4)):
+            assert store.replace(checkpoint(20 + reread), epoch, reread) in (Written.STORED, Written.ALREADY)
             after = store.marks([home])
-            assert after == {home: mark}
-            assert after.run != before.run
+            assert (after, after.run) == ({home: mark}, before.run)
+            assert after.replacements > before.replacements
             before = after
+
+    def test_no_mark_moves_whose_owner_does_not_know_that_a_checkpoint_was_replaced(self, store: Store) -> None:
+        epoch, home = store.claim("shop").epoch, Partition(*checkpoint().home)
+        known = store.marks([home]).replacements
+        assert store.move_mark(home, None, 10, known)
+        store.replace(checkpoint(20), epoch, 20)
+        assert not store.move_mark(home, 10, 30, known)
+        assert store.marks([home]) == {home: 10}
+        assert store.move_mark(home, 10, 30, store.marks([home]).replacements)
 
     def test_a_placement_is_recorded_once_and_changed_only_from_what_it_was(self, store: Store) -> None:
         first, grown = Placement.first("crc32", 2), Placement.first("crc32", 2).grown(4, {0: 7, 1: 9})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from omdml.errors import StoreError
+from omdml.errors import Fenced, StoreError
 from omdml.streams.protocols.log import Partition
 
 
 class StoreChanged(StoreError):
     """The store may have forgotten saves. Only what it holds now is certain."""
+
+
+class ModelReplaced(Fenced):
+    """Somebody replaced a model. This worker may have passed over events that only the model of before had learned."""
 
 
 class Rewind(Exception):

@@ -10,7 +10,7 @@ import structlog
 from omdml.errors import CorruptError, Fenced, OmdmlError, SourceError, StoreError, StoreLost
 from omdml.streams.protocols.log import CommitResult, Partition, Record
 from omdml.workers.events.decoding import by_partition
-from omdml.workers.learning.interruptions import Rewind, StoreChanged
+from omdml.workers.learning.interruptions import ModelReplaced, Rewind, StoreChanged
 from omdml.workers.learning.log_placement import LogPlacement
 from omdml.workers.learning.measures import Measures
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
@@ -137,7 +137,9 @@ class Ownership:
     def note(self, doubt: Fenced | StoreChanged) -> None:
         """A write was refused, or the store is not what it was: to be looked into before anything else is done."""
         self.doubt = doubt
-        if isinstance(doubt, Fenced):
+        if isinstance(doubt, ModelReplaced):
+            log.info("model_replaced", reason=str(doubt), action="partitions begin again from what is stored")
+        elif isinstance(doubt, Fenced):
             self.services.metrics.fenced.inc()
             log.warning("fenced", reason=str(doubt), action="partitions begin again from what is stored")
         else:
@@ -153,7 +155,10 @@ class Ownership:
         """
         for partition, before in list(self.partitions.items()):
             again = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
-            start = again.start(before.mark.offset)
+            start = again.start(before.mark.verified)
+            if start is not None and before.mark.verified is None and before.first is not None:
+                # There was no mark when this owner began, and no other place says where.
+                start = again.mark.verified = min(start, before.first)
             if start is not None and not self._is_member(partition, start, poll):
                 log.warning("expelled", reason=str(self.doubt), action="gives up all partitions and joins again")
                 self.lost(list(self.partitions))

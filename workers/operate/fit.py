@@ -164,7 +164,8 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     if replace:
         require_placement(model.home.topic_id, model.placement, store)
         go_live(snapshot, model.epoch, store)
-    saved = store.replace(model.checkpoint(platform), model.epoch, model.next, model.placement)
+    reread = model.last.get(model.home, model.next)
+    saved = store.replace(model.checkpoint(platform), model.epoch, reread, model.placement)
     if saved is Written.MOVED:
         raise PlacementChanged(model.home.topic_id)
     if saved is Written.FENCED:

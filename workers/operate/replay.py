@@ -165,6 +165,8 @@ class ReplayedModel(OwnedModel):
         self.placement = placement
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
+        # The offset of the last record that was read in each partition, of any model.
+        self.last: dict[Partition, int] = {}
         # The metric before the first event was learned.
         self.start: Metric | None = None
         # The number of comparisons and the metric after each stretch; None if no page needs them.
@@ -246,6 +248,7 @@ class ReplayedModel(OwnedModel):
         Everything that will not be learned is kept as a refusal.
         """
         for partition, part in by_partition(records).items():
+            self.last[partition] = part[-1].offset
             batches, others = sort_out(part, lambda name: self.accepts if name == self.sent_as else None)
             batch, refused = batches.get(self.sent_as, Batch()), others.get(self.sent_as, [])
             refused_at_home = [refusal for refusal in refused if self._belongs(refusal.record)]

@@ -23,8 +23,9 @@ def contents(store: DirectoryStore) -> Iterator[File]:
     """The files of a store by their names in its folder; a name that ends with a slash is a folder.
 
     Marks come before models: a worker moves a mark after it has saved what lies below it, so that none of these marks
-    is ahead of these checkpoints.
+    is ahead of these checkpoints. Raises StoreError if a model was replaced meanwhile, which may go back.
     """
+    before = store.marks([]).replacements
     for name in NUMBERS:
         yield name, read_regular(store.path / name, STATE_BYTES)
     for part in (MARKS, "placements"):
@@ -35,6 +36,10 @@ def contents(store: DirectoryStore) -> Iterator[File]:
     for folder in listed(store.path / "models"):
         for name, data in of_model(store, folder):
             yield f"models/{folder.name}/{name}", data
+    if store.marks([]).replacements != before:
+        raise StoreError(
+            f"store {store}: a model was replaced while this backup was made (replay, bootstrap): try again"
+        )
 
 
 def of_model(store: DirectoryStore, folder: Path) -> list[File]:

@@ -19,17 +19,16 @@ class DirectoryMarks(DirectoryLayout):
     """Watermarks, placements and the secret in a folder."""
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset below which everything is in checkpoints; a copy of the folder is another run.
-
-        The replacements are counted before the marks are read: :meth:`read_again` changes them afterwards.
-        """
+        """The offset below which everything is in checkpoints; a copy of the folder is another run."""
         with self._reaching():
             if not self._is_there():
                 return Marks({}, "")
-            run = f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns} {self._count_replacements()}"
+            # Before the marks: an owner that reads the mark of before a replacement must not know of it.
+            replacements = self._count_replacements()
+            run = f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}"
             paths = {partition: self._mark(partition) for partition in partitions}
             offsets = {place: read_mark(path) for place, path in paths.items() if path.exists()}
-            return Marks(offsets, run)
+            return Marks(offsets, run, replacements)
 
     def _count_replacements(self) -> int:
         path = self.path / "replacements"
@@ -43,11 +42,13 @@ class DirectoryMarks(DirectoryLayout):
                 put(path, b"%d\n" % offset)
             put(self.path / "replacements", b"%d\n" % (self._count_replacements() + 1))
 
-    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
-        """Set a mark, if it is as expected: a look and a write, between which only another owner could come."""
+    def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
+        """Set a mark, if it is as expected: a look and a write. A lock would have a process that sleeps in between keep
+        all others from moving marks."""
         with self._reaching():
             path = self._mark(partition)
             as_expected = (read_mark(path) if path.exists() else None) in (before, offset)
+            as_expected = as_expected and replacements in (None, self._count_replacements())
             if as_expected:
                 self.make()
                 put(path, b"%d\n" % offset)

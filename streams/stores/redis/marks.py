@@ -17,8 +17,10 @@ class RedisMarks(RedisDatabase):
     """Watermarks, placements and the secret in Redis."""
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset below which everything is in checkpoints. The run is the server's, its replication's, and how many
-        checkpoints were replaced, which is read before the marks that a replacement moves."""
+        """The offset below which everything is in checkpoints. The run is the server's, and its replication's.
+
+        Replacements are counted first: an owner that reads the mark of before one must not know of it.
+        """
         asked = list(partitions)
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             pipeline.get(self._keys.replacements)
@@ -30,15 +32,16 @@ class RedisMarks(RedisDatabase):
             run = run_of(server, replication)
         replacements, *marks = answers
         with understanding(answers):
-            run = f"{run} {int(replacements or 0)}".strip()
             offsets = {place: int(mark) for place, mark in zip(asked, marks, strict=True) if mark is not None}
-        return Marks(offsets, run)
+            return Marks(offsets, run, int(replacements or 0))
 
-    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+    def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set a mark, if it is as expected."""
+        keys, values = [self._keys.mark(partition)], ["" if before is None else before, offset]
+        if replacements is not None:
+            keys, values = [*keys, self._keys.replacements], [*values, replacements]
         with reaching(self._where):
-            expected = "" if before is None else before
-            return bool(self._compare_and_set([self._keys.mark(partition)], [expected, offset]))
+            return bool(self._compare_and_set(keys, values))
 
     def placement(self, topic_id: str) -> Placement | None:
         """The placement of a log's models; None before the first worker recorded it."""

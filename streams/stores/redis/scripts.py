@@ -47,9 +47,17 @@ if actual ~= owner then return 'fenced' end
 if placed ~= '' and (redis.call('GET', placement) or placed) ~= placed then return 'moved' end
 local kept_topic, kept_partition, kept_offset, kept_digest, damaged = unpack(redis.call(
   'HMGET', checkpoint, 'home_topic', 'home_partition', 'next', 'digest', 'damaged'))
+local function read_again()
+  if reread == '' then return end
+  if tonumber(redis.call('GET', mark) or '0') > tonumber(reread) then redis.call('SET', mark, reread) end
+  redis.call('SET', replacements, (redis.call('GET', replacements) or 0) + 1)
+end
 if not damaged and kept_topic == topic and kept_partition == partition then
   if back == '0' and tonumber(offset) < tonumber(kept_offset) then return 'fenced' end
-  if offset == kept_offset and digest == kept_digest then return 'already' end
+  if offset == kept_offset and digest == kept_digest then
+    read_again()
+    return 'already'
+  end
 end
 if damaged then
   redis.call('DEL', checkpoint)
@@ -60,10 +68,7 @@ end
 redis.call('HSET', checkpoint, 'home_topic', topic, 'home_partition', partition, 'next', offset,
   'version', version, 'digest', digest, 'epoch', owner, 'data', data)
 redis.call('HSET', newest, 'saved', digest)
-if reread ~= '' then
-  if tonumber(redis.call('GET', mark) or '0') > tonumber(reread) then redis.call('SET', mark, reread) end
-  redis.call('INCR', replacements)
-end
+read_again()
 return 'stored'
 """
 
@@ -141,8 +146,11 @@ return redis.call('HGETALL', current)
 
 COMPARE_AND_SET = """
 -- Compare and set the mark of a partition, or a placement; '' stands for none. A value that is
--- already what it should become is a retry, and counts as success.
-local key, before, after = KEYS[1], ARGV[1], ARGV[2]
+-- already what it should become is a retry, and counts as success. A mark stays if another number of checkpoints was
+-- replaced than its owner knows of.
+local key, replacements = unpack(KEYS)
+local before, after, known = unpack(ARGV)
+if replacements and (redis.call('GET', replacements) or '0') ~= known then return 0 end
 local actual = redis.call('GET', key) or ''
 if actual ~= before and actual ~= after then return 0 end
 redis.call('SET', key, after)

@@ -76,6 +76,9 @@ def test_a_worker_learns_and_a_node_follows_it_with_the_rights_that_are_listed(t
     world.store.move("shop", 20, pin=True)
     assert watch.wait(10.0) == {"shop"}
     watch.close()
+    again = world.store.claim("shop")
+    assert world.store.replace(again.checkpoint, again.epoch, 0) is Written.ALREADY
+    assert world.store.marks([]).replacements == 1
     world.store.delete("shop")
     assert "shop" not in world.store.models()
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from omdml.errors import StoreLost
 from omdml.streams.protocols.log import Partition
-from omdml.streams.protocols.store import MarkStore
-from omdml.workers.learning.interruptions import Rewind, StoreChanged
+from omdml.streams.protocols.store import Marks, MarkStore
+from omdml.workers.learning.interruptions import ModelReplaced, Rewind, StoreChanged
 
 
 class Mark:
@@ -19,13 +19,17 @@ class Mark:
         The mark when it was last looked at: everything below it is in checkpoints. None if there was none.
     taken
         The offset after the last record that was taken here; None before the first.
+    verified
+        Where this owner began to read, then each mark that it moved and found again. Everything below it is in
+        checkpoints even if the store has changed since.
     """
 
     def __init__(self, partition: Partition, store: MarkStore) -> None:
         self.offset: int | None = None
         self.taken: int | None = None
+        self.verified: int | None = None
         self._partition, self._store = partition, store
-        self._run = ""
+        self._run, self._replacements = "", 0
 
     def start(self, committed: int | None, begin: Callable[[Partition], int]) -> int | None:
         """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
@@ -43,10 +47,11 @@ class Mark:
                 "the store was emptied, or is another one. Correct store.url, or restore the store. Or learn again: "
                 "omdml topics rewind. If the log is in files: take an empty store and another log.group"
             )
-        self.offset, self._run = mark, marks.run
-        if mark is None or committed is None or mark <= committed:
-            return mark
-        return min(mark, max(committed, begin(self._partition)))
+        self.offset, self._run, self._replacements = mark, marks.run, marks.replacements
+        self.verified = mark
+        if mark is not None and committed is not None and mark > committed:
+            self.verified = min(mark, max(committed, begin(self._partition)))
+        return self.verified
 
     def rewind(self, model: str, begin: int, why: str) -> Rewind:
         """Move the mark back, so that the partition is read again from an offset on; returns the Rewind to raise.
@@ -69,17 +74,22 @@ class Mark:
             self.move(min(offset, self.offset), back=True)
 
     def move(self, offset: int | None, back: bool = False) -> None:
-        """Move the mark if it is elsewhere, then look at it; raises StoreChanged if it is not as this owner left it.
+        """Move the mark if it is elsewhere, then look at it.
+
+        Raises StoreChanged if it is not as this owner left it, and ModelReplaced if that happened from outside.
 
         A mark that is further on, in the same run, was moved by an earlier owner's last save. It stays there unless the
         mark is to go ``back``: if that save had lacked anything that this owner has claimed, it would have been fenced,
         and the mark would not have moved.
         """
         wanted = self.offset if offset is None else offset
-        moved = wanted is None or wanted == self.offset or self._store.move_mark(self._partition, self.offset, wanted)
+        moved = wanted in (None, self.offset) or self._store.move_mark(
+            self._partition, self.offset, wanted, self._replacements
+        )
         expected = wanted if moved else self.offset
         marks = self._store.marks([self._partition])
         stored = marks.get(self._partition)
+        self._check_replacements(marks)
         if marks.run == self._run and stored is not None and (expected is None or stored > expected):
             # An earlier owner's last save moved it further on. Take that over, and move from there.
             self.offset = stored
@@ -89,13 +99,21 @@ class Mark:
             return
         if not moved or stored != wanted or marks.run != self._run:
             raise self._changed(stored, expected, marks.run)
-        self.offset = wanted
+        self.offset = self.verified = wanted
 
     def look(self) -> None:
         """Raise StoreChanged if the store is not as this owner left it; before there is a mark nobody can tell."""
         if self.offset is not None and not self.still_stands():
             marks = self._store.marks([self._partition])
+            self._check_replacements(marks)
             raise self._changed(marks.get(self._partition), self.offset, marks.run)
+
+    def _check_replacements(self, marks: Marks) -> None:
+        """Raise ModelReplaced if a model was replaced since this owner began."""
+        if marks.replacements != self._replacements and marks.run == self._run:
+            raise ModelReplaced(
+                f"partition {self._partition}: a model in the store was replaced (replay, forget, learn-on, bootstrap)"
+            )
 
     def _changed(self, stored: int | None, expected: int | None, run: str) -> StoreChanged:
         difference = f"its mark is {stored}, left at {expected}"
@@ -103,7 +121,7 @@ class Mark:
             difference += f"; its run is {run!r}, was {self._run!r}"
         return StoreChanged(
             f"partition {self._partition}: the store changed under this worker: {difference}. It was restarted, "
-            "emptied or restored from a copy, or somebody replaced a model (replay, bootstrap)"
+            "emptied or restored from a copy"
         )
 
     def lost_only_a_model(self) -> bool:
@@ -118,4 +136,5 @@ class Mark:
         """Whether the store still holds the mark as it was left, or further on, in the same run."""
         marks = self._store.marks([self._partition])
         marked = marks.get(self._partition)
-        return marked is not None and marks.run == self._run and (self.offset is None or marked >= self.offset)
+        same = (marks.run, marks.replacements) == (self._run, self._replacements)
+        return marked is not None and same and (self.offset is None or marked >= self.offset)
