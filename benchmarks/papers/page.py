@@ -69,6 +69,9 @@ over them many times.
 principal directions, PCA, WPCA: The directions in which items vary most; the projection onto the first of them; the
 same, with each direction divided by its deviation (whitening).
 
+RCA, LMNN, OASIS: Other metric learners, which OMDML is compared with. RCA is that of Bar-Hillel et al. (ICML 2003),
+LMNN that of Weinberger and Saul (JMLR 2009), OASIS that of Chechik et al. (JMLR 2010; MATHS 4).
+
 Hedge, beta: The algorithm that weights descriptors by their mistakes. beta is the factor by which a mistake lowers a
 weight.
 
