@@ -29,11 +29,10 @@ STREAMS: dict[str, dict[str, Any]] = {ONLINE: {}, FADELESS: {"memory": 0}, PAPER
 LOGS = {WHOLE: TOTAL, LATEST: NIGHT, NONE: 0}  # events that a batch model is trained on
 SHOWN = (45_000, 50_000, 51_000, 55_000, 60_000, 80_000, 100_000)
 ABOUT = f"""
-No paper has this table. It shows why one would learn online at all. A stream has {TOTAL:,} triplets by label,
-{WRONG:.0%} of them inverted. After {CHANGE:,} the labels change their meaning. On yaleb, similar then means the same
-light and no longer the same person. The ten classes of mfeat are joined in twos, the 20 of caltech101_20 in fives. mAP
-is that of the test queries under the labels that hold from that event on. So before and after the change it measures
-different questions.
+This table shows why one would learn online at all. A stream has {TOTAL:,} triplets by label, {WRONG:.0%} of them
+inverted. After {CHANGE:,} the labels change their meaning. On yaleb, similar then means the same light and no longer
+the same person. The ten classes of mfeat are joined in twos, the 20 of caltech101_20 in fives. mAP is that of the test
+queries under the labels that hold from that event on. So before and after the change it measures different questions.
 
 LOMDML learns each event once: with our memory of 10,000 gated events, without it ("memory 0"), and without it and with
 the paper's beta. The batch models are LOMDML, too. They are trained again every {NIGHT:,} events, which is called a

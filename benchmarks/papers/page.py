@@ -60,7 +60,8 @@ nDCG@K: How near the order of the first K answers is to the best order, if items
 order.
 
 eta, C, lambda, mu, gamma: Hyperparameters, named as in the papers. eta is the rate of a learner, which says how large
-its steps are.
+its steps are. C is the largest rate of OMDML and OASIS. In the thesis (LAW) C weighs the losses, and 1/C the
+regulariser.
 
 online, batch: An online learner sees the events one after another. A batch learner has all of them at once, and may go
 over them many times.
@@ -68,10 +69,14 @@ over them many times.
 principal directions, PCA, WPCA: The directions in which items vary most; the projection onto the first of them; the
 same, with each direction divided by its deviation (whitening).
 
+RCA, LMNN, OASIS: Other metric learners, which OMDML is compared with. RCA is that of Bar-Hillel et al. (ICML 2003),
+LMNN that of Weinberger and Saul (JMLR 2009), OASIS that of Chechik et al. (JMLR 2010; MATHS 4).
+
 Hedge, beta: The algorithm that weights descriptors by their mistakes. beta is the factor by which a mistake lowers a
 weight.
 
-gated: A triplet is gated if it is violated, or nearly so: only such a triplet changes weights (MATHS 2).
+gated: A triplet is gated if the weighted sum of all descriptors violates the margin (gamma, 1 by default). Only such a
+triplet changes weights (MATHS 2).
 
 unit spread: A start that is scaled so that the mean squared distance of random pairs is 1 in each descriptor.
 

@@ -42,8 +42,8 @@ sum of all eigenvalues.
 The thesis leaves open how the matrix A inside T is drawn. Here A = G G', and G ({TRUE}, {TRUE}) is standard normal.
 Validation has {VALIDATION:,} quadruplets (in the thesis, as many as the test). It chooses among: eta {listed(ETAS)};
 mu, the weight of the Fantope, {listed(MUS)}; trace, the weight of the trace norm, {listed(TRACES)}; for descent over L
-eta {listed(LOW_RANK_ETAS)}. Both weights stand beside the mean loss of the quadruplets. The rank counts eigenvalues
-above {number(NOTHING)} of the largest. Seeds 0 to {len(SEEDS) - 1}.
+eta {listed(LOW_RANK_ETAS)}. Both terms are added to the mean loss of the quadruplets. The rank counts eigenvalues above
+{number(NOTHING)} of the largest. Seeds 0 to {len(SEEDS) - 1}.
 
 The first five rows are the thesis' Algorithm 2 (for L: plain descent), except for the rate, which is fixed in the
 thesis: here it falls linearly from eta to 0. There are {ITERATIONS} iterations over the whole training part. They start
@@ -52,8 +52,8 @@ T is |M - T|^2, after M and T were each scaled to a largest element of 1.
 
 The last two rows are ours. `omdml.batch.fit_full` stops when its loss is within {TOLERANCE:.0%} of a proven lower
 bound. It needs a Frobenius term, too, which punishes large elements (weight lam {listed(LAMS)}; mu is
-{number(BATCH_MU)}; both stand beside the sum of losses). `Qwise`, the online form, makes one step for each violated
-quadruplet, in {PASSES} passes (mu {listed(STREAM_MUS)}).
+{number(BATCH_MU)}; here both terms are added to the sum of the losses, not to their mean). `Qwise`, the online form,
+makes one step for each violated quadruplet, in {PASSES} passes (mu {listed(STREAM_MUS)}).
 """
 
 

@@ -23,7 +23,7 @@ TRIPLETS, ITEMS, CLASSES = 10_000, 600, 3  # items and classes of the made-up se
 BETA, LOUD = 0.99, 1_000.0  # the paper's discount; how much larger the noise is than what matters
 IDENTITY, UNIT = "M = I", "unit spread"
 ABOUT = f"""
-OMDML weights the descriptors by Hedge. The weight of descriptor i is theta_i. For a gated triplet t, z_i is 1 if
+OMDML weights the descriptors by Hedge. Before a gated triplet t the weight of descriptor i is theta_i, and z_i is 1 if
 descriptor i alone orders it wrongly, otherwise 0. Hedge's loss is sum_t sum_i theta_i z_i. It is at most (ln(1/beta)
 min_i sum_t z_i + ln m) / (1 - beta), for m descriptors. If the weights forget, as by our default, both sums fade (MATHS
 10). Theorem 4.1 says that the combination of all descriptors makes at most twice as many mistakes as this bound.

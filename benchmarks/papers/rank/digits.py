@@ -33,8 +33,8 @@ ABOUT = f"""
 The paper (Section 5) looks for tattoos. The queries are 20 altered copies of each of 2,157 pictures, and the one right
 answer is the picture that the copy was made of. It compares weights that are learned from comparisons within a query
 (*rank-based*, Eq. 11) with weights that are learned from pairs that are near or far by themselves (*constraint-based*,
-Eq. 10). It also compares two choices of irrelevant items: *critical* ones alone, which rank highest by the baseline,
-and half as many of these with as many random ones.
+Eq. 10). It also compares two choices of irrelevant items: only *critical* ones, which rank highest by the baseline, or
+half critical ones and half random ones, as many in all.
 
 **Not the paper's data:** the tattoos are not public. Here the gallery is the 2,000 digits of mfeat (16 x 15 pixels),
 and the queries are random alterations of random digits (blur, aspect, light, noise, tone, rotation). A digit has 278

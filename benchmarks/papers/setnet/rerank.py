@@ -257,7 +257,7 @@ def verdict(found: Found, matched: Array) -> list[Claim]:
             agrees=True,
         ),
         Claim(
-            f"""Re-ranking these is {faster(few):.0f}, {faster(more):.0f} and {faster(most):.0f} times faster than
+            f"""Re-ranking so many is {faster(few):.0f}, {faster(more):.0f} and {faster(most):.0f} times faster than
             matching all elements (paper: 49, 32, 23). The fewer sets a gallery has, the less there is to save: the
             paper has 18 times as many.""",
             faster(few) > faster(most) > 3,

@@ -87,9 +87,9 @@ often than in the paper: the row "chance" shows how much that is worth.
 same judgements as SetNet. (This layer is SetNet with one cluster, started as mean pooling itself.) In the paper such
 training also goes through the network. The *generalised mean* is that of the positive and negative parts of the
 descriptors, side by side. "+ W" is whitening, in the places where the paper has it: of elements for mean pooling, of
-vectors of sets for the others. Averages keep as many directions as validation chooses. What is learned keeps all of its
-directions, and its covariance is shrunk. "SetNet, not trained" is SetNet's start by k-means and PCA; beside it stands
-the paper's SetNet without training on sets.
+vectors of sets for the others. If averages are whitened, they keep as many directions as validation chooses. If learned
+vectors are whitened, they keep all of their directions, and their covariance is shrunk. "SetNet, not trained" is
+SetNet's start by k-means and PCA; beside it stands the paper's SetNet without training on sets.
 
 A judgement names one element, {RELEVANT} sets of {TRAINED} elements with another element of its class, and {IRRELEVANT}
 sets without, all of classes to train on. All methods rank by cosines, added up over the query. "Its own scores" are
