@@ -150,9 +150,14 @@ def _request(request: dict[str, Any]) -> Iterator[str]:
     for kind, body in request.get("requestBody", {}).get("content", {}).items():
         yield from ("", f"Body (`{kind}`): {_type(body.get('schema', {}))}.")
     yield from ("", "| answer | meaning | body |", "|---|---|---|")
+    # Of answers whose schema has no name, and so no section of its own.
+    fields: list[str] = []
     for status, answer in request["responses"].items():
-        bodies = ", ".join(_type(body.get("schema", {})) for body in answer.get("content", {}).values())
+        schemas = [body.get("schema", {}) for body in answer.get("content", {}).values()]
+        bodies = ", ".join(map(_type, schemas))
         yield f"| {status.replace('default', 'any other')} | {_cell(answer['description'])} | {bodies} |"
+        fields += [line for schema in schemas if "properties" in schema for line in ("", *_schema(schema))]
+    yield from fields
 
 
 def _schema(part: dict[str, Any]) -> Iterator[str]:

@@ -47,9 +47,9 @@ from omdml.workers.node.searching.compare import Comparison
 from omdml.workers.versions.judgement import Judgement
 
 MOVES = {
-    "rollback": "Make an older version live: the one named, or the one before. Needs a node with a token",
-    "pin": "Keep a version live, whatever is learned: the one named, or the live one. Needs a node with a token",
-    "unpin": "Make the newest version live again. Needs a node with a token",
+    "rollback": "Make an older version live until `unpin`: the one named, or the one before. Needs a node with a token",
+    "pin": "Keep a version live until `unpin`: the one named, or the live one. Needs a node with a token",
+    "unpin": "Make the newest version live again, and follow what is learned. Needs a node with a token",
 }
 SETTLING = {
     "resend": "Send the events of dead letters again, if they would be learned now, each at most once",
@@ -133,7 +133,8 @@ def searches(structs: Structs) -> dict[str, Any]:
         "/search": {
             "get": operation("Items closest to one item", answer, parameters=structs.query(ItemSearch), more=BEHIND),
             "post": operation(
-                "Items closest to items, to raw vectors, or to each of several queries",
+                "Items closest to one or several items, to raw vectors, to words, to a picture, or to each of several "
+                "queries",
                 {"anyOf": [answer, structs.schema(Answers)]},
                 body={JSON: structs.schema(Search)},
                 more=BEHIND,
@@ -141,19 +142,19 @@ def searches(structs: Structs) -> dict[str, Any]:
         },
         "/feedback": {
             "post": operation(
-                "Send events. All of them are taken or none. The answer comes when they are durable",
+                "Send events, at most 10,000. All of them are taken or none. The answer comes when they are durable",
                 {
                     "type": "object",
                     "properties": {
-                        "accepted": {"type": "integer"},
+                        "accepted": {"type": "integer", "description": "How many events were taken"},
                         "at": {
                             "type": "number",
-                            "description": "when the node took them, in seconds since the epoch; "
-                            "a version whose newest event is older has learned none of them",
+                            "description": "When the node took them, in seconds since the epoch (1970-01-01 UTC). If "
+                            "the newest event of a version is older, the version has learned none of them.",
                         },
                         "unread_fields": {
                             "type": "string",
-                            "description": "fields of these events that nothing reads, such as a mistyped `user`",
+                            "description": "Fields of these events that nothing reads, such as a mistyped `user`",
                         },
                     },
                 },
@@ -186,21 +187,22 @@ def models(structs: Structs) -> dict[str, Any]:
         },
         "/models/{model}/history": {
             "get": operation(
-                "The newest lines of the history, oldest first",
+                "The newest lines of the model's history, oldest first: which versions went live, and who moved them",
                 LINES,
                 parameters=[*OF_MODEL, *structs.query(History)],
             )
         },
         "/models/{model}/guard": {
             "get": operation(
-                "What the guard decided last, by what margin, and why",
+                "What the guard decided last: whether a version may go live, by what margin, and why",
                 structs.schema(Judgement),
                 parameters=OF_MODEL,
             )
         },
         "/models/{model}/steps": {
             "get": operation(
-                "What went live on this node since it started, oldest first",
+                "What went live on this node since it started, oldest first. Of very many steps, older ones are left "
+                "out",
                 {
                     "type": "object",
                     "properties": {"model": TEXT, "steps": {"type": "array", "items": structs.schema(Step)}},
@@ -209,11 +211,14 @@ def models(structs: Structs) -> dict[str, Any]:
             )
         },
         "/models/{model}/inspect": {
-            "get": operation("What a kept version holds", parameters=[*OF_MODEL, *structs.query(OfVersion)])
+            "get": operation(
+                "What a version holds: learner, time, weights, and the shape of each array",
+                parameters=[*OF_MODEL, *structs.query(OfVersion)],
+            )
         },
         "/models/{model}/compare": {
             "get": operation(
-                "What moved in the answer to an item between two versions",
+                "Which items moved between the answers of two versions to the same search",
                 structs.schema(Comparison),
                 parameters=[*OF_MODEL, *structs.query(Compare)],
             )
@@ -230,7 +235,7 @@ def items(structs: Structs) -> dict[str, Any]:
                 "Ids and labels of a model's items, in the catalogue's order", ITEMS, parameters=structs.query(Items)
             ),
             "post": operation(
-                "Put, change and delete items: one change on each line, all of them or none. " + CONFIRMED,
+                "Put, change and delete items: one change on each line. All of them are made or none. " + CONFIRMED,
                 changed,
                 body={"application/x-ndjson": structs.schema(Change)},
                 parameters=of_model,
@@ -239,7 +244,8 @@ def items(structs: Structs) -> dict[str, Any]:
         },
         "/items/{id}": {
             "put": operation(
-                "Put an item, which replaces one with the same id, or give an item other attributes. " + CONFIRMED,
+                "Put an item, or give an existing item other attributes. An item with the same id is replaced. "
+                + CONFIRMED,
                 changed,
                 body={JSON: structs.schema(PutItem), "image/*": {"type": "string", "format": "binary"}},
                 parameters=[*OF_ITEM, *of_model],
@@ -259,7 +265,7 @@ def items(structs: Structs) -> dict[str, Any]:
         },
         "/atlas": {
             "get": operation(
-                "Thumbnails of up to 256 items in one picture. `GET /items` says where each one is",
+                "An atlas: thumbnails of up to 256 items in one picture. `GET /items` says where each one is",
                 {"type": "string"},
                 kind="image/webp",
                 parameters=structs.query(ItemAtlas),
@@ -267,9 +273,9 @@ def items(structs: Structs) -> dict[str, Any]:
         },
         "/events": {
             "get": operation(
-                "A stream of server-sent events. A `step` (Step) tells what is live, then each version that goes live "
-                "or is moved. A `remark` (Remark) tells that a version was withheld, or that mistakes became more "
-                "frequent",
+                "A stream of server-sent events of two kinds. The first `step` (see Step) says what is live, and each "
+                "later one that another version went live, or was moved or pinned. A `remark` (see Remark) says that a "
+                "version was withheld, or that mistakes became more frequent",
                 {"type": "string"},
                 kind="text/event-stream",
                 parameters=structs.query(Events),
@@ -292,7 +298,8 @@ def experiments(structs: Structs) -> dict[str, Any]:
         },
         "/clicks": {
             "post": operation(
-                "Count clicks on an interleaved answer for its experiment. Nothing is learned from this",
+                "Count clicks on an answer in which an experiment mixed two rankings (an interleaved answer). Nothing "
+                "is learned from this",
                 structs.schema(Clicked),
                 body={JSON: structs.schema(Clicks)},
                 status="202",
@@ -330,7 +337,8 @@ def operators(structs: Structs) -> dict[str, Any]:
         },
         "/session": {
             "post": operation(
-                "Exchange a token for a cookie that may read: browsers send no token with pictures and streams",
+                "Exchange a token for a cookie that may read. Browsers need it for pictures and streams, with which "
+                "they send no token",
                 status="204",
                 token=True,
             )
@@ -343,7 +351,10 @@ def monitoring() -> dict[str, Any]:
     return {
         "/healthz": {"get": operation("Answers 200 if the node makes progress, 503 if it hangs")},
         "/readyz": {
-            "get": operation("Answers 200 if the models configured by their own names can answer, 503 otherwise")
+            "get": operation(
+                "Answers 200 if the models that are configured by their own names can answer, 503 otherwise. If "
+                '`node.ready` is "any", one of them is enough'
+            )
         },
         "/metrics": {"get": operation("Metrics for Prometheus", {"type": "string"}, kind="text/plain")},
         "/metrics/models": {
@@ -351,7 +362,14 @@ def monitoring() -> dict[str, Any]:
                 "Metrics of single models for Prometheus",
                 {"type": "string"},
                 kind="text/plain",
-                parameters=[{"name": "model", "in": "query", "schema": TEXT, "description": "A model, or a pattern"}],
+                parameters=[
+                    {
+                        "name": "model",
+                        "in": "query",
+                        "schema": TEXT,
+                        "description": "A model's name, in which `*` stands for any letters. Without it, all models",
+                    }
+                ],
             )
         },
     }

@@ -16,14 +16,14 @@ ITEMS = {
     "properties": {
         "model": TEXT,
         "items": {"type": "array", "items": TEXT},
-        "total": {"type": "integer", "description": "how many there are"},
-        "position": {"type": "integer", "description": "changes that this node answers with"},
-        "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
-        "attributes": {"type": "array", "items": TEXT, "description": "what `fields` of a search may name"},
+        "total": {"type": "integer", "description": "How many items fit `id` and `find`"},
+        "position": {"type": "integer", "description": "How many of the catalogue's changes this node answers with"},
+        "pictures": {"type": "boolean", "description": "Whether this node has pictures of the items"},
+        "attributes": {"type": "array", "items": TEXT, "description": "What `fields` of a search may name"},
         "describes": {
             "type": "object",
-            "description": "what a search may bring instead of an item: these texts, whether a picture, and vectors of "
-            "so many numbers",
+            "description": "What a search may bring instead of an item: the names of its columns of text, whether it "
+            "may bring a picture, and the number of dimensions of a raw vector of each modality",
             "properties": {
                 "texts": {"type": "array", "items": TEXT},
                 "picture": {"type": "boolean"},
@@ -32,17 +32,19 @@ ITEMS = {
         },
         "labels": {
             "type": "array",
-            "description": "if items have an attribute `label`: that of each item; null: none",
+            "description": "If items have the attribute `label`: the label of each item; null: it has none",
             "items": {"type": ["string", "null"]},
         },
         "atlas": {
             "type": "object",
-            "description": "if there are thumbnails: pixels a side of one, and how many a line of an atlas has",
+            "description": "If there are thumbnails: the length of a thumbnail's side in pixels, and the number of "
+            "thumbnails in a line of an atlas",
             "properties": {"side": {"type": "integer"}, "cells": {"type": "integer"}},
         },
         "cells": {
             "type": "array",
-            "description": "for each item `first` of its atlas and its cell there, counted line by line; null: none",
+            "description": "For each item: `first` of the atlas that has its thumbnail, and its place there, counted "
+            "from 0, line by line; null: it has no thumbnail",
             "items": {"type": ["array", "null"], "items": {"type": "integer"}},
         },
     },
@@ -59,8 +61,12 @@ MOVED = {
 SETTLED = {
     "type": "object",
     "properties": {
-        "settled": {"type": "integer"},
-        "left": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "how many, by reason"},
+        "settled": {"type": "integer", "description": "How many letters were settled: sent again, or dismissed"},
+        "left": {
+            "type": "object",
+            "additionalProperties": {"type": "integer"},
+            "description": "How many were left as they are, by the reason",
+        },
     },
 }
 ERROR = {
@@ -68,22 +74,24 @@ ERROR = {
     "description": "A problem as RFC 9457 describes it.",
     "required": ["title", "status", "detail", "error", "message"],
     "properties": {
-        "title": {"type": "string", "description": "what the status means"},
-        "status": {"type": "integer", "description": "the status of the response"},
-        "detail": {"type": "string", "description": "the same as `message`"},
-        "error": {"type": "string", "description": "a code that never changes"},
+        "title": {"type": "string", "description": "What the status means"},
+        "status": {"type": "integer", "description": "The HTTP status of the response"},
+        "detail": {"type": "string", "description": "The same as `message`"},
+        "error": {"type": "string", "description": "A code that never changes, for programs"},
         "message": {"type": "string"},
-        "version": {"type": "integer", "description": "with the error `behind`: the live version"},
-        "number": {"type": "integer", "description": "the first bad event of `POST /feedback`, counted from 1"},
+        "version": {"type": "integer", "description": "With the error `behind`: the live version"},
+        "number": {"type": "integer", "description": "The first bad event of `POST /feedback`, counted from 1"},
+        "bad": {"type": "integer", "description": "How many events of `POST /feedback` are bad"},
         "errors": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "the first bad events of `POST /feedback`",
+            "description": "The first bad events of `POST /feedback`, at most 20, each with `number`, `error` and "
+            "`message`",
         },
     },
 }
 REFUSED = {
-    "description": "refused",
+    "description": "refused; `error` and `message` say why",
     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Error"}}},
 }
 BEHIND = {
