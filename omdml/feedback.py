@@ -106,7 +106,10 @@ class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False
 
 
 class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
-    """Sets with elements of ``relevant`` answer ``query`` better than sets with elements of ``irrelevant``."""
+    """The sets of ``relevant`` answer the elements of ``query`` better than the sets of ``irrelevant``.
+
+    An item's id stands for a set of this item alone.
+    """
 
     query: Items
     relevant: Items
