@@ -22,7 +22,7 @@ class OMDML(HedgeLearner, FullMatrixLearner):
     ``D(p, q) = sum_i theta_i (p_i - q_i)' M_i (p_i - q_i)``, with a matrix M_i (d_i, d_i) and a weight theta_i for each
     modality i. A comparison of a near pair (difference a) and a far pair (difference b) has
     ``f_i = a_i' M_i a_i - b_i' M_i b_i`` and ``f = sum_i theta_i f_i``. If ``f + gamma margin > 0``, it is *gated*:
-    modalities with ``f_i > 0`` lose weight (Hedge), and those with ``f_i + margin > 0`` take the step
+    modalities with ``f_i > 0`` lose weight (Hedge), and those with ``f_i + margin > 0`` take the step::
 
         M_i <- PSD(M_i - tau (a_i a_i' - b_i b_i')),    tau = min(C, (f_i + margin) / |a_i a_i' - b_i b_i'|^2).
 
