@@ -57,7 +57,9 @@ This page lists every request that a node takes, with each parameter and field. 
 Errors are problem details (RFC 9457): a JSON object with [these fields](#error). `error` is a code that never changes,
 and `message` says what to do. Every answer has the header `X-Request-Id`. The node's log names the same id.
 
-If the node has a token, requests that change something need it: `Authorization: Bearer TOKEN`
+If the node has tokens, requests that change something need one: `Authorization: Bearer TOKEN`. A token has one of the
+roles `read`, `feedback`, `items` and `operator`, and may do what the roles before its own may. `node.token` has the
+role `operator`. If the role does not suffice, the answer is 403 `forbidden`
 ([Security](../../deploy/SECURITY.md#http)).
 """
 

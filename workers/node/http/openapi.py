@@ -34,6 +34,7 @@ from omdml.workers.node.http.schemas import (
     ITEMS,
     JSON,
     LINES,
+    MODEL,
     MOVED,
     OF_ITEM,
     OF_MODEL,
@@ -47,10 +48,11 @@ from omdml.workers.node.searching.compare import Comparison
 from omdml.workers.versions.judgement import Judgement
 
 MOVES = {
-    "rollback": "Make an older version live until `unpin`: the one named, or the one before. Needs a node with a token",
-    "pin": "Keep a version live until `unpin`: the one named, or the live one. Needs a node with a token",
-    "unpin": "Make the newest version live again, and follow what is learned. Needs a node with a token",
+    "rollback": "Make an older version live until `unpin`: the one named, or the one before",
+    "pin": "Keep a version live until `unpin`: the one named, or the live one",
+    "unpin": "Make the newest version live again, and follow what is learned",
 }
+OF_MOVES = "Needs the role `operator`, and a node with tokens"
 SETTLING = {
     "resend": "Send the events of dead letters again, if they would be learned now, each at most once",
     "dismiss": "Close dead letters without sending their events again",
@@ -64,7 +66,11 @@ IN_QUERIES = (
     *(ItemSearch, Look, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel),
     *(Letters, LetterAt),
 )
-CONFIRMED = "The answer comes when this is durable and this node searches with it"
+CONFIRMED = (
+    "The answer comes when this is durable and this node searches with it. Needs the role `items` if the node has "
+    "tokens"
+)
+OF_SENDERS = "Needs the role `feedback` if the node has tokens"
 
 
 @cache
@@ -142,7 +148,8 @@ def searches(structs: Structs) -> dict[str, Any]:
         },
         "/feedback": {
             "post": operation(
-                "Send events, at most 10,000. All of them are taken or none. The answer comes when they are durable",
+                "Send events, at most 10,000. All of them are taken or none. The answer comes when they are durable. "
+                + OF_SENDERS,
                 {
                     "type": "object",
                     "properties": {
@@ -175,7 +182,7 @@ def models(structs: Structs) -> dict[str, Any]:
         **{
             f"/models/{{model}}/{verb}": {
                 "post": operation(
-                    summary,
+                    f"{summary}. {OF_MOVES}",
                     MOVED,
                     body={JSON: structs.schema(Move)},
                     optional=True,
@@ -205,7 +212,10 @@ def models(structs: Structs) -> dict[str, Any]:
                 "out",
                 {
                     "type": "object",
-                    "properties": {"model": TEXT, "steps": {"type": "array", "items": structs.schema(Step)}},
+                    "properties": {
+                        "model": MODEL,
+                        "steps": {"type": "array", "items": structs.schema(Step), "description": "The steps"},
+                    },
                 },
                 parameters=OF_MODEL,
             )
@@ -292,14 +302,20 @@ def experiments(structs: Structs) -> dict[str, Any]:
                 "The result of each experiment so far, on this node",
                 {
                     "type": "object",
-                    "properties": {"experiments": {"type": "array", "items": structs.schema(Outcome)}},
+                    "properties": {
+                        "experiments": {
+                            "type": "array",
+                            "items": structs.schema(Outcome),
+                            "description": "The experiments of this node's configuration",
+                        }
+                    },
                 },
             )
         },
         "/clicks": {
             "post": operation(
                 "Count clicks on an answer in which an experiment mixed two rankings (an interleaved answer). Nothing "
-                "is learned from this",
+                "is learned from this. " + OF_SENDERS,
                 structs.schema(Clicked),
                 body={JSON: structs.schema(Clicks)},
                 status="202",

@@ -8,14 +8,26 @@ from omdml.workers.node.http.problems import PROBLEM
 
 JSON = "application/json"
 TEXT = {"type": "string"}
+MODEL = TEXT | {"description": "The model"}
 OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": TEXT, "description": "The model"}]
 OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": TEXT, "description": "The item's id"}]
-LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
+LINES = {
+    "type": "object",
+    "properties": {
+        "model": MODEL,
+        "lines": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "What happened: each line has `at`, `what` and `version`, and may have `serial`, `pinned`, "
+            "`reason` and `actor`",
+        },
+    },
+}
 ITEMS = {
     "type": "object",
     "properties": {
-        "model": TEXT,
-        "items": {"type": "array", "items": TEXT},
+        "model": MODEL,
+        "items": {"type": "array", "items": TEXT, "description": "The ids of the items"},
         "total": {"type": "integer", "description": "How many items fit `id` and `find`"},
         "position": {"type": "integer", "description": "How many of the catalogue's changes this node answers with"},
         "pictures": {"type": "boolean", "description": "Whether this node has pictures of the items"},
@@ -52,10 +64,10 @@ ITEMS = {
 MOVED = {
     "type": "object",
     "properties": {
-        "model": {"type": "string"},
-        "version": {"type": "integer"},
-        "serial": {"type": "integer"},
-        "pinned": {"type": "boolean"},
+        "model": MODEL,
+        "version": {"type": "integer", "description": "The version that is live now"},
+        "serial": {"type": "integer", "description": "A number that rises each time another version goes live"},
+        "pinned": {"type": "boolean", "description": "Whether this version stays live until it is unpinned"},
     },
 }
 SETTLED = {
@@ -128,13 +140,11 @@ def operation(
     more
         Further responses, by status.
     """
-    described: dict[str, Any] = {
-        "summary": summary,
-        "responses": {
-            status: {"description": "done", "content": {kind: {"schema": answer or {"type": "object"}}}},
-            **(more or {}),
-        },
-    }
+    done: dict[str, Any] = {"description": "done"}
+    # An answer 204 has no body.
+    if status != "204":
+        done["content"] = {kind: {"schema": answer or {"type": "object"}}}
+    described: dict[str, Any] = {"summary": summary, "responses": {status: done, **(more or {})}}
     if parameters:
         described["parameters"] = parameters
     if body:
