@@ -35,7 +35,7 @@ class UtML(StML):
     """Metric learning with the union of all tasks (CP-mtML, Section 4.2): one L and one threshold learn all pairs.
 
     Update and parameters are those of :class:`StML`. Names of tasks are checked, but make no difference. If ``init`` is
-    an array, its name is ``shared``.
+    arrays, there is one, called ``shared``.
     """
 
     name: ClassVar[str] = "utml"

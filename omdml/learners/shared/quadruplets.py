@@ -32,8 +32,8 @@ class QuadrupletLearner(Learner):
             One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
             are read and cast.
         margin : scalar or (T,)
-            By how much the squared distance of the far pair should be larger. At the start, that of random pairs is
-            about 1.
+            By how much the distance D of the far pair should be larger. If the start is not given as arrays, D of
+            random pairs is about 1 at first, and 0 in ``signed``.
 
         Returns
         -------

@@ -24,9 +24,9 @@ FEWEST = 50
 class Step(msgspec.Struct, frozen=True, gc=False):
     """One change of the version that a node answers with.
 
-    ``at`` is in seconds since the epoch. ``freshness_s`` is the age of the oldest event that answers have learned from
-    since this step, and ``stages`` its parts in seconds. Both are null if no such event is known. ``newest_event_at``
-    is the time of the newest event that the version has learned.
+    ``at`` is in seconds since the epoch. ``freshness_s`` says how old the oldest event was of those that answers took
+    into account for the first time at this step, and ``stages`` are its parts in seconds. Both are null if no such
+    event is known. ``newest_event_at`` is the time of the newest event that the version has learned.
     """
 
     number: int

@@ -160,8 +160,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "number": "Counts the steps of this node, from 1",
         "what": "`model_live` (the first one), `new_version`, `rolled_back`, `pinned` or `unpinned`",
         "at": "When this node began to answer with this version, " + SECONDS,
-        "freshness_s": "Age of the oldest event that answers have learned from since this step, in seconds; null if "
-        "unknown",
+        "freshness_s": "How old the oldest event was of those that answers took into account for the first time at "
+        "this step, in seconds; null if unknown",
         "stages": "How `freshness_s` is made up, in seconds, by the stage on the way to the node; null if unknown",
         "newest_event_at": "Time of the newest event that the version has learned, " + SECONDS + "; null if unknown",
         "figures": "What the learner reports about itself, by name",
