@@ -64,7 +64,7 @@ class Diagonal(VectorLearner):
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample that scales the start.
+        Seed of the sample of at most 10,000 items that scales the start.
 
     Examples
     --------

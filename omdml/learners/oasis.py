@@ -51,7 +51,7 @@ class OASIS(TripletLearner):
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample that scales the start.
+        Seed of the 10,000 random triplets that scale the start.
 
     Examples
     --------

@@ -66,7 +66,7 @@ class OMDML(HedgeLearner, FullMatrixLearner):
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample, and of Gaussian rows.
+        Seed of the sample of at most 10,000 items that the start is computed from, and of Gaussian rows.
 
     Examples
     --------

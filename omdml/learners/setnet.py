@@ -37,8 +37,8 @@ class SetNet(Learner):
     4. ``P V + p0``, scaled to unit length, is v.
 
     A query element is a set of one. For it a set scores ``sigma(w v_q . v_set + b)``, sigma being the logistic
-    function. Each judgement makes one gradient step on the logistic loss. The loss is averaged over pairs of query
-    elements with relevant sets and over pairs with irrelevant sets (SETNET 3.3-3.4). ``f`` is the mean score of the
+    function. Each judgement makes one gradient step on the logistic loss: its mean over pairs of query elements with
+    relevant sets, plus its mean over pairs with irrelevant sets (SETNET 3.3-3.4). ``f`` is the mean score of the
     irrelevant sets minus that of the relevant ones.
 
     Departures, measured by nDCG@10 of queries of two elements in 1,500 sets of two to five, after 4,000 judgements (one
@@ -80,9 +80,9 @@ class SetNet(Learner):
     step
         ``"pa"`` (capped as above) or ``"ogd"`` (at a fixed rate).
     init
-        ``"kmeans"`` computes the clusters from a sample of the features. Or give the arrays A (K, D), bias (K,),
-        c (K, D), P (r, K D), p0 (r,), w (), b () and scale (m,), used as they are. ``scale`` is a factor for each of
-        the m modalities.
+        ``"kmeans"`` computes the clusters from a sample of 2,000 items (of 2 ``rank`` if that is more). Or give the
+        arrays A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b () and scale (m,), used as they are.
+        ``scale`` is a factor for each of the m modalities.
     whiten
         Whether the served vectors are whitened by the covariance of the judged sets' vectors.
     dtype
