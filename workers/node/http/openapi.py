@@ -33,8 +33,10 @@ from omdml.workers.node.http.schemas import (
     ERROR,
     ITEMS,
     JSON,
+    LETTERS,
     LINES,
     MODEL,
+    MODELS,
     MOVED,
     OF_ITEM,
     OF_MODEL,
@@ -177,7 +179,9 @@ def models(structs: Structs) -> dict[str, Any]:
     """What each model answers with, how that came about, and how to change it."""
     return {
         "/models": {
-            "get": operation("Which version of each model answers, and how fresh it is", parameters=structs.query(Look))
+            "get": operation(
+                "Which version of each model answers, and how fresh it is", MODELS, parameters=structs.query(Look)
+            )
         },
         **{
             f"/models/{{model}}/{verb}": {
@@ -194,7 +198,8 @@ def models(structs: Structs) -> dict[str, Any]:
         },
         "/models/{model}/history": {
             "get": operation(
-                "The newest lines of the model's history, oldest first: which versions went live, and who moved them",
+                "The newest lines of the model's history, oldest first: versions that went live, were withheld or "
+                "moved",
                 LINES,
                 parameters=[*OF_MODEL, *structs.query(History)],
             )
@@ -334,7 +339,9 @@ def operators(structs: Structs) -> dict[str, Any]:
             )
         },
         "/letters": {
-            "get": operation("The newest dead letters. " + OF_OPERATORS, parameters=structs.query(Letters), token=True),
+            "get": operation(
+                "The newest dead letters. " + OF_OPERATORS, LETTERS, parameters=structs.query(Letters), token=True
+            ),
         },
         "/letters/explain": {
             "get": operation(
@@ -383,7 +390,8 @@ def monitoring() -> dict[str, Any]:
                         "name": "model",
                         "in": "query",
                         "schema": TEXT,
-                        "description": "A model's name, in which `*` stands for any letters. Without it, all models",
+                        "description": "A model's name, in which `*` stands for any letters. Without it, all models, at "
+                        "most 1,000.",
                     }
                 ],
             )

@@ -11,6 +11,49 @@ TEXT = {"type": "string"}
 MODEL = TEXT | {"description": "The model"}
 OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": TEXT, "description": "The model"}]
 OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": TEXT, "description": "The item's id"}]
+MODELS = {
+    "type": "object",
+    "properties": {
+        "models": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Each model that is configured by name or loaded: `model` and `ready`. If it can answer, "
+            "also `version`, `serial`, `pinned`, `learner`, `generation` of the catalogue, number of `items`, `tasks`, "
+            "`live_since` (seconds since the epoch), `complete` (false while the gallery is that of the version "
+            "before) and `freshness` (`p50_s` and `p99_s` of `count` versions: seconds from a click until answers "
+            "have learned from it)",
+        },
+        "patterns": {
+            "type": "array",
+            "items": TEXT,
+            "description": "The patterns of names for which the node answers as well",
+        },
+        "stale_seconds": {
+            "type": "number",
+            "description": "For how many seconds the most outdated model has not been up to date; 0 if all are",
+        },
+    },
+}
+LETTERS = {
+    "type": "object",
+    "properties": {
+        "letters": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Newest first: `position`, `at`, `reason`, `model`, `error` (a sentence), `since_then` "
+            "(`sent again`, `dismissed` or empty) and `event`",
+        },
+        "total": {"type": "integer", "description": "How many letters were asked for, those not listed included"},
+        "open": {"type": "integer", "description": "How many of these were neither sent again nor dismissed"},
+        "reasons": {
+            "type": "object",
+            "additionalProperties": {"type": "integer"},
+            "description": "How many letters there are, by reason",
+        },
+        "models": {"type": "array", "items": TEXT, "description": "The models that have letters"},
+        "whole": {"type": "boolean", "description": "false: there are older letters that were not looked at"},
+    },
+}
 LINES = {
     "type": "object",
     "properties": {
