@@ -390,8 +390,8 @@ def monitoring() -> dict[str, Any]:
                         "name": "model",
                         "in": "query",
                         "schema": TEXT,
-                        "description": "A model's name, in which `*` stands for any letters. Without it, all models, at "
-                        "most 1,000.",
+                        "description": "A model's name, in which `*` stands for any letters. Without it, all models, "
+                        "at most 1,000",
                     }
                 ],
             )
