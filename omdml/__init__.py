@@ -1,7 +1,8 @@
 """The learning core of omdml: learners that turn comparisons into a metric. Arrays in, arrays out.
 
 There are twelve learners: ``DCA``, which is the default, and eleven others (``LEARNERS`` has them by the name that a
-configuration uses). Each takes ``dims``, the dimension of each modality, and learns rows of item numbers:
+configuration uses). Each takes ``dims``, the dimension of each modality: an item has one vector for each. Items are
+rows of ``features``, and a comparison names them by their row numbers:
 
 >>> import numpy as np
 >>> from omdml import DCA

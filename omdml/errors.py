@@ -42,9 +42,9 @@ class FeedbackError(OmdmlError):
     Parameters
     ----------
     message
-        What is wrong, where, got, expected, what to do.
+        A sentence: what is wrong and where, what was got, what was expected, and what to do.
     reason
-        A code out of :data:`omdml.letter_reasons.REASONS`.
+        A short code that never changes, one of :data:`omdml.letter_reasons.REASONS`.
     row
         Index of the first bad row among those given to ``learn_many``, if there is one.
     """
@@ -56,18 +56,18 @@ class FeedbackError(OmdmlError):
 
 
 class NotStarted(OmdmlError):
-    """A learner was asked for something that it has only after its start (its first call, or ``init`` as arrays)."""
+    """A learner was asked for something that it has only once it has started (see :class:`omdml.Learner`)."""
 
     reason = "not_started"
 
 
 class StartError(OmdmlError):
-    """A start could not be computed: too few rows for PCA, arrays of the wrong shape.
+    """A start could not be computed, for example from too few rows for PCA, or from values that are not finite.
 
     Parameters
     ----------
     message
-        What is wrong, where, got, expected, what to do.
+        A sentence: what is wrong and where, what was got, what was expected, and what to do.
     rows
         How many rows would be enough, if there were too few.
     """

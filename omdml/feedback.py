@@ -38,11 +38,14 @@ Vectors = dict[str, dict[str, list[float]]]
 class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
     """The fields that all kinds of events have.
 
-    ``at`` is the time of the event in seconds since the epoch. ``features`` may contain vectors: item id to modality to
-    numbers, in the units that the catalogue was built from. ``id`` is the sender's own id of the event: a sender that
-    repeats an event repeats its id, so that the model learns the event once. ``user`` identifies the person or session
-    that clicked. Learners never see it. ``max_share_a_user`` limits its share of the events, and ``omdml forget``
-    removes what was learned from it.
+    ``model`` names the model that learns from the event. ``at`` is the time of the event in seconds since the epoch.
+    ``features`` may bring vectors of items, such as those that are not in the catalogue: by id of the item, then by
+    modality, in the units that the catalogue was built from. ``id`` is the sender's own id of the event, of at most 128
+    characters: a sender that repeats an event repeats its id, so that the model learns the event once. ``user``
+    identifies the person or session that clicked, in at most 200 characters. Learners never see it. The option
+    ``max_share_a_user`` limits its share of the events, and ``omdml forget`` removes what was learned from it.
+
+    Ids of items have at most 512 characters. An event has at most 1 MiB, and stands for at most 1,000 comparisons.
     """
 
     model: Id
@@ -106,7 +109,10 @@ class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False
 
 
 class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
-    """Sets with elements of ``relevant`` answer ``query`` better than sets with elements of ``irrelevant``."""
+    """The sets of ``relevant`` answer the elements of ``query`` better than the sets of ``irrelevant``.
+
+    An item's id stands for a set of this item alone.
+    """
 
     query: Items
     relevant: Items

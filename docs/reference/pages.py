@@ -57,7 +57,9 @@ This page lists every request that a node takes, with each parameter and field. 
 Errors are problem details (RFC 9457): a JSON object with [these fields](#error). `error` is a code that never changes,
 and `message` says what to do. Every answer has the header `X-Request-Id`. The node's log names the same id.
 
-If the node has a token, requests that change something need it: `Authorization: Bearer TOKEN`
+If the node has tokens, requests that change something need one: `Authorization: Bearer TOKEN`. A token has one of the
+roles `read`, `feedback`, `items` and `operator`, and may do what the roles before its own may. `node.token` has the
+role `operator`. If the role does not suffice, the answer is 403 `forbidden`
 ([Security](../../deploy/SECURITY.md#http)).
 """
 
@@ -150,9 +152,14 @@ def _request(request: dict[str, Any]) -> Iterator[str]:
     for kind, body in request.get("requestBody", {}).get("content", {}).items():
         yield from ("", f"Body (`{kind}`): {_type(body.get('schema', {}))}.")
     yield from ("", "| answer | meaning | body |", "|---|---|---|")
+    # Of answers whose schema has no name, and so no section of its own.
+    fields: list[str] = []
     for status, answer in request["responses"].items():
-        bodies = ", ".join(_type(body.get("schema", {})) for body in answer.get("content", {}).values())
+        schemas = [body.get("schema", {}) for body in answer.get("content", {}).values()]
+        bodies = ", ".join(map(_type, schemas))
         yield f"| {status.replace('default', 'any other')} | {_cell(answer['description'])} | {bodies} |"
+        fields += [line for schema in schemas if "properties" in schema for line in ("", *_schema(schema))]
+    yield from fields
 
 
 def _schema(part: dict[str, Any]) -> Iterator[str]:

@@ -11,9 +11,9 @@ import msgspec
 class Item(msgspec.Struct, frozen=True, gc=False):
     """An item of an answer.
 
-    ``distance`` is the squared learned distance, or minus the score if the metric has no embedding. ``attributes`` are
-    those that ``fields`` asked for, if the item has them. With ``explain``, ``parts`` add up to the distance: one for
-    each modality, expert or matrix of the metric.
+    ``distance`` is the squared learned distance, or minus the score if the learner learns a score and no distance.
+    Lower is closer. ``attributes`` are those that ``fields`` asked for, if the item has them. With ``explain``,
+    ``parts`` add up to the distance: one for each modality, expert or matrix of the metric.
     """
 
     id: str
@@ -34,8 +34,9 @@ class Interleaved(msgspec.Struct, frozen=True):
 class Counts(msgspec.Struct, frozen=True):
     """Searches of an experiment, and the results of those with clicks.
 
-    ``since`` is in seconds since the epoch. ``failed`` counts searches that the model answered alone. ``clicks`` counts
-    clicks on items of the first and of the second ranking.
+    ``since`` is in seconds since the epoch. ``failed`` counts searches that the model answered alone, because the other
+    side could not answer. Of the searches with clicks, the model's own ranking won ``first``, the other one ``second``,
+    and neither won ``ties``. ``clicks`` counts clicks on items of the first and of the second ranking.
     """
 
     since: float
@@ -50,8 +51,10 @@ class Counts(msgspec.Struct, frozen=True):
 class Experiment(msgspec.Struct, frozen=True):
     """The result of an experiment on one node: ``better`` is ``first``, ``second``, or None if nothing is certain.
 
-    The first ranking is the model's own. The second ranking won the ``share`` of the searches that either ranking won;
-    the true share lies between ``low`` and ``high``.
+    The first ranking is the model's own, the second that of ``against`` at ``against_version`` (None: at whatever is
+    live). The second ranking won the ``share`` of the searches that either ranking won (None if there are none); the
+    true share lies between ``low`` and ``high``, with a confidence of 95 %. ``confidence``, 0 to 1, is how sure it is
+    that the two rankings differ.
     """
 
     name: str
@@ -81,9 +84,11 @@ class Clicked(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """The items closest to a query, closest first, and the version of the model that ranked them.
 
-    Before a model's first event its ``parent`` may answer, at ``parent_version``; its own version is 0 then.
-    If an index in a vector database proposed the candidates, it held ``candidates_version``: items may be missing.
-    If the answer is part of an experiment, ``interleaved`` describes it: report clicks with ``Client.clicked``.
+    ``version`` is the number of comparisons that the model has learned. ``serial`` rises each time another version goes
+    live, even at a rollback. ``took_s`` is the time of the search in the node, in seconds. Before a model's first event
+    its ``parent`` may answer, at ``parent_version``; its own version is 0 then. If an index in a vector database
+    proposed the candidates, it held ``candidates_version``: items may be missing. If the answer is part of an
+    experiment, ``interleaved`` describes it: report clicks with ``Client.clicked``.
     """
 
     model: str
@@ -118,7 +123,10 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """An item of either answer: its ranks, from 1, and how far it rose; None if it is not among the first 1,000."""
+    """An item of either answer: its ranks before and after, from 1, and by how many places it rose.
+
+    A rank is None if the item is not among the first 1,000. Then ``rose`` is None, too.
+    """
 
     id: str
     before: int | None
@@ -157,7 +165,10 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Freshness(msgspec.Struct, frozen=True):
-    """Seconds from a click to answers that include it, over the node's last swaps, a thousand at most."""
+    """Seconds from a click until the node answers with what was learned from it: median and 99th percentile.
+
+    They are those of the last ``count`` versions that went live on the node, a thousand at most.
+    """
 
     p50_s: float
     p99_s: float
@@ -167,8 +178,9 @@ class Freshness(msgspec.Struct, frozen=True):
 class Live(msgspec.Struct, frozen=True):
     """The version that answers searches of a model. If the node is not ``ready``, the other fields mean nothing.
 
-    ``live_since`` is by the node's clock, in seconds since the epoch. ``parent`` is the model that answers instead;
-    ``begins_with`` is the parent by configuration, whether or not the model has learned something of its own.
+    ``generation`` names the state of the catalogue's build, ``items`` is the number of its items. ``live_since`` is by
+    the node's clock, in seconds since the epoch. ``parent`` is the model that answers instead; ``begins_with`` is the
+    parent by configuration, whether or not the model has learned something of its own.
     """
 
     model: str

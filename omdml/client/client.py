@@ -46,13 +46,14 @@ class Options(TypedDict, total=False):
     filter, fields
         Which items may be in the answer, and which of their attributes to return (deploy/SEARCH.md).
     expand
-        Number of nearest items from which a second search starts; 0 for a single search. The node has the default.
+        Number of nearest items, 0 to 100, with which the node searches a second time: from the mean of the query and
+        these. 0 for a single search. By default the model's configuration decides.
     explain
         Whether to return the ``parts`` of each item's distance.
     task
-        The task that defines similarity, if the model has tasks.
+        The task whose sense of "similar" counts, if the model has tasks.
     version
-        An older version that should answer instead of the live one, to compare before and after.
+        An older version, which the store still keeps, that should answer instead of the live one.
     min_version
         The lowest version that may answer. The client retries for ``retry_s`` seconds, then it raises
         :class:`~omdml.client.errors.Behind`.
@@ -78,9 +79,10 @@ class Options(TypedDict, total=False):
 class Client:
     """A client of one node, or of a load balancer in front of several. Any number of threads may share a client.
 
-    Each attempt ends after ``timeout_s`` seconds at the latest. Temporary failures (no connection, an answer 503) are
-    retried with growing pauses, or after the node's ``Retry-After``, until ``retry_s`` seconds are over. Retries never
-    teach an event twice, because each event gets an ``id``.
+    Each attempt ends after ``timeout_s`` seconds at the latest. Temporary failures (no connection; an answer 429, 502,
+    503 or 504) are retried with growing pauses, or after the node's ``Retry-After``, until ``retry_s`` seconds are
+    over. Retries never teach an event twice, because each event gets an ``id``. A rollback without a version is sent
+    again only if no node can have seen it.
 
     Parameters
     ----------
@@ -100,9 +102,11 @@ class Client:
     Raises
     ------
     ParameterError
-        ``url`` is not a URL; or neither the call nor the client names a model, and the request needs one.
+        ``url`` is not a URL, ``timeout_s`` or ``retry_s`` is out of range, an argument of a call has the wrong type, or
+        neither the call nor the client names a model and the request needs one.
     ClientError
-        From every call: :class:`~omdml.client.errors.Unreachable` or :class:`~omdml.client.errors.Refused`.
+        From every call: :class:`~omdml.client.errors.Unreachable`, :class:`~omdml.client.errors.Refused`, or
+        ClientError itself if the answer is not that of a node.
     """
 
     def __init__(
@@ -133,14 +137,16 @@ class Client:
         Parameters
         ----------
         query
-            An id, or a list of them; None with ``features`` alone.
+            An id, or a list of them. None if ``features``, ``text`` or ``picture`` alone say what to search for.
         features
-            Raw vectors by modality, lists or arrays, of some or all modalities. Together with ids: the mean of the
-            items and of these vectors.
+            Raw vectors (d_i,) by modality, lists or arrays, of some or all modalities, in the units that the catalogue
+            was built from. Together with ids: the search is for the mean of the items and these vectors.
         text
-            Words by the text column of the catalogue in which they are looked up (deploy/PICTURES.md).
+            Words by column of text, such as ``{"title": "red shirt"}``. They stand for the vectors that the catalogue
+            makes of them (deploy/PICTURES.md).
         picture
-            The bytes of a JPEG, PNG, WebP or GIF file, at most 6 MiB.
+            The bytes of a JPEG, PNG, WebP or GIF file, at most 6 MiB. They stand for the vectors that the catalogue
+            makes of it.
         options
             See :class:`Options`.
         """
@@ -167,7 +173,10 @@ class Client:
     def compare(
         self, item: str, before: int, after: int | None = None, k: int = 10, *, model: str | None = None
     ) -> Comparison:
-        """The differences between the answers of two versions to an item; ``after`` is the live one by default."""
+        """The differences between the answers of two versions to an item, in the first ``k`` (1 to 1,000) of each.
+
+        ``before`` is a version that the store still keeps; so is ``after``, which is the live one by default.
+        """
         parameters: dict[str, str | int] = {"id": item, "before": before, "k": k}
         if after is not None:
             parameters["after"] = after
@@ -217,7 +226,7 @@ class Client:
 
         An event without an ``id`` gets one. If you catch an error and send the same events again, give them ids
         yourself, so that a model learns each event once. If events are invalid, BadRequest is raised, and none of them
-        is taken: ``told["errors"]`` of the error lists the first bad ones.
+        is taken: ``answer["errors"]`` of the error lists the first bad ones.
         """
         for event in events:
             if not isinstance(event, Feedback):
@@ -277,8 +286,8 @@ class Client:
     ) -> int:
         """Send a page of results: the items that were ``shown``, from the top, and those that were ``clicked``.
 
-        If ``shown`` is not in that order, ``positions`` has the rank of each shown item. A page without a click, or on
-        which everything was clicked, says nothing. It is not sent, and the answer is 0.
+        If ``shown`` is not in that order, ``positions`` has the rank of each shown item, from 1. A page without a
+        click, or on which everything was clicked, says nothing. It is not sent, and the result is 0.
         """
         clicks = set(clicked) - {query}
         if not clicks or clicks >= set(shown) - {query}:
@@ -308,7 +317,10 @@ class Client:
         return self.feedback(Pair(model=name, user=user, left=left, right=right, similar=similar, task=task))
 
     def models(self, since: float = 0.0) -> list[Live]:
-        """The live version of each model. Freshness covers versions that went live after ``since`` (epoch seconds)."""
+        """The live version of each model.
+
+        Freshness covers versions that went live after ``since``, in seconds since the epoch.
+        """
         return self._requests.get("/models", Models, since=repr(since)).models
 
     def patterns(self) -> list[str]:
@@ -316,7 +328,7 @@ class Client:
         return self._requests.get("/models", Models).patterns
 
     def history(self, model: str | None = None, *, last: int = 100) -> list[Line]:
-        """The newest lines of the model's history, oldest first."""
+        """The newest lines of the model's history, at most ``last`` (1 to 10,000), oldest first."""
         return self._requests.get(f"{self._path(model)}/history", History, last=last).lines
 
     def rollback(self, version: int | None = None, *, reason: str = "", model: str | None = None) -> Pointer:

@@ -65,11 +65,11 @@ class Denied(Refused):
 
 
 class NotFound(Refused):
-    """There is no such model, item or version."""
+    """There is no such model, item, version or search."""
 
 
 class Conflict(Refused):
-    """The requested version cannot be served."""
+    """The requested version is kept, but nodes cannot serve it."""
 
 
 class Unavailable(Refused):

@@ -51,8 +51,10 @@ class CoupledLearner(PairLearner):
 class CPmtML(CoupledLearner):
     """Coupled projection multi-task metric learning (Bhattarai et al., CVPR 2016, Algorithm 1).
 
-    ``d_t^2 = |L_0 c|^2 + |L_t c|^2`` for the difference c of a pair, all modalities side by side. If
-    ``y (b_t - d_t^2) < 1``, y being 1 for a pair that is similar in the sense of task t and -1 for other pairs::
+    ``d_t^2 = |L_0 c|^2 + |L_t c|^2`` is the squared distance of a pair in the sense of task t. c is the difference of
+    the two items, all modalities side by side, L_0 (r, sum of dims) the matrix that all tasks share, L_t that of task
+    t, and b_t its threshold: pairs at a smaller squared distance count as similar. y is 1 for a pair that is similar in
+    the sense of task t, and -1 for other pairs. If ``loss = 1 - y (b_t - d_t^2)`` is above 0, the pair takes the step::
 
         L_0 <- L_0 - gamma rate y L_0 c c',    L_t <- L_t - rate y L_t c c',    b_t <- b_t + 0.1 rate y.
 
@@ -61,46 +63,49 @@ class CPmtML(CoupledLearner):
     Departures from the paper, measured on yaleb (who it is, and the light; 1,831 dimensions to 64; 20,000 pairs of both
     tasks in turn, as many similar as not; mAP of the two tasks, seed 0; WPCA alone 0.310 and 0.215):
 
-    - the rate is capped (``step="pa"``). With ``u_k = |L_k c|^2``, ``s = (gamma, 1)`` and the loss before the step,
-      it is at most::
+    - The rate is capped (``step="pa"``). With k = 0 for L_0 and 1 for L_t, ``u_k = |L_k c|^2`` and ``s = (gamma, 1)``,
+      it is::
 
           min(eta, 2 loss / (A + sqrt(max(0, A^2 - 4 y K loss))), 1 / (4 |c|^2 max_k s_k)),
-          A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = |c|^4 sum_k s_k^2 u_k:
+          A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = |c|^4 sum_k s_k^2 u_k.
 
-      the smallest rate at which the loss is zero, or the rate that changes ``L_t c`` by a quarter. The paper's fixed
-      rate gives 0.967 and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03. The capped rate gives 0.972
-      and 0.869 at any ``eta`` from 0.01 to 10. Without the last term it would be 0.978 and 0.883; but if a tenth of the
-      judgements are wrong, it would be 0.676 and 0.442, and is 0.940 and 0.767. The figures depend on the scale of the
-      features: 100 times larger ones give 0.975 and 0.919, 10 times smaller ones 0.946 and 0.764;
-    - starts have unit spread: the mean ``d_t^2`` of random pairs is 1, which is where ``b_t`` starts. All tasks share
-      the catalogue, so WPCA is the same for all of them.
+      The second term is the smallest rate at which the loss is zero. The third is the rate that changes ``L_t c`` by a
+      quarter. The paper's fixed rate gives 0.967 and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03. The
+      capped rate gives 0.972 and 0.869 at any ``eta`` from 0.01 to 10. Without the third term it would be 0.978 and
+      0.883; but if a tenth of the judgements are wrong, it would be 0.676 and 0.442, and is 0.940 and 0.767. The
+      figures depend on the scale of the features: 100 times larger ones give 0.975 and 0.919, 10 times smaller ones
+      0.946 and 0.764.
+    - Starts have unit spread: the mean ``d_t^2`` of random pairs is 1, which is where ``b_t`` starts. All tasks share
+      the catalogue, so the start (``init``) is the same for all of them.
 
     Parameters
     ----------
     dims
-        Dimension of each modality, in the order in which they lie side by side.
+        Dimension of each modality, by name, in the order in which they lie side by side.
     tasks
         Names of the tasks; None: one task, ``default``.
     rank
         Rows r of every matrix: ``min(rank, sum of dims)``.
     eta
-        Largest rate of a step of L_t, > 0; with ``step="ogd"`` the rate itself.
+        Largest rate of a step of L_t, > 0, in units of features to the power -2; with ``step="ogd"`` the rate itself.
     eta0
-        Largest rate of a step of L_0, >= 0; None: ``gamma eta``.
+        Largest rate of a step of L_0, >= 0. Then the share of L_0 is ``eta0 / eta`` instead of ``gamma``. None: the
+        share is ``gamma``.
     gamma
-        Share of the rate that L_0 takes, in [0, 1] (0.1, 0.5 and 1 agree within 0.003 mAP on yaleb).
+        Share of the rate that L_0 takes, in [0, 1] (0.1, 0.5 and 1 agree within 0.003 mAP on yaleb). Without effect if
+        ``eta0`` is given.
     step
         ``"pa"`` (the cap above) or ``"ogd"`` (the paper's fixed rate, which can diverge).
     serve
         What a task's metric consists of: ``"both"`` matrices; or, as in the paper's Table 1, only the ``"shared"`` one
         (0.610 and 0.052 on yaleb, whose tasks are opposed) or only the ``"task"``'s (0.970 and 0.869).
     init
-        ``"wpca"``, ``"pca"``, ``"gaussian"``, ``"identity"``, or arrays (r, sum of dims) for ``shared`` and every task,
-        used as they are.
+        ``"wpca"``, ``"pca"``, ``"gaussian"``, ``"identity"``, as in :class:`LOMDML`, or arrays (r, sum of dims) for
+        ``shared`` and every task, used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample, and of Gaussian rows.
+        Seed of the sample of at most 10,000 items that the start is computed from, and of Gaussian rows.
 
     Examples
     --------
@@ -153,7 +158,7 @@ class CPmtML(CoupledLearner):
 
     @property
     def metric(self) -> CoupledMetric:
-        """The metric to serve: both matrices of each task, or what ``serve`` says."""
+        """The metric to serve: both matrices of each task, or what ``serve`` says. Raises NotStarted."""
         matrices = self.matrices
         if self.serve == "shared":
             return CoupledMetric(self.dims, {SHARED: matrices[SHARED]}, {t: [SHARED] for t in self._tasks})

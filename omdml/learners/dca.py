@@ -37,42 +37,52 @@ class DCA(Learner):
     It learns from triplets and from pairs. Its metric embeds items as vectors of unit length, whose squared Euclidean
     distance is the learned one, from 0 to 4.
 
-    All modalities side by side are one vector, in the catalogue's principal coordinates z. Two experts share the
-    covariance of near pairs (q, r), ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. They compare it with different
-    covariances T. *items* takes the covariance of the items in near pairs; *far* takes that of the far pairs (q, s),
-    with lambda I added. The metric of each consists of the generalised eigenvectors ``T u = b S u`` with b above 1,
+    All modalities side by side are one vector, in the catalogue's principal coordinates z. A triplet of query q,
+    relevant item r and irrelevant item s has a *near pair* (q, r) and a *far pair* (q, s). Two metrics, the *experts*,
+    share the covariance of near pairs, ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``, with lambda as below. They
+    compare it with different covariances T. *items* takes the covariance of the items in near pairs; *far* takes that
+    of far pairs, with lambda I added. Each expert consists of the generalised eigenvectors ``T u = b S u`` with b above
+    1. With ``(x)+ = max(x, 0)``,
 
         A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
 
-    and it embeds an item as ``unit(A z)``. Hedge weighs the two experts by how each ordered the triplets before it
-    learned them. If a triplet belongs to a search of which other answers were learned before, Hedge leaves it out. The
-    loss is linear in the difference of the distances, so wrong answers make it larger for both. *items* is better if
-    many answers are wrong, because a swap of relevant and irrelevant hardly changes which items are clicked. *far* is
-    better if people answer about pages that the metric itself ordered: there all items look alike to the metric, in
-    near pairs and in far pairs.
+    and it embeds an item as ``A z``, scaled to length 1.
 
-    The metric to serve is computed from all triplets when somebody asks for it: by one step of subspace iteration from
-    the directions of the last refresh. The metric that scores triplets before they are learned is computed only at
-    certain versions: at each one up to 6, then each time the number of triplets has grown by a fifth.
+    Hedge (MATHS 12 (h)) gives each expert its weight by how it ordered the triplets before it learned them. If a
+    triplet belongs to a search of which other answers were learned before, Hedge leaves it out. The loss is linear in
+    the difference of the distances, so wrong answers make it larger for both. *items* is better if many answers are
+    wrong, because a swap of relevant and irrelevant hardly changes which items are clicked. *far* is better if people
+    answer about pages that the metric itself ordered: there all items look alike to the metric, in near pairs and in
+    far pairs.
+
+    Learning only adds to sums. Two metrics are computed from these. The one that scores triplets before they are
+    learned is computed again (a *refresh*) only at certain versions: at each one up to 6, then each time the number of
+    triplets has grown by a fifth, and with a ``memory`` after a tenth of it at the latest. :attr:`metric`, which is
+    served, is computed from all triplets when somebody asks for it. It takes one step of subspace iteration from the
+    directions of the last refresh.
 
     If people say of pairs that they are similar or not, similar pairs are near pairs and dissimilar pairs far pairs. A
     single pair has no order, so pairs have the score 0, are never mistakes, and tell Hedge nothing. An item with itself
     is no pair: the triplet (q, r, q) is the similar pair (q, r), and (q, q, s) the dissimilar pair (q, s).
-    A ranking of R relevant and I irrelevant items is R I triplets of one opinion. In the sums each has the weight
-    ``1 / sqrt(R I)``, and so have the triplets of a page. Hedge, ``version`` and ``memory`` count triplets, each as 1.
+
+    A ranking of R relevant and I irrelevant items is R I triplets, but one opinion. So workers give each of these
+    triplets the ``weight`` ``1 / sqrt(R I)`` in the sums, and each of the n triplets of a page ``1 / sqrt(n)``. Hedge,
+    ``version`` and ``memory`` count triplets, each as 1.
 
     Without the positive part, A'A is ``S^-1 - T^-1``. This is the logarithm of a likelihood ratio: how much likelier a
     difference is between far items than between near items (KISSME, Koestinger et al., CVPR 2012).
 
     Departures, measured in MATHS 12:
 
-    - *items* begins as the catalogue's variances.
-    - lambda falls with the root of the count n. It is ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs.
-      More than 4 pairs for each item that came up count as 4.
+    - *items* begins with T as the catalogue's variances. *items* also stands in for far pairs if there are fewer of
+      these than near pairs.
+    - lambda is ``min(0.8 sqrt(d / n), 3)`` times the mean variance of near pairs. n is the effective number of near
+      pairs (Kish), and at most 4 for each item that came up.
     - Coordinates with a variance below 0.3 lambda are left out. So few triplets make a small problem. The last
       directions, which have 0.005 of the sum of all b - 1, are left out too.
     - Very long differences are shortened, and embeddings have unit length.
-    - The plain coordinates have the share ``5 / (5 + n)`` beside the learned ones. They are dropped below 0.005.
+    - The plain coordinates are a third expert, with the share ``5 / (5 + N)``, N being the sum of the near pairs'
+      weights. Below 0.005 it is dropped.
     - There is no expert for each modality. From some hundred triplets on, one expert for all modalities is as good as
       the best of those.
 
@@ -82,14 +92,15 @@ class DCA(Learner):
     Parameters
     ----------
     dims
-        Dimension of each modality.
+        Dimension d_i of each modality, by name.
     rank
         Most principal coordinates, 1 to 4,096. With ``init="pca"`` there are
         ``d = min(rank, dimensions, items in the sample - 1)``, and fewer if items do not vary along them. With
         ``"coordinates"`` there are ``min(rank, dimensions)``. If ``init`` is arrays, ``rank`` has no effect.
     memory
-        Number of triplets over which the sums fade, at least 1. With 0 they never fade. A similar pair makes only the
-        sums of near pairs fade, and a dissimilar pair only those of far pairs.
+        Number of triplets over which the sums fade, at least 1: each triplet multiplies them by ``1 - 1 / memory``.
+        With 0 they never fade. A similar pair makes only the sums of near pairs fade, and a dissimilar pair only those
+        of far pairs.
     init
         ``"pca"`` computes principal coordinates from a sample of the features. ``"coordinates"`` takes the features as
         they are: a catalogue's mapped coordinates are principal ones already. Or give the arrays ``mean`` (D,),
@@ -98,7 +109,7 @@ class DCA(Learner):
     dtype
         ``"float32"`` or ``"float64"``, for coordinates and the served metric. Sums are always float64.
     seed
-        Seed of the sample of items.
+        Seed of the sample of items that the start is computed from: at most 10,000, or 2,000 if D is above 2,000.
 
     Examples
     --------
@@ -215,10 +226,12 @@ class DCA(Learner):
         Raises
         ------
         FeedbackError
-            A row or a weight is out of range, values are not finite, or features do not fit ``dims``. ``row`` is the
-            index of the comparison. Nothing was learned.
+            A row or a weight is out of range, values are not finite or too large, or features do not fit ``dims``.
+            ``row`` is the index of the comparison. Nothing was learned.
         StartError
             On the first call: the features have no row, or values that are not finite. Nothing was learned.
+        ParameterError
+            A keyword is unknown.
         """
         expect(not kw, "learn_many", sorted(kw), "triplets or pairs, features, whether pairs are similar, and weights")
         if similar is not None:
@@ -257,7 +270,7 @@ class DCA(Learner):
         self._newest = None
 
     def learning_on(self, **hyperparameters: Any) -> Self:
-        """See the base class. After a memory the bound of Hedge's loss stays infinite."""
+        """As for :class:`Learner`. If this learner has a ``memory``, ``hedge_loss_bound`` is infinite from now on."""
         twin = super().learning_on(**hyperparameters)
         if self.memory:
             twin._started("learning_on").state.hedge[-1] = UNBOUNDED
@@ -276,7 +289,7 @@ class DCA(Learner):
 
     @property
     def metric(self) -> CosineMetric:
-        """The metric to serve, from all triplets learned. It is computed once per version, and then kept."""
+        """The metric to serve, from all triplets learned. It is computed once per version. Raises NotStarted."""
         engine: CovarianceEngine = self._started("metric")
         if self._newest is None or self._newest[0] != engine.version:
             experts = engine.served()
@@ -287,14 +300,14 @@ class DCA(Learner):
 
     @property
     def matrices(self) -> dict[str, Array]:
-        """``near`` (d, d): covariance of near pairs in principal coordinates, open block included."""
+        """``near`` (d, d): covariance of all near pairs so far, in principal coordinates, without lambda I."""
         engine: CovarianceEngine = self._started("matrices")
         moments = engine.moments()
         return {"near": symmetric(moments.near) / (moments.sums[0] or 1.0)}
 
     @property
     def hedge_loss(self) -> float:
-        """Sum of the weighted loss of the two learned experts, from 0 to 1 per triplet."""
+        """Sum over triplets of the weighted mean of the two learned experts' losses, which lie from 0 to 1."""
         return float(self._engine.hedge_loss) if self._engine else 0.0
 
     @property
@@ -326,9 +339,9 @@ class DCA(Learner):
 def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperparameters: Any) -> DCA:
     """A learner that knows these near pairs, as if each had been the query and relevant item of a triplet.
 
-    This is the batch form of DCA, which learns nothing but sums. No pair is scored, so there are no mistakes. There are
-    no far pairs either, so *far* equals *items* at first, and takes in far pairs as triplets come. Parts of a long log
-    can be learned separately, from the same features, and combined by :func:`merge`.
+    This is the batch form of DCA: DCA learns nothing but sums, which can be added up at once. No pair is scored, so
+    there are no mistakes. There are no far pairs either, so *far* equals *items* at first, and takes in far pairs as
+    triplets come. Parts of a long log can be learned separately, from the same features, and combined by :func:`merge`.
 
     Parameters
     ----------
@@ -342,9 +355,11 @@ def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperpar
     Raises
     ------
     FeedbackError
-        No pair, a row out of range, values that are not finite.
-    StartError, ParameterError
-        As for :class:`DCA`.
+        There is no pair, a row is out of range, or values are not finite.
+    StartError
+        No start can be computed from the features.
+    ParameterError
+        A hyperparameter is out of range.
 
     Examples
     --------
@@ -375,7 +390,8 @@ def merge(left: DCA, right: DCA) -> DCA:
     On two machines the last digits of principal directions may differ. In that case compute one start and give it to
     both (``init``).
 
-    Raises ParameterError if parameters differ, or if the two did not start from the same items.
+    Raises NotStarted if one of them has not started, and ParameterError if parameters differ, or if the two did not
+    start from the same items or have different parents.
     """
     check_alike(left, right)
     both = copy.deepcopy(left)

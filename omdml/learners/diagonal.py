@@ -20,20 +20,23 @@ from omdml.metrics.diagonal import DiagonalMetric
 class Diagonal(VectorLearner):
     """One weight for each coordinate, all modalities side by side (Lee et al., CVPR 2008, Eq. 11; Law 2015, Eq. 2.10).
 
-    ``D(p, q) = sum_i w_i . ((p_i - q_i) o (p_i - q_i))``. On every comparison of a near pair (difference a) and a far
-    pair (b), with ``v = a o a - b o b`` and ``f = w . v``,
+    ``D(p, q) = sum_i w_i . ((p_i - q_i) o (p_i - q_i))`` with weights w_i (d_i,); ``o`` multiplies entry by entry. A
+    comparison of a near pair (difference a) and a far pair (difference b) has ``v = a o a - b o b`` and ``f = w . v``.
+    Each comparison changes the weights:
 
-        w <- max(0, w - eta lam R(w) - rate [f + margin > 0] v),
+        w <- max(0, w - eta lam R(w) - rate [f + margin > 0] v).
 
-    R(w) being ``w - mean(w)`` (variance, RANK) or ``w`` (Frobenius, LAW), with the mean over all weights. In the papers
-    a regulariser occurs once in a sum over the whole batch. Here it acts at every comparison, so divide the papers'
-    weight by the number of comparisons.
+    ``[...]`` is 1 if true and 0 otherwise. R(w) is ``w - mean(w)`` (variance, RANK) or ``w`` (Frobenius, LAW), with the
+    mean over all weights. In the papers a regulariser occurs once in a sum over the whole batch. Here it acts at every
+    comparison, so divide the papers' weight by the number of comparisons.
 
-    Departures: the rate is capped at ``loss / |v|^2``, which never overshoots the margin, and ``eta lam`` at 1; the
-    start has unit spread. mAP at the start, after 20,000 triplets, and with the best fixed rate out of 1e-6 to 0.1
-    (0.01 in every case, lam 0; seed 0, features scaled to [0, 1]): mfeat 0.814, 0.886, 0.880; leaves100 0.869, 0.885,
-    0.885; yaleb 0.164, 0.507, 0.498; caltech101_20 0.621, 0.741, 0.740. With ``lam`` 0, mAP differs by at most 0.002;
-    with 0.01 it is lower by up to 0.09.
+    Departures: the rate is capped at ``loss / |v|^2`` with ``loss = f + margin``, which never overshoots the margin,
+    and ``eta lam`` at 1. The start has unit spread: random pairs have a mean D of 1.
+
+    mAP at the start, after 20,000 triplets, and after as many with the best fixed rate out of 1e-6 to 0.1 (0.01 in
+    every case, lam 0; seed 0, features scaled to [0, 1]): mfeat 0.814, 0.886, 0.880; leaves100 0.869, 0.885, 0.885;
+    yaleb 0.164, 0.507, 0.498; caltech101_20 0.621, 0.741, 0.740. With ``lam`` 0, mAP differs by at most 0.002; with
+    0.01 it is lower by up to 0.09.
 
     The rate depends on the units of the features. On rows of unit norm the default does little: there (seed 0, 10,000
     triplets) ``eta=1`` has mfeat 0.879, leaves100 0.842, yaleb 0.218, caltech101_20 0.668, the default 0.848, 0.817,
@@ -42,11 +45,11 @@ class Diagonal(VectorLearner):
     Parameters
     ----------
     dims
-        Dimension of each modality.
+        Dimension d_i of each modality, by name.
     eta
         Largest rate of a step, > 0, in units of features to the power -4; with ``step="ogd"`` the rate itself.
     lam
-        Weight of the regulariser, >= 0.
+        Weight of the regulariser, >= 0. It acts at every comparison.
     regulariser
         ``"variance"`` draws the weights to their mean, ``"frobenius"`` to 0.
     groups
@@ -56,12 +59,12 @@ class Diagonal(VectorLearner):
     step
         ``"pa"`` (capped) or ``"ogd"`` (the papers' fixed rate).
     init
-        ``"unit"``: equal weights in a modality, modalities of equal spread, together 1; or arrays (d_i,) of at least 0,
-        equal within a group, used as they are.
+        ``"unit"``: equal weights within a modality, equal spread of all modalities, unit spread together. Or arrays
+        (d_i,) of at least 0, equal within a group, used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample that scales the start.
+        Seed of the sample of at most 10,000 items that scales the start.
 
     Examples
     --------

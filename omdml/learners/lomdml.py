@@ -21,38 +21,43 @@ from omdml.metrics import ProjectionMetric
 class LOMDML(HedgeLearner, TripletLearner):
     """Low-rank online multi-modal distance metric learning (Wu et al., TKDE 2016, Algorithm 2).
 
-    ``D(p, q) = sum_i theta_i |W_i (p_i - q_i)|^2``. For each triplet (query q, relevant r, irrelevant s), with
-    ``f_i = D_i(q, r) - D_i(q, s)`` and ``f = sum_i theta_i f_i``: if ``f + gamma > 0``, modalities with ``f_i > 0``
-    lose weight (Hedge), and modalities with ``f_i + 1 > 0`` take the step ``W_i <- W_i - rate grad_i``.
+    ``D(p, q) = sum_i theta_i D_i(p, q)`` with ``D_i(p, q) = |W_i (p_i - q_i)|^2``. Each modality i has a matrix W_i
+    (r_i, d_i) and a weight theta_i. A triplet (query q, relevant r, irrelevant s) has ``f_i = D_i(q, r) - D_i(q, s)``
+    and ``f = sum_i theta_i f_i``. If ``f + gamma > 0``, the triplet is *gated*: modalities with ``f_i > 0`` lose weight
+    (Hedge), and modalities with ``f_i + 1 > 0`` take the step ``W_i <- W_i - rate G_i``, G_i being the gradient of f_i.
 
-    Departures from the paper, each measured (MATHS 2): the step is capped at the smallest rate that brings the loss to
-    zero, so no ``eta`` diverges (on mfeat the fixed rate falls from mAP 0.95 at 0.003 to 0.14 at 0.1); starts have unit
-    spread (mistakes halve); Hedge forgets (0.372 against 0.324 mAP after 300,000 triplets of caltech101_rest81).
+    Departures from the paper, each measured (MATHS 2):
+
+    - The step is capped at the smallest rate that brings the loss ``f_i + 1`` to zero, so no ``eta`` diverges. On mfeat
+      the fixed rate falls from mAP 0.95 at 0.003 to 0.14 at 0.1.
+    - Starts have unit spread: in each modality, random pairs have a mean D_i of 1. Mistakes halve.
+    - Hedge forgets: 0.372 against 0.324 mAP after 300,000 triplets of caltech101_rest81.
 
     Parameters
     ----------
     dims
-        Dimension of each modality.
+        Dimension d_i of each modality, by name.
     rank
         Rows of each W_i: ``r_i = min(rank, d_i)``.
     eta
-        Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
+        Largest rate of a step, > 0, in units of features to the power -2; with ``step="ogd"`` the rate itself.
     beta
-        Factor on the weight of a modality that ranked a gated triplet wrong, in (0, 1].
+        Factor on the weight of a modality with ``f_i > 0`` at each gated triplet, in (0, 1].
     memory
-        Gated events over which Hedge's losses fade, >= 1; 0 never forgets (the paper's).
+        Number of gated triplets over which Hedge's losses fade, >= 1. With 0 they never fade, as in the paper.
     gamma
-        Margin of the gate on the combined distance. Below 0, only clear mistakes open the gate.
+        Margin on f above which a triplet is gated. Below 0, only clear mistakes are.
     step
-        ``"pa"`` (exact passive-aggressive cap) or ``"ogd"`` (the paper's fixed rate, which can diverge).
+        ``"pa"`` (passive-aggressive: the cap above) or ``"ogd"`` (the paper's fixed rate, which can diverge).
     init
-        ``"pca"``, ``"wpca"``, ``"gaussian"``, ``"identity"``, or arrays (r_i, d_i), used as they are.
+        ``"pca"`` (principal directions), ``"wpca"`` (each divided by the root of its variance), ``"gaussian"`` (random
+        rows), ``"identity"``, or arrays (r_i, d_i), used as they are.
     average
-        Events over which the served metric is averaged; 0 serves the newest W.
+        Number of triplets over which the metric to serve is averaged. With 0 it has the newest W.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample, and of Gaussian rows.
+        Seed of the sample of at most 10,000 items that the start is computed from, and of Gaussian rows.
 
     Examples
     --------
@@ -127,7 +132,7 @@ class LOMDML(HedgeLearner, TripletLearner):
 
     @property
     def metric(self) -> ProjectionMetric:
-        """The metric to serve; a running mean if ``average`` is set."""
+        """The metric to serve; a running mean if ``average`` is set. Raises NotStarted."""
         engine: LowRankEngine = self._started("metric")
         weights, matrices = engine.means() if self.average else (engine.weights, engine.matrices())
         names = engine.names
@@ -137,6 +142,6 @@ class LOMDML(HedgeLearner, TripletLearner):
 
     @property
     def matrices(self) -> dict[str, Array]:
-        """W_i (r_i, d_i) of each modality, as learned, never averaged."""
+        """W_i (r_i, d_i) of each modality, as learned, never averaged. Raises NotStarted."""
         engine = self._started("matrices")
         return dict(zip(engine.names, engine.matrices(), strict=True))

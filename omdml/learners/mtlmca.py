@@ -19,19 +19,24 @@ from omdml.metrics.coupled import SHARED, CoupledMetric
 class MtLMCA(CoupledLearner):
     """Multi-task large margin component analysis (Yang et al. 2013, as CP-mtML, Section 6.1, trains it).
 
-    ``L_t = R_t' L_0`` with R_t (r, r). If ``y (b_t - |L_t c|^2) < 1`` for the difference c of a pair, y being 1 for
-    a similar pair and -1 for a dissimilar one, with ``p = L_0 c`` and ``e = R_t' p``,
+    Each task has the matrix ``L_t = R_t' L_0``: L_0 (r, sum of dims) is shared, R_t (r, r) is its own. c is the
+    difference of a pair, ``p = L_0 c`` and ``e = R_t' p = L_t c``. y is 1 for a similar pair and -1 for a dissimilar
+    one, and b_t is the threshold of task t. If ``loss = 1 - y (b_t - |e|^2)`` is above 0, the pair takes the step
 
         L_0 <- L_0 - gamma rate y R_t e c',    R_t <- R_t - rate y p e',    b_t <- b_t + 0.1 rate y.
 
-    Departures from the paper, measured as for :class:`CPmtML` (yaleb, mAP of the two tasks): L_0 starts like that of
-    CP-mtML, not as the identity; and the rate is capped (``step="pa"``). The loss along it is a quartic, so it begins
-    at ``min(eta, 1 / (4 (|p|^2 + gamma |c|^2 |R_t' R_t e| / |e|)))``, which changes e by about a quarter, and is halved
-    until the loss lies between zero and what it was. That gives 0.805 and 0.655 at any ``eta`` from 0.1 to 10; the
-    fixed rate 0.727 and 0.688 at 0.003, 0.724 and 0.653 at 0.01, and diverges at 0.03.
+    Departures from the paper, measured as for :class:`CPmtML` (yaleb, mAP of the two tasks):
 
-    Parameters are those of :class:`CPmtML`. ``init`` as arrays: L_0 as ``shared``, (r, sum of dims), and by the names
-    of tasks R_t, the identity if they are left out. ``matrices`` are keyed likewise.
+    - L_0 starts like that of CP-mtML, not as the identity.
+    - The rate is capped (``step="pa"``). Along the rate the loss is a polynomial of degree 4, so no formula gives the
+      cap. The rate begins at ``min(eta, 1 / (4 (|p|^2 + gamma |c|^2 |R_t' R_t e| / |e|)))``, which changes e by about a
+      quarter. Then it is halved until the loss lies between zero and what it was. That gives 0.805 and 0.655 at any
+      ``eta`` from 0.1 to 10. The fixed rate gives 0.727 and 0.688 at 0.003, 0.724 and 0.653 at 0.01, and diverges at
+      0.03.
+
+    Parameters are those of :class:`CPmtML`, without ``serve``. If ``init`` is arrays, ``shared`` is L_0 (r, sum of
+    dims), and a task's name stands for its R_t, which is the identity if it is left out. ``matrices`` has the same
+    names.
     """
 
     name: ClassVar[str] = "mtlmca"
@@ -66,7 +71,7 @@ class MtLMCA(CoupledLearner):
 
     @property
     def metric(self) -> CoupledMetric:
-        """The metric to serve: ``R_t' L_0`` for each task, and L_0 for queries without a task."""
+        """The metric to serve: ``R_t' L_0`` for each task, and L_0 for queries without a task. Raises NotStarted."""
         shared, *turns = self.matrices.values()
         with one_blas_thread():
             own = {task: R.T @ shared for task, R in zip(self._tasks, turns, strict=True)}

@@ -24,26 +24,26 @@ PARTS = 10
 class OASIS(TripletLearner):
     """Online learning of bilinear similarities (Chechik et al., JMLR 2010), each modality by itself (OASIS-U of OMDML).
 
-    ``S(p, q) = mean_i S_i(p, q)``, ``S_i = p_i' W_i q_i``, W_i neither symmetric nor positive. For each triplet (query
-    q, relevant r, irrelevant s), every modality with ``loss_i = 1 - S_i(q, r) + S_i(q, s) > 0`` takes::
+    The similarity of an item x to a query q is the mean over modalities of ``S_i(q, x) = q_i' W_i x_i``. W_i (d_i, d_i)
+    is neither symmetric nor positive. A triplet (query q, relevant r, irrelevant s) has ``f = S(q, s) - S(q, r)``.
+    Every modality in which ``loss_i = 1 - S_i(q, r) + S_i(q, s)`` is above 0 takes the step::
 
-        W_i <- W_i + tau q_i (r_i - s_i)',    tau = min(C, loss_i / |q_i (r_i - s_i)'|_F^2),
+        W_i <- W_i + tau q_i (r_i - s_i)',    tau = min(C, loss_i / |q_i (r_i - s_i)'|^2).
 
-    This step never overshoots its margin. ``f = S(q, s) - S(q, r)``.
+    This step never overshoots its margin.
 
-    Departure: the paper starts at W_i = I. There a margin of 1 is small in one modality and large in another. Ours
-    is I scaled so that ``S_i(q, r) - S_i(q, s)`` of random triplets has mean square 1. mAP at the start and after
-    50,000 triplets (seed 0, features scaled to [0, 1], C = 0.01), and the same from I in brackets: mfeat 0.537, 0.921
-    (0.549, 0.883); leaves100 0.369, 0.736 (0.060, 0.728); caltech101_20 0.522, 0.802 (0.400, 0.808); yaleb 0.120, 0.599
-    (0.140, 0.612).
-    The means of the four sets with C = 0.003, 0.01, 0.03, 0.1 are 0.753, 0.762, 0.755, 0.748. On rows of unit norm the
-    default learns little. There (seed 0, 10,000 triplets) C = 1 has mfeat 0.901, leaves100 0.853, yaleb 0.347 and
-    caltech101_20 0.772, and the default has 0.791, 0.827, 0.173 and 0.686.
+    Departure: the paper starts at W_i = I. There a margin of 1 is small in one modality and large in another. Ours is I
+    scaled so that ``S_i(q, r) - S_i(q, s)`` of random triplets has mean square 1. mAP at the start and after 50,000
+    triplets (seed 0, features scaled to [0, 1], C = 0.01), and in brackets the same with the paper's start: mfeat
+    0.537, 0.921 (0.549, 0.883); leaves100 0.369, 0.736 (0.060, 0.728); caltech101_20 0.522, 0.802 (0.400, 0.808); yaleb
+    0.120, 0.599 (0.140, 0.612). The means of the four sets with C = 0.003, 0.01, 0.03, 0.1 are 0.753, 0.762, 0.755,
+    0.748. On rows of unit norm the default learns little. There (seed 0, 10,000 triplets) C = 1 has mfeat 0.901,
+    leaves100 0.853, yaleb 0.347 and caltech101_20 0.772, and the default has 0.791, 0.827, 0.173 and 0.686.
 
     Parameters
     ----------
     dims
-        Dimension of each modality.
+        Dimension d_i of each modality, by name.
     C
         Largest rate of a step, > 0, in units of features to the power -4.
     init
@@ -51,7 +51,7 @@ class OASIS(TripletLearner):
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample that scales the start.
+        Seed of the 10,000 random triplets that scale the start.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class OASIS(TripletLearner):
 
     @property
     def matrices(self) -> dict[str, Array]:
-        """W_i (d_i, d_i) of each modality, as learned."""
+        """W_i (d_i, d_i) of each modality, as learned. Raises NotStarted."""
         engine: BilinearEngine = self._started("matrices")
         return dict(zip(engine.names, engine.matrices(), strict=True))
 

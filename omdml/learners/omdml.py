@@ -19,15 +19,17 @@ from omdml.learners.shared.hedge import HedgeLearner
 class OMDML(HedgeLearner, FullMatrixLearner):
     """Online multi-modal distance metric learning (Wu et al., TKDE 2016, Algorithm 1).
 
-    ``D(p, q) = sum_i theta_i (p_i - q_i)' M_i (p_i - q_i)``. For each comparison of a near pair with difference a and a
-    far pair with difference b, ``f_i = a_i' M_i a_i - b_i' M_i b_i`` and ``f = sum_i theta_i f_i``: if
-    ``f + gamma margin > 0``, modalities with ``f_i > 0`` lose weight (Hedge), and those with ``f_i + margin > 0`` take
-    ``M_i <- PSD(M_i - tau (a_i a_i' - b_i b_i'))``, ``tau = min(C, (f_i + margin) / |a_i a_i' - b_i b_i'|^2)``.
+    ``D(p, q) = sum_i theta_i (p_i - q_i)' M_i (p_i - q_i)``, with a matrix M_i (d_i, d_i) and a weight theta_i for each
+    modality i. A comparison of a near pair (difference a) and a far pair (difference b) has
+    ``f_i = a_i' M_i a_i - b_i' M_i b_i`` and ``f = sum_i theta_i f_i``. If ``f + gamma margin > 0``, it is *gated*:
+    modalities with ``f_i > 0`` lose weight (Hedge), and those with ``f_i + margin > 0`` take the step::
 
-    The results are the paper's, at a lower price: an update causes at most one negative eigenvalue, which a bound rules
-    out or a scalar equation finds (:mod:`omdml.engines.spectral`), so no update needs a dense eigendecomposition.
-    Quadruplets are learned like triplets (LAW 2.1). Departures: starts have unit spread, and Hedge forgets, as in
-    LOMDML.
+        M_i <- PSD(M_i - tau (a_i a_i' - b_i b_i')),    tau = min(C, (f_i + margin) / |a_i a_i' - b_i b_i'|^2).
+
+    PSD sets negative eigenvalues to 0. The results are the paper's, at a lower price. An update causes at most one
+    negative eigenvalue, which a bound rules out or a scalar equation finds (:mod:`omdml.engines.spectral`). So no
+    update needs a dense eigendecomposition. Quadruplets are learned like triplets (LAW 2.1). Departures: starts have
+    unit spread, and Hedge forgets, as in :class:`LOMDML`.
 
     The default C was chosen by mAP after 5,000 triplets, C = 0.01, 0.1, 1 (means of two seeds): caltech101_20 0.793,
     0.794, 0.788; mfeat 0.928, 0.928, 0.923; leaves100 0.893, 0.916, 0.924. No C diverges: the step never overshoots
@@ -36,28 +38,35 @@ class OMDML(HedgeLearner, FullMatrixLearner):
     Parameters
     ----------
     dims
-        Dimension of each modality.
+        Dimension d_i of each modality, by name.
     C
-        Largest rate of a step, > 0.
+        Largest rate of a step, > 0, in units of features to the power -4.
     beta
-        Factor on the weight of a modality that ranked a gated comparison wrong, in (0, 1].
+        Factor on the weight of a modality with ``f_i > 0`` at each gated comparison, in (0, 1].
     memory
-        Gated events over which Hedge's losses fade, >= 1; 0 never forgets (the paper's).
+        Number of gated comparisons over which Hedge's losses fade, >= 1. With 0 they never fade, as in the paper.
     gamma
-        Margin of the gate on the combined distance, in units of the comparison's own.
-    mu, k, trace, refresh
-        Regularisers, added to ``a a' - b b'``: mu times the projector on the eigenvectors of the k smallest eigenvalues
-        (Fantope, LAW 3.2; at most all of a modality), computed again every ``refresh`` updates, and ``trace`` times
-        the identity. Either costs an eigendecomposition per update. If mu is 0, k has no effect.
+        How many times its own margin is added to a comparison's f to decide whether it is gated.
+    mu
+        Weight of the Fantope regulariser (LAW 3.2), >= 0. A step adds ``mu F_i`` to ``a_i a_i' - b_i b_i'``, F_i being
+        the projector on the eigenvectors of the ``k`` smallest eigenvalues of M_i. If ``mu`` or ``trace`` is above 0,
+        each update costs an eigendecomposition.
+    k
+        Number of eigenvalues that ``mu`` presses down, in a modality of fewer dimensions all of them. At least 1 if
+        ``mu`` is above 0, and without effect if it is 0.
+    trace
+        Weight of the trace norm, >= 0. A step adds ``trace I``.
+    refresh
+        Number of updates after which F_i is computed again; 1 is exact.
     rank
-        Rank of the start; None: full.
+        Rank of the start. None: all dimensions of a modality.
     init
-        ``"identity"`` (the paper's), ``"pca"``, ``"wpca"``, ``"gaussian"``: M_i = W'W of these rows W, at unit spread;
-        or positive semi-definite arrays (d_i, d_i), used as they are.
+        ``"identity"`` (the paper's), ``"pca"``, ``"wpca"``, ``"gaussian"``: M_i = W'W of these rows W, at unit spread,
+        as in :class:`LOMDML`; or positive semi-definite arrays (d_i, d_i), used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample, and of Gaussian rows.
+        Seed of the sample of at most 10,000 items that the start is computed from, and of Gaussian rows.
 
     Examples
     --------

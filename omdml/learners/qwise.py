@@ -18,29 +18,31 @@ class Qwise(FullMatrixLearner):
     """Quadruplet-wise metric learning, full matrix (Law 2015, Algorithms 1 and 2), one step for each comparison.
 
     ``D(p, q) = sum_i (p_i - q_i)' M_i (p_i - q_i)``: one metric on all modalities side by side, without terms between
-    them. On a comparison of a near pair (difference a) and a far pair (b) with ``a' M a - b' M b + margin > 0``,
+    them. A comparison of a near pair (difference a) and a far pair (difference b) has
+    ``f = sum_i a_i' M_i a_i - b_i' M_i b_i``. If ``loss = f + margin`` is above 0, every modality takes the step
 
-        M_i <- PSD(M_i - rate (mu F_i + trace I + a_i a_i' - b_i b_i')),
+        M_i <- PSD(M_i - rate (mu F_i + trace I + a_i a_i' - b_i b_i')).
 
-    F_i being the projector on the eigenvectors of the k smallest eigenvalues of M_i. In the thesis, a regulariser
-    occurs once in a sum over the whole batch. Here it acts at every violated comparison, so divide the thesis' weights
-    by the number of these comparisons.
+    PSD sets negative eigenvalues to 0. F_i is the projector on the eigenvectors of the k smallest eigenvalues of M_i.
+    In the thesis, a regulariser occurs once in a sum over the whole batch. Here it acts at every comparison with a
+    loss, so divide the thesis' weights by the number of these comparisons.
 
-    Departure: the step is capped at ``loss / |a a' - b b'|^2``, which brings the loss to zero, so no eta diverges: mAP
-    after 5,000 triplets is the same for eta = 0.1, 1, 10 (means of two seeds: leaves100 0.902, mfeat 0.888), at 0.01
-    leaves100 has 0.887.
+    Departure: the rate is capped at ``loss / sum_i |a_i a_i' - b_i b_i'|^2``, which brings the loss to zero. So no eta
+    diverges: mAP after 5,000 triplets is the same for eta = 0.1, 1, 10 (means of two seeds: leaves100 0.902, mfeat
+    0.888), at 0.01 leaves100 has 0.887.
 
     Parameters
     ----------
     dims
-        Dimension of each modality.
+        Dimension d_i of each modality, by name.
     eta
-        Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
+        Largest rate of a step, > 0, in units of features to the power -4; with ``step="ogd"`` the rate itself.
     mu
         Weight of the Fantope regulariser, >= 0.
     k
         Number of eigenvalues of each modality that ``mu`` presses down: the rank is driven to d_i - k. If a modality
-        has at most k, F_i is I and mu a trace norm. At least 1 if mu is above 0, and without effect if mu is 0.
+        has at most k dimensions, F_i is I and mu a trace norm. At least 1 if mu is above 0, and without effect if mu is
+        0.
     trace
         Weight of the trace norm, >= 0.
     refresh
@@ -48,15 +50,15 @@ class Qwise(FullMatrixLearner):
     step
         ``"pa"`` (capped) or ``"ogd"`` (the thesis' fixed rate).
     rank
-        Rank of the start; None: full. A Fantope needs distinct eigenvalues, such as those of ``"pca"`` at rank
-        d - k (LAW 3.4).
+        Rank of the start. None: all dimensions of a modality. A Fantope needs distinct eigenvalues, such as those of
+        ``"pca"`` at rank d - k (LAW 3.4).
     init
         ``"identity"``, ``"pca"``, ``"wpca"``, ``"gaussian"``: M_i = W'W of these rows W, scaled so that all modalities
         together have unit spread; or positive semi-definite arrays (d_i, d_i), used as they are.
     dtype
         ``"float32"`` or ``"float64"``.
     seed
-        Seed of the sample, and of Gaussian rows.
+        Seed of the sample of at most 10,000 items that the start is computed from, and of Gaussian rows.
 
     Examples
     --------

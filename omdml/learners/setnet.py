@@ -28,12 +28,18 @@ MEMORY = 10_000.0
 class SetNet(Learner):
     """One vector for each set, learned from judged sets (Zhong, Arandjelovic, Zisserman 2020; NetVLAD pooling).
 
-    An element x, its modalities side by side, is softly assigned to K clusters, ``s_k = softmax_k(A_k . x + bias_k)``,
-    and gives the block ``s_k (x - c_k)``, of unit length over all k. A set's blocks are added up, brought to unit
-    length, reduced by ``P V + p0`` and brought to unit length again: v. A set scores ``sigma(w v_q . v_set + b)`` for a
-    query element, which is a set of one. Each judgement makes one gradient step on the logistic loss, averaged over
-    pairs of query elements with relevant sets and over pairs with irrelevant sets (SETNET 3.3-3.4). ``f`` is the mean
-    score of the irrelevant sets minus that of the relevant ones.
+    The vector v (r,) of a set is made in four steps (SETNET 3.2). D is the sum of ``dims``:
+
+    1. An element x (D,), its modalities side by side, each times its ``scale``, is softly assigned to K clusters:
+       ``s_k = softmax_k(A_k . x + bias_k)``.
+    2. It gives the K blocks ``s_k (x - c_k)``, scaled so that all of them together have unit length.
+    3. The blocks of a set's elements are added up, and scaled to unit length: V (K D,).
+    4. ``P V + p0``, scaled to unit length, is v.
+
+    A query element is a set of one. For it a set scores ``sigma(w v_q . v_set + b)``, sigma being the logistic
+    function. Each judgement makes one gradient step on the logistic loss: its mean over pairs of query elements with
+    relevant sets, plus its mean over pairs with irrelevant sets (SETNET 3.3-3.4). ``f`` is the mean score of the
+    irrelevant sets minus that of the relevant ones.
 
     Departures, measured by nDCG@10 of queries of two elements in 1,500 sets of two to five, after 4,000 judgements (one
     or two query elements, one or two relevant sets, six irrelevant ones of which half are hard), means of two seeds:
@@ -43,28 +49,28 @@ class SetNet(Learner):
       seed) the fixed rates 1e-4, 1e-3, 0.01, 0.1 and 1 have 0.761, 0.768, 0.688, 0.314 and 0.158. The same rates, but
       capped, have 0.761, 0.771, 0.781, 0.782 and 0.782, and 1e300 has the last figure too. The paper's step is
       ``step="ogd", eta=1e-4``.
-    - *Start.* Modalities have equal spread. The ratio of the two largest assignments is 2 in the median. A ratio of 10,
-      which is less soft, has the figures in brackets. On classes learned from: yaleb 0.671 (0.476), caltech101_20 0.686
-      (0.649), leaves100 0.877 (0.889), mfeat 0.978 (0.983). On others, in the same order: 0.775 (0.626), 0.756 (0.690),
-      0.799 (0.762), 0.902 (0.884).
+    - *Start.* Modalities have equal spread. The ratio of the two largest assignments s_k is 2 in the median. A ratio of
+      10, which is less soft, has the figures in brackets. On classes learned from: yaleb 0.671 (0.476), caltech101_20
+      0.686 (0.649), leaves100 0.877 (0.889), mfeat 0.978 (0.983). On others, in the same order: 0.775 (0.626), 0.756
+      (0.690), 0.799 (0.762), 0.902 (0.884).
     - *Whitening* follows what is learned: it uses running moments of the judged sets' vectors. It is off by default,
-      because it costs more than it brings: on classes learned from mfeat falls from 0.978 to 0.794, yaleb from 0.671 to
-      0.489.
+      because it costs more than it brings: on classes learned from, mfeat falls from 0.978 to 0.794, yaleb from 0.671
+      to 0.489.
 
-    To compare with, mean pooling of unit elements, and of whitened ones. On other items of the classes learned from:
-    leaves100 0.601 and 0.619, mfeat 0.886 and 0.553, yaleb 0.255 and 0.406, caltech101_20 0.494 and 0.406. On classes
-    not learned from: leaves100 0.662 and 0.623, yaleb 0.567 and 0.652. If there are few classes to learn from, mean
-    pooling of unit elements stays ahead on the others: caltech101_20 (13 classes) 0.820 and 0.720, mfeat (6 classes)
-    0.988 and 0.963.
+    To compare with, mean pooling has two figures each: of unit elements, and of whitened ones. On other items of the
+    classes learned from: leaves100 0.601 and 0.619, mfeat 0.886 and 0.553, yaleb 0.255 and 0.406, caltech101_20
+    0.494 and 0.406. On classes not learned from: leaves100 0.662 and 0.623, yaleb 0.567 and 0.652. If there are few
+    classes to learn from, mean pooling of unit elements stays ahead on the others: caltech101_20 (13 classes) 0.820 and
+    0.720, mfeat (6 classes) 0.988 and 0.963.
 
     Parameters
     ----------
     dims
-        Dimension of each modality.
+        Dimension d_i of each modality, by name.
     clusters
-        K.
+        Number K of clusters.
     rank
-        Number of components of v: ``r = min(rank, K D)``.
+        Number r of components of v: ``min(rank, K D)``.
     eta
         Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
     momentum
@@ -72,10 +78,11 @@ class SetNet(Learner):
     decay
         Weight decay, >= 0: a step subtracts the share ``rate decay`` of every parameter.
     step
-        ``"pa"`` (capped) or ``"ogd"``.
+        ``"pa"`` (capped as above) or ``"ogd"`` (at a fixed rate).
     init
-        ``"kmeans"``, or arrays A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b (), scale (m,), used as they
-        are.
+        ``"kmeans"`` computes the clusters from a sample of 2,000 items (of 2 ``rank`` if that is more). Or give the
+        arrays A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b () and scale (m,), used as they are.
+        ``scale`` is a factor for each of the m modalities.
     whiten
         Whether the served vectors are whitened by the covariance of the judged sets' vectors.
     dtype
@@ -176,30 +183,33 @@ class SetNet(Learner):
         Parameters
         ----------
         judgements
-            Each with row numbers (n,) of query elements, of the elements of each relevant set, and of each irrelevant
-            set.
+            Each has the row numbers (n,) of the query's elements, of the elements of each relevant set, and of the
+            elements of each irrelevant set (:class:`omdml.comparisons.Judgement`).
         features
             One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
             are read and cast.
 
         Returns
         -------
-        ``scores`` are the mean score of the irrelevant sets minus that of the relevant ones.
+        An Outcome. Its ``scores`` (T,) are the mean score of the irrelevant sets minus that of the relevant ones.
 
         Raises
         ------
         FeedbackError
-            A set without elements, a row out of range, or with values that are not finite (``row`` is the index of the
-            judgement); features that do not fit. The state is as before.
+            A set has no elements, a row is out of range, an element has values that are not finite, learning would
+            overflow, or the features do not fit ``dims``. ``row`` is the index of the judgement, if one is the cause.
+            Nothing was learned.
         StartError
-            On the first call: too few features for the start.
+            On the first call: no start can be computed from the features. Nothing was learned.
+        ParameterError
+            A keyword is given.
         """
         expect(not kw, "learn_many", sorted(kw), "judgements and features, nothing else")
         elements, ends, parts = packed(judgements, check_features(features, self.dims))
         return self._learn(elements[:, None], features, ends, parts, width=1)
 
     def learn_one(self, judgement: Judgement, features: Mapping[str, Array], **kw: Any) -> Outcome:  # type: ignore[override]
-        """``learn_many`` on one judgement: same decisions, same bytes, same errors."""
+        """Learn one judgement. The state and the errors are those of :meth:`learn_many`."""
         return self.learn_many([judgement], features, **kw)
 
     @property
@@ -211,7 +221,7 @@ class SetNet(Learner):
 
     @property
     def matrices(self) -> dict[str, Array]:
-        """A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b () as learned, and scale (m,)."""
+        """A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b () as learned; scale (m,). Raises NotStarted."""
         engine: SetsEngine = self._started("matrices")
         return engine.parameters()
 

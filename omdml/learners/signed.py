@@ -18,8 +18,9 @@ from omdml.metrics.diagonal import SignedMetric
 class Signed(VectorLearner):
     """A relative attribute, learned from ordered pairs (Parikh and Grauman; Law 2015, 2.4): weights of any sign.
 
-    ``D(p, q) = sum_i w_i . (p_i - q_i)`` says how much more of the attribute p has. On every comparison of a near pair
-    (difference a) and a far pair (b), with ``f = w . (a - b)``,
+    ``D(p, q) = sum_i w_i . (p_i - q_i)`` with weights w_i (d_i,) says how much more of the attribute p has than q. A
+    comparison of a near pair (difference a) and a far pair (difference b) has ``f = w . (a - b)``. Each comparison
+    changes the weights; ``[...]`` is 1 if true and 0 otherwise:
 
         w <- w - eta lam w - rate [f + margin > 0] (a - b).
 
@@ -27,17 +28,17 @@ class Signed(VectorLearner):
     comparisons, and the quadruplets of LAW. Each attribute needs a model of its own. Triplets make no sense here, and
     are refused.
 
-    Departures: the rate is capped at ``loss / |a - b|^2``, and ``eta lam`` at 1; the start is 0, because no direction
-    is known. On yaleb it learned the order of the five levels of illumination from 20,000 ordered pairs (test items not
-    learned from, features scaled to [0, 1]). It orders 0.994 of the pairs right at any eta from 0.01 to 100. The fixed
-    rate orders 0.995 right at 0.01, and 0.991 at 0.1.
+    Departures: the rate is capped at ``loss / |a - b|^2`` with ``loss = f + margin``, and ``eta lam`` at 1; the start
+    is 0, because no direction is known. On yaleb it learned the order of the five levels of illumination from 20,000
+    ordered pairs (test items not learned from, features scaled to [0, 1]). It orders 0.994 of the pairs right at any
+    eta from 0.01 to 100. The fixed rate orders 0.995 right at 0.01, and 0.991 at 0.1.
 
     Parameters
     ----------
     dims
-        Dimension of each modality.
+        Dimension d_i of each modality, by name.
     eta
-        Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
+        Largest rate of a step, > 0, in units of features to the power -2; with ``step="ogd"`` the rate itself.
     lam
         Weight of the regulariser, >= 0. It acts at every comparison.
     step

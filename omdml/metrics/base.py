@@ -18,7 +18,12 @@ CHUNK_ROWS = 16_384
 
 
 class Metric(ABC):
-    """A metric, as learned up to some version. It never changes."""
+    """A metric, as learned up to some version. It never changes.
+
+    A ``task`` is one sense in which items can be similar. Only metrics of ``cpmtml`` and its relatives have tasks;
+    others ignore the argument. None means the only task, or the matrix that all tasks share, or the sum of the tasks'
+    distances if they share none.
+    """
 
     kind: ClassVar[str]
     # Whether an embedding exists whose squared Euclidean distance is the learned one.
@@ -44,34 +49,38 @@ class Metric(ABC):
 
     @abstractmethod
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
-        """Vectors (n, R) of items with ``features`` (n, d) for each modality.
+        """Vectors (n, R) of items with ``features`` (n, d_i) for each modality. R depends on the metric.
 
         Raises FeedbackError if the features do not fit or the task is unknown, MeasureError if there is no embedding.
         """
 
     @abstractmethod
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
-        """Closeness (n,) of ``items`` (n, d) to one ``query`` (d,) or (1, d): higher is closer.
+        """Closeness (n,) of ``items`` (n, d_i) to one ``query`` (d_i,) or (1, d_i): higher is closer.
 
-        Raises FeedbackError if the features do not fit or the task is unknown.
+        It is minus the learned squared distance, or the learned score if the metric has no distance. Raises
+        FeedbackError if the features do not fit or the task is unknown.
         """
 
     def columns(self, task: str | None = None) -> dict[str, int]:
-        """Number of components of an embedding that each part of the metric produces, in their order.
+        """Number of components of an embedding that belong to each part of the metric, in their order.
 
-        The squared distances within the parts add up to the learned distance. Raises MeasureError if the metric has no
-        such parts.
+        A part is a modality, an expert or a matrix. The squared distances within the parts add up to the learned
+        distance. Raises MeasureError if the metric has no such parts.
         """
         raise MeasureError(f"a {self.kind} metric has no parts whose distances add up to the learned one")
 
     def score_parts(
         self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None
     ) -> dict[str, Array]:
-        """What each part adds to the score (n,) of items. Raises MeasureError if the score is not a sum of parts."""
+        """What each part adds to the :meth:`score` (n,) of items, by the part's name.
+
+        Raises MeasureError if the score is not a sum of parts.
+        """
         raise MeasureError(f"the score of a {self.kind} metric is no sum of parts")
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
-        """Closeness (n,) of each row of ``left`` to the same row of ``right``: higher is closer."""
+        """Closeness (n,) of each row of ``left`` (n, d_i) to the same row of ``right`` (n, d_i): higher is closer."""
         difference = self.embed({name: left[name] - right[name] for name in self.dims}, task)
         return -np.einsum("ij,ij->i", difference, difference)
 

@@ -1,10 +1,11 @@
 """The query side: a learned metric in front of a database that keeps its raw vectors.
 
-For a linear metric and vectors less the items' mean, ``|L q - L x|^2 = |L q|^2 - 2 (L' L q) . x + |L x|^2``. The first
-term is the same for all items, and so is what the mean adds to the inner product. So a database that ranks its raw
-vectors by inner product with ``M q = L' L q`` ranks by the learned distance, but for ``|L x|^2``, the learned length of
-an item. A metric of cosines divides by that length instead. How much the missing length costs depends on the data:
-measure it (:func:`shares_in_order`), and rank the best few hundred again exactly (:func:`reranked`).
+A linear metric compares a query q and an item x by ``|L q - L x|^2 = |L q|^2 - 2 (L' L q) . x + |L x|^2``, with the
+items' mean subtracted from both. The first term is the same for all items, and so is what the mean adds to the inner
+product. So if a database ranks its raw vectors by inner product with ``L' L q``, it ranks by the learned distance,
+except for the last term: the learned length of an item is missing. A metric of cosines divides by that length instead
+of adding it. How much the missing length costs depends on the data: measure it (:func:`shares_in_order`), and rank the
+best few hundred again exactly (:func:`reranked`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ Features = Mapping[str, Array]
 
 
 class Shares(NamedTuple):
-    """Which share of comparisons each ranking has in order, 0 to 1."""
+    """The share of triplets that each ranking has in order, 0 to 1.
+
+    ``plain`` is that of the Euclidean distance between raw vectors, ``query_side`` that of the inner product with
+    :func:`query_vectors`, and ``exact`` that of the metric.
+    """
 
     plain: float
     query_side: float
@@ -41,16 +46,17 @@ def query_vectors(metric: Metric, queries: Features, sample: Features) -> Array:
     Parameters
     ----------
     metric
-        A projection (``lomdml`` and its kin) or a metric of cosines (``dca``).
+        A metric of ``lomdml`` or ``dca``.
     queries
-        Features (n, d) of each modality.
+        Features (n, d_i) of each modality.
     sample
-        Features of some items, a thousand are enough: where their mean lies, and how long their projections are.
+        Features (m, d_i) of some of the database's items; a thousand are enough. For ``lomdml`` they say where the
+        items' mean lies, for ``dca`` how long their projections are.
 
     Raises
     ------
     MeasureError
-        The metric is of another kind.
+        The metric is one of another learner.
 
     Examples
     --------
@@ -69,23 +75,48 @@ def query_vectors(metric: Metric, queries: Features, sample: Features) -> Array:
 
 
 def reranked(metric: Metric, query: Features, candidates: Features, k: int) -> NDArray[np.int64]:
-    """Places (k,) of the candidates nearest to one query (1, d) under the metric, nearest first.
+    """Row numbers (k,) of the candidates nearest to one query under the metric, nearest first.
 
-    ``candidates`` are the features (c, d) of what the database answered: with a few hundred, its order hardly matters.
+    Parameters
+    ----------
+    metric
+        Any metric.
+    query
+        Features (1, d_i) of each modality.
+    candidates
+        Features (c, d_i) of the items that the database answered. With a few hundred, its order hardly matters.
+    k
+        How many of them to return; all if there are fewer.
+
+    Raises
+    ------
+    FeedbackError
+        Features do not fit the metric.
     """
     scores = np.asarray(metric.score(query, candidates))
     return np.argsort(-scores, kind="stable")[:k]
 
 
 def shares_in_order(metric: Metric, triplets: ArrayLike, features: Features, sample: Features) -> Shares:
-    """How plain distance, the query side alone and the metric itself order triplets that were not learned.
+    """How many triplets plain distance, the query side alone and the metric itself have in order.
 
     If the query side has fewer in order than plain distance, take candidates by plain distance, and rank those again.
 
     Parameters
     ----------
+    metric
+        A metric of ``lomdml`` or ``dca``.
     triplets : (n, 3)
-        Rows of ``features``: query, relevant item, irrelevant item.
+        Row numbers of query, relevant item and irrelevant item in ``features``. They must not have been learned.
+    features
+        Features (m, d_i) of each modality.
+    sample
+        As for :func:`query_vectors`.
+
+    Raises
+    ------
+    MeasureError
+        The metric is one of another learner.
     """
     rows = np.asarray(triplets, np.int64)
     parts = [{name: features[name][rows[:, column]] for name in metric.dims} for column in range(3)]

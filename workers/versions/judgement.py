@@ -27,7 +27,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
     ``decision`` is ``allowed``, ``withheld``, ``taken back`` (an earlier version is live again) or ``not judged``.
     ``margin`` says by how much ``version`` orders held-out events better (above 0) or worse (below 0) than the version
-    ``reference``. It and the fields about it are None if nothing was compared.
+    ``reference``. If nothing was compared, ``version``, ``reference``, ``margin``, ``doubt`` and ``queries`` are null.
     """
 
     model: str

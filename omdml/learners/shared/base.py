@@ -33,7 +33,11 @@ KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}
 
 
 class Outcome(NamedTuple):
-    """Result of ``learn_many``: ``scores`` (T,) has f of each comparison before it was learned. f > 0 is a mistake."""
+    """The result of ``learn_many``.
+
+    ``scores`` (T,), float64, has the score f of each comparison, computed before the comparison was learned. If f is
+    above 0, the metric ordered the comparison wrongly. That is a *mistake*.
+    """
 
     scores: Array
 
@@ -44,11 +48,14 @@ class Outcome(NamedTuple):
 
 
 class Learner(base.Base):
-    """What all learners have. The state is in the engine, which exists once the learner has started.
+    """The base of all learners.
 
-    If ``init`` is arrays, the constructor starts the learner. Otherwise :meth:`start` does, from a sample of features;
-    the first call of :meth:`learn_many` calls it. river provides ``clone`` and ``repr``, so constructor arguments are
-    stored as they are.
+    A learner has *started* once it has matrices to learn on. If ``init`` is arrays, the constructor starts it.
+    Otherwise :meth:`start` computes the matrices from a sample of features; the first call of :meth:`learn_many` calls
+    it. Before that ``metric``, ``matrices`` and ``to_bytes`` raise NotStarted.
+
+    Constructors raise ParameterError if an argument is out of range. river provides ``clone`` and ``repr``, so
+    constructor arguments are stored as they are.
     """
 
     name: ClassVar[str]
@@ -102,7 +109,7 @@ class Learner(base.Base):
         """Shapes of the start's arrays for an engine that can restore these tensors; raises CorruptError."""
 
     def start(self, features: Mapping[str, Array]) -> None:
-        """Start from a sample of these features, (n, d_i) for each modality. Does nothing if it has started already.
+        """Start from a sample of these features, (n, d_i) for each modality. A learner that has started stays as it is.
 
         Raises StartError if no start can be computed from the features, and FeedbackError if they do not fit ``dims``.
         """
@@ -125,19 +132,34 @@ class Learner(base.Base):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Shares to show to people who inspect a snapshot, by name; empty for most learners."""
+        """What a learner reports about itself to people who inspect a snapshot, by name; empty for most learners."""
         return {}
 
     @abstractmethod
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
         """Learn comparisons in order, all of them or none.
 
-        ``rows`` (T, width) names items by their row numbers in ``features``, which has (n, d_i) numbers for each
-        modality. Raises FeedbackError or StartError. Then nothing was learned.
+        Parameters
+        ----------
+        rows : (T, width)
+            The items of each comparison, as row numbers of ``features``. A triplet has 3, a quadruplet 4, a pair 2.
+        features
+            One matrix (n, d_i) for each modality.
+        kw
+            Further values of the comparisons. Each learner says which ones it takes.
+
+        Raises
+        ------
+        FeedbackError
+            A comparison or the features do not fit, or learning would overflow. Nothing was learned.
+        StartError
+            On the first call: no start can be computed from the features. Nothing was learned.
+        ParameterError
+            A keyword is unknown. Nothing was learned.
         """
 
     def learn_one(self, row: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
-        """Learn one comparison ``row`` (width,). The state becomes the same as with :meth:`learn_many`."""
+        """Learn one comparison ``row`` (width,). The state and the errors are those of :meth:`learn_many`."""
         rows: Any = [row]
         return self.learn_many(rows, features, **kw)
 
@@ -164,9 +186,12 @@ class Learner(base.Base):
         return self._engine
 
     def learning_on(self, **hyperparameters: Any) -> Self:
-        """A learner with other hyperparameters that continues from this one's state, open block included.
+        """A learner with other hyperparameters that continues from this one's state.
 
-        Raises ParameterError, or CorruptError if the state has another shape under them.
+        Hyperparameters that are not given have their defaults, not the values of this learner.
+
+        Raises NotStarted, ParameterError if a hyperparameter is out of range, and CorruptError if the state does not
+        fit the hyperparameters.
         """
         tensors = self._started("learning_on").to_tensors()
         return type(self)(dims=self.dims, **hyperparameters)._resumed(tensors)
@@ -190,12 +215,12 @@ class Learner(base.Base):
     @property
     @abstractmethod
     def metric(self) -> Metric:
-        """The metric learned so far. It never changes: after more learning, ask for it again. Raises NotStarted."""
+        """The metric learned so far. It never changes, so ask for it again after more learning. Raises NotStarted."""
 
     @property
     @abstractmethod
     def matrices(self) -> dict[str, Array]:
-        """The learned arrays by name, open block included."""
+        """The learned arrays by name, with everything learned so far. Raises NotStarted."""
 
     @property
     def version(self) -> int:
@@ -204,17 +229,17 @@ class Learner(base.Base):
 
     @property
     def mistakes(self) -> int:
-        """Number of comparisons with f > 0, which the metric ordered wrongly."""
+        """Number of comparisons that the metric ordered wrongly before it learned them: those with f > 0."""
         return int(self._engine.mistakes) if self._engine else 0
 
     @property
     def updates(self) -> int:
-        """Number of comparisons that violated their margin, and so changed the model."""
+        """Number of comparisons that violated their margin, and so led to a step. DCA has no steps, and counts all."""
         return int(self._engine.updates) if self._engine else 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory for learning: state and working space."""
+        """Bytes of memory for learning: state and working space; 0 before the start."""
         return int(self._engine.nbytes) if self._engine else 0
 
     def _get_params(self) -> dict[str, Any]:
@@ -224,7 +249,7 @@ class Learner(base.Base):
         return {name: getattr(self, name) for name in KEYWORDS[type(self)]}
 
     def to_bytes(self) -> bytes:
-        """The whole state as bytes, open block included. Equal states give equal bytes. Raises NotStarted."""
+        """The whole state as bytes, for :meth:`from_bytes`. Equal states give equal bytes. Raises NotStarted."""
         parameters = self._get_params()
         tensors = self._started("to_bytes").to_tensors()
         if not isinstance(parameters.get("init", ""), str):

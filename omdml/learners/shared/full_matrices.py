@@ -66,13 +66,13 @@ class FullMatrixLearner(QuadrupletLearner):
 
     @property
     def matrices(self) -> dict[str, Array]:
-        """M_i (d_i, d_i) of each modality, as learned."""
+        """M_i (d_i, d_i) of each modality, as learned. Raises NotStarted."""
         engine = self._started("matrices")
         return dict(zip(engine.names, engine.matrices(), strict=True))
 
     @property
     def bites(self) -> dict[str, int]:
-        """For each modality, the number of updates after which its matrix had to be projected."""
+        """Number of updates of each modality that PSD changed, because they left a negative eigenvalue."""
         engine = self._started("bites")
         return dict(zip(engine.names, engine.bites, strict=True))
 

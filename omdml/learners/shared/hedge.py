@@ -33,18 +33,18 @@ class HedgeLearner(Learner):
 
     @property
     def weights(self) -> dict[str, float]:
-        """theta_i, the weight of each modality; 1 in total."""
+        """theta_i, the weight of each modality; 1 in total. Raises NotStarted."""
         engine: HedgeEngine = self._started("weights")
         return dict(zip(engine.names, engine.weights.tolist(), strict=True))
 
     @property
     def hedge_loss(self) -> float:
-        """H, the faded sum of ``sum_i theta_i [f_i > 0]`` over gated events (MATHS 10)."""
+        """H, the faded sum of ``sum_i theta_i [f_i > 0]`` over gated comparisons (MATHS 10)."""
         return float(self._engine.hedge_loss) if self._engine else 0.0
 
     @property
     def hedge_loss_bound(self) -> float:
-        """An upper bound of H; see :func:`hedge_bound`."""
+        """An upper bound of ``hedge_loss`` (MATHS 10); infinite if ``beta`` is 1."""
         return hedge_bound(self._engine.fewest_mistakes if self._engine else 0.0, self.beta, len(self.dims))
 
 

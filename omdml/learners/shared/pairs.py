@@ -135,19 +135,21 @@ class PairLearner(Learner):
         similar : scalar or (T,)
             True if the pair is similar; required.
         task : scalar or (T,)
-            Names of tasks; may be left out if there is only one task.
+            The task of each pair, by name. It may be left out if there is only one task.
 
-        Returns
-        -------
-        ``scores`` are ``y (d^2 - b)``: positive if the pair lies on the wrong side of its threshold.
+        Returns ------- An Outcome. Its ``scores`` (T,) are ``y (d_t^2 - b_t)``. y is 1 for a similar pair and -1 for a
+        dissimilar one. A score is positive if the pair lies on the wrong side of its task's threshold b_t.
 
         Raises
         ------
         FeedbackError
-            A row out of range, or with values that are not finite; a task that is not in ``tasks`` (``row`` is the
-            index of the pair); features that do not fit. The state is as before.
+            A row is out of range, a task is not in ``tasks``, an item has values that are not finite, learning would
+            overflow, or the features do not fit ``dims``. ``row`` is the index of the pair, if one is the cause.
+            Nothing was learned.
         StartError
-            On the first call: too few features for the start.
+            On the first call: no start can be computed from the features. Nothing was learned.
+        ParameterError
+            A keyword is unknown.
         """
         expect(not kw, "learn_many", sorted(kw), "pairs, features, similar and task, nothing else")
         pairs = check_rows(rows, self.width, check_features(features, self.dims))
@@ -165,13 +167,13 @@ class PairLearner(Learner):
 
     @property
     def matrices(self) -> dict[str, Array]:
-        """The learned matrices (r, d) by task; the shared one is called ``shared``."""
+        """The learned matrices (r, d) by task; the shared one is called ``shared``. Raises NotStarted."""
         engine: CoupledEngine = self._started("matrices")
         return dict(zip(self._names, engine.parts(), strict=True))
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """b_t of each task: pairs at a smaller squared distance count as similar."""
+        """b_t of each task: pairs at a smaller squared distance count as similar. Raises NotStarted."""
         engine: CoupledEngine = self._started("thresholds")
         numbers = self._numbers(np.arange(len(self._tasks)))
         return dict(zip(self._tasks, engine.thresholds[numbers].tolist(), strict=True))

@@ -26,20 +26,28 @@ class QuadrupletLearner(Learner):
         Parameters
         ----------
         rows : (T, 4) or (T, 3)
-            Row numbers of near pair and far pair; or of query, relevant, irrelevant.
+            Row numbers of the two items of the near pair and the two of the far pair. A triplet has three: query,
+            relevant item, irrelevant item. ``signed`` takes no triplets.
         features
             One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
             are read and cast.
         margin : scalar or (T,)
-            By how much the distance of the far pair should be larger.
+            By how much the distance D of the far pair should be larger. If the start is not given as arrays, D of
+            random pairs is about 1 at first, and 0 in ``signed``.
+
+        Returns
+        -------
+        An Outcome. Its ``scores`` (T,) are f of each comparison, which is positive if it is in the wrong order.
 
         Raises
         ------
         FeedbackError
-            A row out of range, or with values that are not finite; a margin that is not finite (``row`` is the index of
-            the comparison); features that do not fit. The state is as before.
+            A row is out of range, an item or a margin is not finite, learning would overflow, or the features do not
+            fit ``dims``. ``row`` is the index of the comparison, if one is the cause. Nothing was learned.
         StartError
-            On the first call: too few features for the start.
+            On the first call: no start can be computed from the features. Nothing was learned.
+        ParameterError
+            A keyword is unknown.
         """
         expect(not kw, "learn_many", sorted(kw), "rows, features and margin, nothing else")
         count, *items = shape_of(rows)

@@ -26,18 +26,24 @@ class TripletLearner(Learner):
         Parameters
         ----------
         rows : (T, 3)
-            Row numbers of query, relevant item, irrelevant item.
+            Row numbers of query, relevant item and irrelevant item.
         features
             One matrix (n, d_i) for each modality, with all items. Memory maps are fine: only the rows that are named
             are read and cast.
 
+        Returns
+        -------
+        An Outcome. Its ``scores`` (T,) are f of each triplet, which is positive if the triplet is in the wrong order.
+
         Raises
         ------
         FeedbackError
-            A row out of range, or with values that are not finite (``row`` is the index of the triplet); features that
-            do not fit. The state is as before.
+            A row is out of range, an item has values that are not finite, learning would overflow, or the features do
+            not fit ``dims``. ``row`` is the index of the triplet, if one is the cause. Nothing was learned.
         StartError
-            On the first call: the features do not suffice for the start.
+            On the first call: no start can be computed from the features. Nothing was learned.
+        ParameterError
+            A keyword is given.
         """
         expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
         return self._learn(rows, features)

@@ -39,6 +39,6 @@ class VectorLearner(QuadrupletLearner):
 
     @property
     def matrices(self) -> dict[str, Array]:
-        """w_i (d_i,) of each modality, as learned."""
+        """w_i (d_i,) of each modality, as learned. Raises NotStarted."""
         engine: DiagonalEngine = self._started("matrices")
         return dict(zip(engine.names, engine.weights(), strict=True))

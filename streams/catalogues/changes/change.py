@@ -40,8 +40,8 @@ class ChangeError(CatalogueError):
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One item is put, gets other ``attributes``, or is deleted.
 
-    ``text`` and ``picture`` stand for the features that describe them. A change without features, text and picture is
-    only possible if the item exists.
+    ``text`` and ``picture`` can stand for ``features``, if the catalogue was built from texts and pictures. A change
+    that has none of these three is only possible if the item exists.
     """
 
     id: str

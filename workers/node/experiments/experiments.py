@@ -28,8 +28,8 @@ class Sides(NamedTuple):
 class Outcome(msgspec.Struct, frozen=True):
     """An experiment and its result. ``first`` is the model's own ranking, ``second`` the other one.
 
-    ``better`` is ``first``, ``second``, or None if neither is surely better. Of the decided searches, the second
-    ranking won the ``share``. ``low`` and ``high`` are the ends of its confidence interval.
+    ``better`` is ``first``, ``second``, or null if neither is surely better. Of the searches that one of the rankings
+    won, the second won the ``share``. ``low`` and ``high`` are the ends of its confidence interval.
     """
 
     name: str

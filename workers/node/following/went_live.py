@@ -24,9 +24,9 @@ FEWEST = 50
 class Step(msgspec.Struct, frozen=True, gc=False):
     """One change of the version that a node answers with.
 
-    ``at`` is in seconds since the epoch. ``freshness_s`` is the age of the oldest event that answers count from this
-    step on, and ``stages`` its parts in seconds. Both are None if no such event is known. ``newest_event_at`` is the
-    time of the newest event that the version has learned.
+    ``at`` is in seconds since the epoch. ``freshness_s`` says how old the oldest event was of those that answers took
+    into account for the first time at this step, and ``stages`` are its parts in seconds. Both are null if no such
+    event is known. ``newest_event_at`` is the time of the newest event that the version has learned.
     """
 
     number: int
@@ -47,7 +47,7 @@ DECODER = msgspec.msgpack.Decoder(Step)
 
 
 class Remark(msgspec.Struct, frozen=True, gc=False):
-    """What happened to a model without changing what is live. ``at`` is in seconds since the epoch."""
+    """Something happened to a model that did not change what is live. ``at`` is in seconds since the epoch."""
 
     model: str
     what: str

@@ -21,18 +21,18 @@ EVERYWHERE = {
     "model": "The model",
     "version": "The version of the model: how many comparisons it has learned",
     "serial": "A number that rises each time another version goes live, even at a rollback",
-    "k": "How many items to answer, at most 10,000 together with `offset`",
-    "offset": "How many of the closest items to pass over: page 3 of 10 items has offset 20",
-    "task": "The sense of similar that is meant, for a model of several tasks",
+    "k": "How many items to answer, at least 1, and at most 10,000 together with `offset`",
+    "offset": "How many of the closest items to skip: page 3 of 10 items has offset 20",
+    "task": 'The task whose sense of "similar" counts, if the model has several tasks',
     "pinned": "Whether this version stays live until it is unpinned",
-    "took_s": "Seconds that the search took in the node",
+    "took_s": "Time that the search took in the node, in seconds",
     "items": "The items, closest first",
-    "parent": "The model that answered in its place, because this one has no version yet. Its own version is then 0.",
+    "parent": "The model that answered, because `model` has no version yet. `version` is 0 then.",
     "parent_version": "The version of `parent` that answered",
-    "candidates_version": "If an index in a vector database proposed the candidates: the version that it held",
+    "candidates_version": "If an index in a vector database proposed which items to compare: the version that it held",
     "at": "The time, " + SECONDS,
     "features": 'Raw vectors by modality, such as `{"color": [0.9, 0.1]}`',
-    "attributes": "All attributes of the item. They replace those that it had; without this field it keeps them.",
+    "attributes": "All attributes of the item. They replace those that it had. Without this field it keeps them.",
 }
 EVENT = {
     "type": "The kind of event",
@@ -47,30 +47,35 @@ MEANINGS: dict[str, dict[str, str]] = {
     "ItemSearch": {"id": "The item to search with. It is not in the answer.", "model": MODEL},
     "OneQuery": {
         "id": "An item to search with. It is not in the answer.",
-        "ids": "Several items: the search is for their mean.",
+        "ids": "Several items, at most 1,000: the search is for their mean.",
     },
     "Search": {
         "id": "An item to search with. It is not in the answer.",
-        "ids": "Several items: the search is for their mean.",
+        "ids": "Several items, at most 1,000: the search is for their mean.",
         "model": MODEL,
         "exclude": "Ids that must not be in the answer",
         "filter": 'Conditions on attributes that each item must meet, such as `{"price": {"lt": 20}}` '
         "(deploy/SEARCH.md has the language)",
-        "fields": "Names of attributes to answer with each item",
-        "queries": "Several queries in one request, instead of `id`, `ids`, `features`, `text` and `picture`",
+        "fields": "Names of the attributes that each item of the answer should have",
+        "queries": "1 to 100 queries in one request, instead of `id`, `ids`, `features`, `text` and `picture`. Their "
+        "number times `k` plus `offset` is at most 10,000, and at most one has a picture.",
         "by": "How a model of sets compares: one vector for each set (`vector`), one for the query too (`aggregate`), "
-        "or all elements (`elements`)",
-        "rerank": "For a model of sets: how many of the best sets to order again by their elements",
+        "or all elements (`elements`). Without it, `vector`.",
+        "rerank": "For a model of sets: how many of the best sets to order again by their elements, 1 to 10,000. Not "
+        "with `elements`.",
     },
-    "Look": {"since": f"Freshness is measured over what went live after this time, {SECONDS}: such as a `live_since`"},
-    "History": {"last": "How many lines to answer, the newest"},
-    "OfVersion": {"version": "A kept version; without it, the live one"},
+    "Look": {
+        "since": f"Freshness is measured over versions that went live after this time, {SECONDS}. A `live_since` of an "
+        "earlier answer is such a time."
+    },
+    "History": {"last": "How many of the newest lines to answer, 1 to 10,000"},
+    "OfVersion": {"version": "A version that the store still keeps; without it, the live one"},
     "Items": {
         "model": CATALOGUE_OF,
         "id": "Only the item with this id",
         "find": "Only items whose id or label holds this text; capital letters make no difference",
-        "offset": "How many of them to pass over",
-        "limit": "How many to answer",
+        "offset": "How many of these items to skip",
+        "limit": "How many of them to answer, 1 to 1,000",
     },
     "OfModel": {"model": CATALOGUE_OF},
     "ItemPicture": {"model": CATALOGUE_OF},
@@ -79,20 +84,26 @@ MEANINGS: dict[str, dict[str, str]] = {
         "model": CATALOGUE_OF,
     },
     "Events": {"model": "The model to follow; without it, all"},
-    "Compare": {"id": "The item to search with", "k": "How many of the closest items of each version to compare"},
+    "Compare": {
+        "id": "The item to search with",
+        "k": "How many of the closest items of each version to compare, 1 to 1,000",
+    },
     "Letters": {
         "reason": "Only letters with this reason, such as `unknown_item`",
         "model": "Only letters of this model",
         "open": "true: only letters that were neither sent again nor dismissed",
-        "last": "How many letters to answer, the newest",
+        "last": "How many of the newest letters to answer, 1 to 1,000",
     },
-    "LetterAt": {"position": "The position of the letter, as `GET /letters` shows it: PARTITION/OFFSET"},
-    "Answer": {"interleaved": "Only if an experiment mixed two rankings into this answer"},
+    "LetterAt": {
+        "position": "The position of the letter, as `GET /letters` shows it: PARTITION/OFFSET or "
+        "TOPIC-ID/PARTITION/OFFSET"
+    },
+    "Answer": {"interleaved": "If an experiment mixed two rankings into this answer: which experiment"},
     "Answers": {"answers": "A list of items for each query, in the order of the queries"},
     "Found": {"attributes": "The attributes that `fields` asked for, as far as the item has them"},
     "Interleaved": {
         "experiment": "The name of the experiment",
-        "search": "The id that clicks on this answer are sent with, to `POST /clicks`",
+        "search": "The id of this answer for `POST /clicks`",
         "against": "The model whose ranking was mixed in",
         "against_version": "The version of `against` that answered",
     },
@@ -105,7 +116,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     "Moved": {
         "before": "Its rank before, counted from 1; null beyond 1,000",
         "after": "Its rank after, counted from 1; null beyond 1,000",
-        "rose": "By how many places it rose; below 0 if it fell",
+        "rose": "By how many places it rose; below 0 if it fell; null if one of the two ranks is",
     },
     "Triplet": EVENT
     | {"query": "The item that was searched with", "relevant": "An item that fits it"}
@@ -123,22 +134,24 @@ MEANINGS: dict[str, dict[str, str]] = {
         "left": "An item",
         "right": "Another item",
         "similar": "Whether the two are similar",
-        "task": "The sense of similar, for a model of several tasks",
+        "task": "The task in whose sense they are similar or not, if the model has several tasks",
     },
     "Quadruplet": EVENT
     | {
         "near": "Two items that should be closer to each other",
         "far": "Two items that should be further from each other",
-        "margin": "By how much: 0 to 10. Distances of random pairs are about 1.",
+        "margin": "By how much the squared distance of `far` should be larger: 0 to 10. That of random pairs is about "
+        "1 when a model begins.",
     },
     "SetJudgement": EVENT
     | {
-        "query": "The elements that a set should answer",
-        "relevant": "Elements that a good set holds",
-        "irrelevant": "Elements that a good set does not hold",
+        "query": "The elements that were searched with",
+        "relevant": "Ids of sets that answer the query well. The id of an item stands for a set of this item alone.",
+        "irrelevant": "Ids of sets that answer it less well",
     },
     "Move": {
-        "version": "The version to make live. Without it, a rollback takes the one before, and a pin the live one.",
+        "version": "The version to make live. Without it, a rollback takes the one before, and a pin the live one. "
+        "`unpin` takes none.",
         "reason": "Why; the history shows it",
         "seen": "The highest `serial` of the history that you have seen. If somebody has moved the model since then, "
         "nothing is moved, and the answer is 409 `moved`.",
@@ -146,9 +159,10 @@ MEANINGS: dict[str, dict[str, str]] = {
     "Step": {
         "number": "Counts the steps of this node, from 1",
         "what": "`model_live` (the first one), `new_version`, `rolled_back`, `pinned` or `unpinned`",
-        "at": "When this node began to answer with it, " + SECONDS,
-        "freshness_s": "Age of the oldest event that answers count from this step on, in seconds; null if unknown",
-        "stages": "The parts of `freshness_s`, in seconds, by stage; null if it is unknown",
+        "at": "When this node began to answer with this version, " + SECONDS,
+        "freshness_s": "How old the oldest event was of those that answers took into account for the first time at "
+        "this step, in seconds; null if unknown",
+        "stages": "How `freshness_s` is made up, in seconds, by the stage on the way to the node; null if unknown",
         "newest_event_at": "Time of the newest event that the version has learned, " + SECONDS + "; null if unknown",
         "figures": "What the learner reports about itself, by name",
         "weights": "The weight of each modality, or of each expert",
@@ -161,18 +175,19 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Judgement": {
         "decision": "`allowed`, `withheld`, `taken back` (an earlier version is live again) or `not judged`",
-        "at": f"When the decision took effect, {SECONDS}",
-        "reason": "Why a version does not stay live",
+        "at": f"When the decision took effect, {SECONDS}; null if nothing was judged",
+        "reason": "Why the version is not live; empty unless it was withheld or taken back",
         "version": "The version that was judged; null if nothing was compared",
-        "reference": "The version that it was compared with",
+        "reference": "The earlier version that it was compared with",
         "margin": "By how much `version` orders held-out events better (above 0) or worse (below 0) than `reference`",
-        "doubt": "The margin of error of `margin`",
+        "doubt": "The margin of error of `margin`: a smaller difference is not sure",
         "queries": "The number of queries that `margin` is the mean of",
         "sentence": "All of this in plain words",
     },
     "Change": {
-        "text": "Words by column of text: they stand for the vectors that the catalogue makes of them",
-        "picture": "A picture in base64: it stands for the vectors that the catalogue makes of it",
+        "text": 'Words by column of text, such as `{"title": "red shirt"}`. They stand for the vectors that the '
+        "catalogue makes of them.",
+        "picture": "A picture in base64. It stands for the vectors that the catalogue makes of it.",
         "delete": "true: delete the item. Only `id` may come with it.",
     },
     "ItemsChanged": {
@@ -194,15 +209,15 @@ MEANINGS: dict[str, dict[str, str]] = {
     "Outcome": {
         "name": "The name of the experiment",
         "against": "The model that it is compared with",
-        "against_version": "The version that it is compared with; null: whatever is live",
-        "searched_share": "The share of sessions whose searches are interleaved",
-        "kept": "Whether the counts outlive this node's process",
+        "against_version": "The version of `against` that it is compared with; null: whatever is live",
+        "searched_share": "The share of sessions whose searches are answered by both rankings, mixed (interleaved)",
+        "kept": "true: the counts are kept in a file, so they outlive this node's process",
         "counts": "What was counted",
         "better": "`first` (the model's own ranking), `second` (the other one), or null if neither is surely better",
-        "share": "The share of the decided searches that the second ranking won; null if there are none",
+        "share": "Of the searches that one of the rankings won, the share of the second; null if there are none",
         "low": "The lower end of the 95 % confidence interval of `share`",
         "high": "The upper end of that interval",
-        "confidence": "How sure it is that the two differ, 0 to 1",
+        "confidence": "How sure it is that the two rankings differ, 0 to 1",
     },
     "Counts": {
         "since": "When counting began, " + SECONDS,

@@ -33,7 +33,10 @@ from omdml.workers.node.http.schemas import (
     ERROR,
     ITEMS,
     JSON,
+    LETTERS,
     LINES,
+    MODEL,
+    MODELS,
     MOVED,
     OF_ITEM,
     OF_MODEL,
@@ -47,10 +50,11 @@ from omdml.workers.node.searching.compare import Comparison
 from omdml.workers.versions.judgement import Judgement
 
 MOVES = {
-    "rollback": "Make an older version live: the one named, or the one before. Needs a node with a token",
-    "pin": "Keep a version live, whatever is learned: the one named, or the live one. Needs a node with a token",
-    "unpin": "Make the newest version live again. Needs a node with a token",
+    "rollback": "Make an older version live until `unpin`: the one named, or the one before",
+    "pin": "Keep a version live until `unpin`: the one named, or the live one",
+    "unpin": "Make the newest version live again, and follow what is learned",
 }
+OF_MOVES = "Needs the role `operator`, and a node with tokens"
 SETTLING = {
     "resend": "Send the events of dead letters again, if they would be learned now, each at most once",
     "dismiss": "Close dead letters without sending their events again",
@@ -64,7 +68,11 @@ IN_QUERIES = (
     *(ItemSearch, Look, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel),
     *(Letters, LetterAt),
 )
-CONFIRMED = "The answer comes when this is durable and this node searches with it"
+CONFIRMED = (
+    "The answer comes when this is durable and this node searches with it. Needs the role `items` if the node has "
+    "tokens"
+)
+OF_SENDERS = "Needs the role `feedback` if the node has tokens"
 
 
 @cache
@@ -133,7 +141,8 @@ def searches(structs: Structs) -> dict[str, Any]:
         "/search": {
             "get": operation("Items closest to one item", answer, parameters=structs.query(ItemSearch), more=BEHIND),
             "post": operation(
-                "Items closest to items, to raw vectors, or to each of several queries",
+                "Items closest to one or several items, to raw vectors, to words, to a picture, or to each of several "
+                "queries",
                 {"anyOf": [answer, structs.schema(Answers)]},
                 body={JSON: structs.schema(Search)},
                 more=BEHIND,
@@ -141,19 +150,20 @@ def searches(structs: Structs) -> dict[str, Any]:
         },
         "/feedback": {
             "post": operation(
-                "Send events. All of them are taken or none. The answer comes when they are durable",
+                "Send events, at most 10,000. All of them are taken or none. The answer comes when they are durable. "
+                + OF_SENDERS,
                 {
                     "type": "object",
                     "properties": {
-                        "accepted": {"type": "integer"},
+                        "accepted": {"type": "integer", "description": "How many events were taken"},
                         "at": {
                             "type": "number",
-                            "description": "when the node took them, in seconds since the epoch; "
-                            "a version whose newest event is older has learned none of them",
+                            "description": "When the node took them, in seconds since the epoch (1970-01-01 UTC). If "
+                            "the newest event of a version is older, the version has learned none of them.",
                         },
                         "unread_fields": {
                             "type": "string",
-                            "description": "fields of these events that nothing reads, such as a mistyped `user`",
+                            "description": "Fields of these events that nothing reads, such as a mistyped `user`",
                         },
                     },
                 },
@@ -169,12 +179,14 @@ def models(structs: Structs) -> dict[str, Any]:
     """What each model answers with, how that came about, and how to change it."""
     return {
         "/models": {
-            "get": operation("Which version of each model answers, and how fresh it is", parameters=structs.query(Look))
+            "get": operation(
+                "Which version of each model answers, and how fresh it is", MODELS, parameters=structs.query(Look)
+            )
         },
         **{
             f"/models/{{model}}/{verb}": {
                 "post": operation(
-                    summary,
+                    f"{summary}. {OF_MOVES}",
                     MOVED,
                     body={JSON: structs.schema(Move)},
                     optional=True,
@@ -186,34 +198,42 @@ def models(structs: Structs) -> dict[str, Any]:
         },
         "/models/{model}/history": {
             "get": operation(
-                "The newest lines of the history, oldest first",
+                "The newest lines of the model's history, oldest first: versions that went live, were withheld or "
+                "moved",
                 LINES,
                 parameters=[*OF_MODEL, *structs.query(History)],
             )
         },
         "/models/{model}/guard": {
             "get": operation(
-                "What the guard decided last, by what margin, and why",
+                "What the guard decided last: whether a version may go live, by what margin, and why",
                 structs.schema(Judgement),
                 parameters=OF_MODEL,
             )
         },
         "/models/{model}/steps": {
             "get": operation(
-                "What went live on this node since it started, oldest first",
+                "What went live on this node since it started, oldest first. Of very many steps, older ones are left "
+                "out",
                 {
                     "type": "object",
-                    "properties": {"model": TEXT, "steps": {"type": "array", "items": structs.schema(Step)}},
+                    "properties": {
+                        "model": MODEL,
+                        "steps": {"type": "array", "items": structs.schema(Step), "description": "The steps"},
+                    },
                 },
                 parameters=OF_MODEL,
             )
         },
         "/models/{model}/inspect": {
-            "get": operation("What a kept version holds", parameters=[*OF_MODEL, *structs.query(OfVersion)])
+            "get": operation(
+                "What a version holds: learner, time, weights, and the shape of each array",
+                parameters=[*OF_MODEL, *structs.query(OfVersion)],
+            )
         },
         "/models/{model}/compare": {
             "get": operation(
-                "What moved in the answer to an item between two versions",
+                "Which items moved between the answers of two versions to the same search",
                 structs.schema(Comparison),
                 parameters=[*OF_MODEL, *structs.query(Compare)],
             )
@@ -230,7 +250,7 @@ def items(structs: Structs) -> dict[str, Any]:
                 "Ids and labels of a model's items, in the catalogue's order", ITEMS, parameters=structs.query(Items)
             ),
             "post": operation(
-                "Put, change and delete items: one change on each line, all of them or none. " + CONFIRMED,
+                "Put, change and delete items: one change on each line. All of them are made or none. " + CONFIRMED,
                 changed,
                 body={"application/x-ndjson": structs.schema(Change)},
                 parameters=of_model,
@@ -239,7 +259,8 @@ def items(structs: Structs) -> dict[str, Any]:
         },
         "/items/{id}": {
             "put": operation(
-                "Put an item, which replaces one with the same id, or give an item other attributes. " + CONFIRMED,
+                "Put an item, or give an existing item other attributes. An item with the same id is replaced. "
+                + CONFIRMED,
                 changed,
                 body={JSON: structs.schema(PutItem), "image/*": {"type": "string", "format": "binary"}},
                 parameters=[*OF_ITEM, *of_model],
@@ -259,7 +280,7 @@ def items(structs: Structs) -> dict[str, Any]:
         },
         "/atlas": {
             "get": operation(
-                "Thumbnails of up to 256 items in one picture. `GET /items` says where each one is",
+                "An atlas: thumbnails of up to 256 items in one picture. `GET /items` says where each one is",
                 {"type": "string"},
                 kind="image/webp",
                 parameters=structs.query(ItemAtlas),
@@ -267,9 +288,9 @@ def items(structs: Structs) -> dict[str, Any]:
         },
         "/events": {
             "get": operation(
-                "A stream of server-sent events. A `step` (Step) tells what is live, then each version that goes live "
-                "or is moved. A `remark` (Remark) tells that a version was withheld, or that mistakes became more "
-                "frequent",
+                "A stream of server-sent events of two kinds. The first `step` (see Step) says what is live, and each "
+                "later one that another version went live, or was moved or pinned. A `remark` (see Remark) says that a "
+                "version was withheld, or that mistakes became more frequent",
                 {"type": "string"},
                 kind="text/event-stream",
                 parameters=structs.query(Events),
@@ -286,13 +307,20 @@ def experiments(structs: Structs) -> dict[str, Any]:
                 "The result of each experiment so far, on this node",
                 {
                     "type": "object",
-                    "properties": {"experiments": {"type": "array", "items": structs.schema(Outcome)}},
+                    "properties": {
+                        "experiments": {
+                            "type": "array",
+                            "items": structs.schema(Outcome),
+                            "description": "The experiments of this node's configuration",
+                        }
+                    },
                 },
             )
         },
         "/clicks": {
             "post": operation(
-                "Count clicks on an interleaved answer for its experiment. Nothing is learned from this",
+                "Count clicks on an answer in which an experiment mixed two rankings (an interleaved answer). Nothing "
+                "is learned from this. " + OF_SENDERS,
                 structs.schema(Clicked),
                 body={JSON: structs.schema(Clicks)},
                 status="202",
@@ -311,7 +339,9 @@ def operators(structs: Structs) -> dict[str, Any]:
             )
         },
         "/letters": {
-            "get": operation("The newest dead letters. " + OF_OPERATORS, parameters=structs.query(Letters), token=True),
+            "get": operation(
+                "The newest dead letters. " + OF_OPERATORS, LETTERS, parameters=structs.query(Letters), token=True
+            ),
         },
         "/letters/explain": {
             "get": operation(
@@ -330,7 +360,8 @@ def operators(structs: Structs) -> dict[str, Any]:
         },
         "/session": {
             "post": operation(
-                "Exchange a token for a cookie that may read: browsers send no token with pictures and streams",
+                "Exchange a token for a cookie that may read. Browsers need it for pictures and streams, with which "
+                "they send no token",
                 status="204",
                 token=True,
             )
@@ -343,7 +374,10 @@ def monitoring() -> dict[str, Any]:
     return {
         "/healthz": {"get": operation("Answers 200 if the node makes progress, 503 if it hangs")},
         "/readyz": {
-            "get": operation("Answers 200 if the models configured by their own names can answer, 503 otherwise")
+            "get": operation(
+                "Answers 200 if the models that are configured by their own names can answer, 503 otherwise. If "
+                '`node.ready` is "any", one of them is enough'
+            )
         },
         "/metrics": {"get": operation("Metrics for Prometheus", {"type": "string"}, kind="text/plain")},
         "/metrics/models": {
@@ -351,7 +385,15 @@ def monitoring() -> dict[str, Any]:
                 "Metrics of single models for Prometheus",
                 {"type": "string"},
                 kind="text/plain",
-                parameters=[{"name": "model", "in": "query", "schema": TEXT, "description": "A model, or a pattern"}],
+                parameters=[
+                    {
+                        "name": "model",
+                        "in": "query",
+                        "schema": TEXT,
+                        "description": "A model's name, in which `*` stands for any letters. Without it, all models, "
+                        "at most 1,000",
+                    }
+                ],
             )
         },
     }

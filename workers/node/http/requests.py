@@ -31,13 +31,13 @@ MAX_ERRORS = 20
 MinVersion = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
     msgspec.Meta(
-        description="The lowest version that may answer: one that an earlier answer of any node named. A node that "
-        "does not have it yet waits two seconds for it. Then it answers 503 `behind`, with its own version.",
+        description="The lowest version that may answer, such as the `version` of an earlier answer of any node. If "
+        "a node does not have it yet, it waits two seconds for it. Then it answers 503 `behind`, with its own version.",
     ),
 ]
 Version = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
-    msgspec.Meta(description="A kept version that answers instead of the live one, to compare before and after"),
+    msgspec.Meta(description="An older version, which the store still keeps, that answers instead of the live one"),
 ]
 # How fields look whose type alone does not say it.
 EXPECTED = {
@@ -50,19 +50,19 @@ JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lin
 Expand = Annotated[
     Annotated[int, msgspec.Meta(ge=0, le=MAX_EXPAND)] | None,
     msgspec.Meta(
-        description="Search a second time, from the mean of the query and so many of its nearest items. 0: search "
-        "once. Without this field the model's option `expand` decides."
+        description="How many of the nearest items take part in a second search, 0 to 100. It starts from the mean of "
+        "the query and these items. 0: search once. Without this field the model's option `expand` decides."
     ),
 ]
 MAX_SESSION = 200
 Session = Annotated[
     Annotated[str, msgspec.Meta(max_length=MAX_SESSION)] | None,
     msgspec.Meta(
-        description="An id of the visitor's session, for experiments: all searches of one session are interleaved, or "
-        "none. Without it, the id of the request decides."
+        description="An id of the visitor's session, at most 200 characters, for experiments: all searches of one "
+        "session are answered by two mixed rankings, or none is. Without it, the id of the request decides."
     ),
 ]
-Explain = Annotated[bool, msgspec.Meta(description="true: answer what each distance is made of, in `parts`")]
+Explain = Annotated[bool, msgspec.Meta(description="true: `parts` of each item say what its distance is made of")]
 
 
 Text = Annotated[
@@ -97,7 +97,10 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OneQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of several queries: an item, the mean of several, raw vectors, or the mean of items and raw vectors."""
+    """One of several queries: an item, the mean of several, raw vectors, or the mean of items and raw vectors.
+
+    ``text`` and ``picture`` stand for raw vectors. A query has ``id`` or ``ids`` or neither, and not both.
+    """
 
     id: str | None = None
     ids: list[str] | None = None
@@ -118,14 +121,13 @@ class OneQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
     """``POST /search``: the items closest to an item, to the mean of several, to raw vectors, or to the mean of items
-    and raw vectors. Words and a picture stand for the vectors that describe them, if the catalogue was built from texts
-    and pictures.
+    and raw vectors. If the catalogue was built from texts and pictures, words and a picture can stand for raw vectors.
 
-    ``queries`` holds several of these. One version answers all of them. All other fields apply to each query. The
-    answer then has ``answers``, a list for each query, instead of ``items``.
+    ``queries`` holds several of these queries. One version answers all of them. All other fields apply to each query.
+    The answer then has ``answers``, a list for each query, instead of ``items``.
 
-    A model of sets answers with the sets that answer these elements best. Only for such models are ``by`` and
-    ``rerank``.
+    A model of sets (learner ``setnet``) takes these items as elements, and answers with the sets that hold them best.
+    ``by`` and ``rerank`` are for such models only.
     """
 
     id: str | None = None
@@ -196,8 +198,11 @@ class Compare(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /models/{model}/compare``: what moved between a kept version and another, or the live one."""
 
     id: str
-    before: Annotated[int, msgspec.Meta(ge=0, description="The kept version to compare with")]
-    after: Version = None
+    before: Annotated[int, msgspec.Meta(ge=0, description="The earlier version, which the store must still keep")]
+    after: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)] | None,
+        msgspec.Meta(description="The later version, which the store must still keep. Without it, the live one"),
+    ] = None
     k: int = DEFAULT_K
     task: str | None = None
     expand: Expand = None

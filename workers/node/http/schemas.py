@@ -8,22 +8,77 @@ from omdml.workers.node.http.problems import PROBLEM
 
 JSON = "application/json"
 TEXT = {"type": "string"}
+MODEL = TEXT | {"description": "The model"}
 OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": TEXT, "description": "The model"}]
 OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": TEXT, "description": "The item's id"}]
-LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
+MODELS = {
+    "type": "object",
+    "properties": {
+        "models": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Each model that is configured by name or loaded: `model` and `ready`. If it can answer, "
+            "also `version`, `serial`, `pinned`, `learner`, `generation` of the catalogue, number of `items`, `tasks`, "
+            "`live_since` (seconds since the epoch), `complete` (false while the gallery is that of the version "
+            "before) and `freshness` (`p50_s` and `p99_s` of `count` versions: seconds from a click until answers "
+            "have learned from it)",
+        },
+        "patterns": {
+            "type": "array",
+            "items": TEXT,
+            "description": "The patterns of names for which the node answers as well",
+        },
+        "stale_seconds": {
+            "type": "number",
+            "description": "For how many seconds the most outdated model has not been up to date; 0 if all are",
+        },
+    },
+}
+LETTERS = {
+    "type": "object",
+    "properties": {
+        "letters": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Newest first: `position`, `at`, `reason`, `model`, `error` (a sentence), `since_then` "
+            "(`sent again`, `dismissed` or empty) and `event`",
+        },
+        "total": {"type": "integer", "description": "How many letters were asked for, those not listed included"},
+        "open": {"type": "integer", "description": "How many of these were neither sent again nor dismissed"},
+        "reasons": {
+            "type": "object",
+            "additionalProperties": {"type": "integer"},
+            "description": "How many letters there are, by reason",
+        },
+        "models": {"type": "array", "items": TEXT, "description": "The models that have letters"},
+        "whole": {"type": "boolean", "description": "false: there are older letters that were not looked at"},
+    },
+}
+LINES = {
+    "type": "object",
+    "properties": {
+        "model": MODEL,
+        "lines": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "What happened: each line has `at`, `what` and `version`, and may have `serial`, `pinned`, "
+            "`reason` and `actor`",
+        },
+    },
+}
 ITEMS = {
     "type": "object",
     "properties": {
-        "model": TEXT,
-        "items": {"type": "array", "items": TEXT},
-        "total": {"type": "integer", "description": "how many there are"},
-        "position": {"type": "integer", "description": "changes that this node answers with"},
-        "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
-        "attributes": {"type": "array", "items": TEXT, "description": "what `fields` of a search may name"},
+        "model": MODEL,
+        "items": {"type": "array", "items": TEXT, "description": "The ids of the items"},
+        "total": {"type": "integer", "description": "How many items fit `id` and `find`"},
+        "position": {"type": "integer", "description": "How many of the catalogue's changes this node answers with"},
+        "pictures": {"type": "boolean", "description": "Whether this node has pictures of the items"},
+        "attributes": {"type": "array", "items": TEXT, "description": "What `fields` of a search may name"},
         "describes": {
             "type": "object",
-            "description": "what a search may bring instead of an item: these texts, whether a picture, and vectors of "
-            "so many numbers",
+            "description": "What a search may bring instead of an item: the names of its columns of text, whether it "
+            "may bring a picture, and the number of dimensions of a raw vector of each modality",
             "properties": {
                 "texts": {"type": "array", "items": TEXT},
                 "picture": {"type": "boolean"},
@@ -32,17 +87,19 @@ ITEMS = {
         },
         "labels": {
             "type": "array",
-            "description": "if items have an attribute `label`: that of each item; null: none",
+            "description": "If items have the attribute `label`: the label of each item; null: it has none",
             "items": {"type": ["string", "null"]},
         },
         "atlas": {
             "type": "object",
-            "description": "if there are thumbnails: pixels a side of one, and how many a line of an atlas has",
+            "description": "If there are thumbnails: the length of a thumbnail's side in pixels, and the number of "
+            "thumbnails in a line of an atlas",
             "properties": {"side": {"type": "integer"}, "cells": {"type": "integer"}},
         },
         "cells": {
             "type": "array",
-            "description": "for each item `first` of its atlas and its cell there, counted line by line; null: none",
+            "description": "For each item: `first` of the atlas that has its thumbnail, and its place there, counted "
+            "from 0, line by line; null: it has no thumbnail",
             "items": {"type": ["array", "null"], "items": {"type": "integer"}},
         },
     },
@@ -50,17 +107,21 @@ ITEMS = {
 MOVED = {
     "type": "object",
     "properties": {
-        "model": {"type": "string"},
-        "version": {"type": "integer"},
-        "serial": {"type": "integer"},
-        "pinned": {"type": "boolean"},
+        "model": MODEL,
+        "version": {"type": "integer", "description": "The version that is live now"},
+        "serial": {"type": "integer", "description": "A number that rises each time another version goes live"},
+        "pinned": {"type": "boolean", "description": "Whether this version stays live until it is unpinned"},
     },
 }
 SETTLED = {
     "type": "object",
     "properties": {
-        "settled": {"type": "integer"},
-        "left": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "how many, by reason"},
+        "settled": {"type": "integer", "description": "How many letters were settled: sent again, or dismissed"},
+        "left": {
+            "type": "object",
+            "additionalProperties": {"type": "integer"},
+            "description": "How many were left as they are, by the reason",
+        },
     },
 }
 ERROR = {
@@ -68,22 +129,24 @@ ERROR = {
     "description": "A problem as RFC 9457 describes it.",
     "required": ["title", "status", "detail", "error", "message"],
     "properties": {
-        "title": {"type": "string", "description": "what the status means"},
-        "status": {"type": "integer", "description": "the status of the response"},
-        "detail": {"type": "string", "description": "the same as `message`"},
-        "error": {"type": "string", "description": "a code that never changes"},
+        "title": {"type": "string", "description": "What the status means"},
+        "status": {"type": "integer", "description": "The HTTP status of the response"},
+        "detail": {"type": "string", "description": "The same as `message`"},
+        "error": {"type": "string", "description": "A code that never changes, for programs"},
         "message": {"type": "string"},
-        "version": {"type": "integer", "description": "with the error `behind`: the live version"},
-        "number": {"type": "integer", "description": "the first bad event of `POST /feedback`, counted from 1"},
+        "version": {"type": "integer", "description": "With the error `behind`: the live version"},
+        "number": {"type": "integer", "description": "The first bad event of `POST /feedback`, counted from 1"},
+        "bad": {"type": "integer", "description": "How many events of `POST /feedback` are bad"},
         "errors": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "the first bad events of `POST /feedback`",
+            "description": "The first bad events of `POST /feedback`, at most 20, each with `number`, `error` and "
+            "`message`",
         },
     },
 }
 REFUSED = {
-    "description": "refused",
+    "description": "refused; `error` and `message` say why",
     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Error"}}},
 }
 BEHIND = {
@@ -120,13 +183,11 @@ def operation(
     more
         Further responses, by status.
     """
-    described: dict[str, Any] = {
-        "summary": summary,
-        "responses": {
-            status: {"description": "done", "content": {kind: {"schema": answer or {"type": "object"}}}},
-            **(more or {}),
-        },
-    }
+    done: dict[str, Any] = {"description": "done"}
+    # An answer 204 has no body.
+    if status != "204":
+        done["content"] = {kind: {"schema": answer or {"type": "object"}}}
+    described: dict[str, Any] = {"summary": summary, "responses": {status: done, **(more or {})}}
     if parameters:
         described["parameters"] = parameters
     if body:

@@ -46,7 +46,7 @@ class LetterAt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST /letters/resend`` and ``/letters/dismiss``: the letters at these positions."""
+    """``POST /letters/resend`` and ``/letters/dismiss``: the letters at these positions, 1 to 1,000."""
 
     positions: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_SETTLED)]
     reason: Annotated[str, msgspec.Meta(max_length=200)] = ""

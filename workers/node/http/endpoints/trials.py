@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class Clicks(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /clicks``: items that were clicked in an interleaved answer."""
+    """``POST /clicks``: items that were clicked in an interleaved answer, 1 to 1,000."""
 
     search: str
     ids: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MAX_CLICKS)]

@@ -34,7 +34,10 @@ class OfModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PutItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``PUT /items/ID``: the item's raw vectors, its attributes, or both."""
+    """``PUT /items/ID``: what the item is, its attributes, or both.
+
+    ``features`` says what it is; ``text`` and ``picture`` can stand for these.
+    """
 
     features: dict[str, list[float]] | None = None
     text: Text = None
