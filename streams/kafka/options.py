@@ -15,8 +15,8 @@ TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 SECRETS = ("sasl_plain_password", "ssl_password")
 # What to do if the brokers refuse a transaction because somebody else began one under its name.
 OTHER_PROCESS = (
-    "another process took over this work (a router with the same log.member, or another omdml letters resend): leave "
-    "it to that one"
+    "another process took over this work. If it is a router with the same log.member, give each its own. If it is "
+    "another omdml letters resend, leave the work to that one"
 )
 # What a client raises for a file, a mechanism or a setting it cannot use.
 UNUSABLE = (OSError, ValueError, RuntimeError, ImportError)
