@@ -171,8 +171,11 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     if saved is Written.FENCED:
         raise busy(model.name)
     finish = store.drop_earlier if replace else store.publish
-    if finish(snapshot, model.epoch) is Written.FENCED:
-        raise busy(model.name)
+    if finish(snapshot, model.epoch) is Written.FENCED and replace:
+        raise Fenced(
+            f"model {model.name!r} was replaced, and a worker has gone on with it since, so its earlier snapshots and "
+            "history were not dropped: to drop them as well, stop the workers, and run this again"
+        )
 
 
 def require_placement(topic_id: str, placement: Placement, store: Store) -> None:

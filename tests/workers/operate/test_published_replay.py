@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from omdml.errors import CorruptError, Fenced, StoreError
@@ -100,6 +102,16 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
     with pytest.raises(Fenced, match="a worker took it in the meantime"):
         fit.publish(model, shop.store, letters_of(shop), "test")
     assert shop.store.current("shop") is None
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_worker_that_goes_on_with_what_was_replayed_is_no_reason_to_try_again(shop, monkeypatch, replace):
+    shop.tell(*events(10))
+    model, kept = replayed(shop), shop.store.replace
+    monkeypatch.setattr(shop.store, "replace", lambda *what: (kept(*what), shop.store.claim("shop"))[0])
+    with pytest.raises(Fenced, match="was replaced, and a worker has gone on") if replace else nullcontext():
+        fit.publish(model, shop.store, letters_of(shop), "test", replace=replace)
+    assert shop.store.peek("shop").version == model.learner.version
 
 
 @pytest.mark.parametrize("running", [True, False])
