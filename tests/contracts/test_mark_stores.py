@@ -41,7 +41,7 @@ class TestMarksOfAnyStore:
         assert store.marks([first, second, odd]) == {first: 12, odd: 1 << 50}
         assert store.marks([]) == {}
 
-    def test_a_checkpoint_that_is_replaced_takes_the_mark_back_and_is_counted(self, store: Store) -> None:
+    def test_a_replaced_checkpoint_takes_the_mark_back_and_is_counted(self, store: Store) -> None:
         epoch, home = store.claim("shop").epoch, Partition(*checkpoint().home)
         assert store.save(checkpoint(40), epoch) is Written.STORED
         store.move_mark(home, None, 10)
@@ -55,7 +55,7 @@ class TestMarksOfAnyStore:
             assert after.replacements > before.replacements
             before = after
 
-    def test_no_mark_moves_whose_owner_does_not_know_that_a_checkpoint_was_replaced(self, store: Store) -> None:
+    def test_no_mark_moves_if_its_owner_does_not_know_of_a_replacement(self, store: Store) -> None:
         epoch, home = store.claim("shop").epoch, Partition(*checkpoint().home)
         known = store.marks([home]).replacements
         assert store.move_mark(home, None, 10, known)

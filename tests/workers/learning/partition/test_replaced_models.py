@@ -78,7 +78,7 @@ def test_a_worker_that_starts_over_twice_begins_both_times_where_it_must(tmp_pat
     assert ended(world, worker) == 135
 
 
-def test_a_group_that_has_committed_nothing_learns_again_what_a_killed_worker_passed_over(tmp_path):
+def test_what_a_killed_worker_passed_over_is_learned_again_without_a_commit(tmp_path):
     world = World(tmp_path)
     world.send(*events(100))
     assert ended(world, world.worker()) == 100
