@@ -21,8 +21,8 @@ mark is in checkpoints, and the commit never passes the mark.
              because its events may be dead letters under the new placement.
 6. letters   flushed until they are acknowledged. A model's letters are flushed before its checkpoint, too, because the
              checkpoint skips their events. A crash sends some letters twice; readers recognise them by their position.
-7. mark      moved to the first offset that is in no checkpoint, if it still is what this owner wrote last. After a
-             crash, events are replayed that every saved model skips.
+7. mark      moved to the first offset that is in no checkpoint, if it still is what this owner wrote last, and if
+             nobody replaced a model from outside. After a crash, events are replayed that every saved model skips.
 8. look      whether the store is still the one that accepted all this. A store that was restored from an older copy, or
              failed over, may have forgotten some of it, whatever its mark says. Then the partition starts over at the
              lower of its mark and the last mark that was verified. A crash leaves the commit there: min(mark, commit).

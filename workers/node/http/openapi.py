@@ -14,7 +14,6 @@ from omdml.workers.node.following.went_live import Remark, Step
 from omdml.workers.node.http.endpoints.items.changes import ItemsChanged, OfModel, PutItem
 from omdml.workers.node.http.endpoints.operators import LetterAt, Letters, Settle
 from omdml.workers.node.http.endpoints.trials import Clicked, Clicks
-from omdml.workers.node.http.meanings import explain_fields
 from omdml.workers.node.http.requests import (
     Compare,
     Events,
@@ -30,7 +29,6 @@ from omdml.workers.node.http.requests import (
 )
 from omdml.workers.node.http.schemas import (
     BEHIND,
-    ERROR,
     ITEMS,
     JSON,
     LETTERS,
@@ -42,8 +40,8 @@ from omdml.workers.node.http.schemas import (
     OF_MODEL,
     SETTLED,
     TEXT,
+    Structs,
     operation,
-    parameters,
 )
 from omdml.workers.node.searching.answers import Answer, Answers
 from omdml.workers.node.searching.compare import Comparison
@@ -83,7 +81,7 @@ def document() -> bytes:
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document of all endpoints."""
-    structs = Structs()
+    structs = Structs(IN_BODIES, IN_QUERIES)
     return {
         "openapi": "3.1.0",
         "info": {"title": "omdml retrieval node", "version": "1"},
@@ -101,37 +99,6 @@ def openapi() -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
-
-
-class Structs:
-    """The structs that check requests and make answers, as the document describes them.
-
-    Attributes
-    ----------
-    components
-        The schemas that the others refer to, by name.
-    """
-
-    def __init__(self) -> None:
-        described, components = msgspec.json.schema_components(
-            [*IN_BODIES, *IN_QUERIES], ref_template="#/components/schemas/{name}"
-        )
-        components["Error"] = ERROR
-        explain_fields(components)
-        # A query string is described field by field, so its struct is no component.
-        self._in_queries: dict[type, list[dict[str, Any]]] = {
-            struct: parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
-        }
-        self._in_bodies = dict(zip(IN_BODIES, described[: len(IN_BODIES)], strict=True))
-        self.components = components
-
-    def schema(self, struct: Any) -> dict[str, Any]:
-        """The schema of a body or an answer."""
-        return self._in_bodies[struct]
-
-    def query(self, struct: type) -> list[dict[str, Any]]:
-        """The parameters of a query string."""
-        return self._in_queries[struct]
 
 
 def searches(structs: Structs) -> dict[str, Any]:

@@ -1,9 +1,13 @@
-"""What the OpenAPI document says that no struct says: schemas of answers, parameters in paths, and responses."""
+"""What the OpenAPI document is made of: schemas of structs and of other answers, parameters, and responses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from omdml.workers.node.http.meanings import explain_fields
 from omdml.workers.node.http.problems import PROBLEM
 
 JSON = "application/json"
@@ -208,3 +212,39 @@ def parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": name in required, "schema": field}
         for name, field in schema["properties"].items()
     ]
+
+
+class Structs:
+    """The structs that check requests and make answers, as the document describes them.
+
+    Parameters
+    ----------
+    in_bodies, in_queries
+        Those of bodies and answers, and those of query strings.
+
+    Attributes
+    ----------
+    components
+        The schemas that the others refer to, by name.
+    """
+
+    def __init__(self, in_bodies: Sequence[Any], in_queries: Sequence[type]) -> None:
+        described, components = msgspec.json.schema_components(
+            [*in_bodies, *in_queries], ref_template="#/components/schemas/{name}"
+        )
+        components["Error"] = ERROR
+        explain_fields(components)
+        # A query string is described field by field, so its struct is no component.
+        self._in_queries: dict[type, list[dict[str, Any]]] = {
+            struct: parameters(components.pop(struct.__name__)) for struct in in_queries
+        }
+        self._in_bodies = dict(zip(in_bodies, described[: len(in_bodies)], strict=True))
+        self.components = components
+
+    def schema(self, struct: Any) -> dict[str, Any]:
+        """The schema of a body or an answer."""
+        return self._in_bodies[struct]
+
+    def query(self, struct: type) -> list[dict[str, Any]]:
+        """The parameters of a query string."""
+        return self._in_queries[struct]
