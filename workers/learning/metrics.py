@@ -19,7 +19,7 @@ from omdml.streams.protocols.store import Written
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.events.decoding import UNKNOWN
 from omdml.workers.model.allowance import Allowance
-from omdml.workers.model.judging.reasons import WORDS
+from omdml.workers.model.judging.reason_codes import WORDS
 from omdml.workers.model.memory_budget import MemoryBudget
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero

@@ -26,7 +26,7 @@ from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
 from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.engines.second_order.parent import Parent
-from omdml.engines.second_order.refreshes import next_refresh, searches_all
+from omdml.engines.second_order.refresh_schedule import next_refresh, searches_all
 from omdml.engines.second_order.state import BLOCK, CONSTANT, LEAST_WEIGHT, OPEN, PARTLY_USED, SYMMETRIC
 from omdml.engines.second_order.summing import SummingEngine
 from omdml.initial import check_axes

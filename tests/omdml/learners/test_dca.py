@@ -15,7 +15,7 @@ from omdml import DCA
 from omdml.comparisons import weights
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
-from omdml.engines.second_order.refreshes import next_refresh
+from omdml.engines.second_order.refresh_schedule import next_refresh
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.initial import coordinates_start, principal_start
 from omdml.snapshot import pack, unpack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from omdml import DCA
-from omdml.engines.second_order.refreshes import next_refresh
+from omdml.engines.second_order.refresh_schedule import next_refresh
 from omdml.kernels.second_order.experts import tally
 from omdml.kernels.shared.counts import FILLED
 from omdml.metrics.cosine import projected

@@ -26,7 +26,7 @@ from omdml.snapshot import metric_to_bytes
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.model.judging.held_out_window import JudgingEvent, Window, in_pairs, judging, margins_on
 from omdml.workers.model.judging.leaps import Shape, leap, not_finite, shape_of
-from omdml.workers.model.judging.reasons import WORDS, code_of
+from omdml.workers.model.judging.reason_codes import WORDS, code_of
 
 Array = NDArray[Any]
 # With fewer held-out events, or fewer different queries among them, nothing is concluded from them.

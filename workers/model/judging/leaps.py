@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.metrics import Metric
-from omdml.workers.model.judging.reasons import WORDS
+from omdml.workers.model.judging.reason_codes import WORDS
 
 
 class Shape(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from omdml.workers.node.attributes.conditions import pushed_down
+from omdml.workers.node.attributes.index_filters import pushed_down
 from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.gallery import Query

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from omdml.streams.protocols.index import Compared
-from omdml.workers.node.attributes.conditions import pushed_down
+from omdml.workers.node.attributes.index_filters import pushed_down
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.candidates import CandidateIndex
 from tests.support.catalogues.candidates import GALLERY, serving, step

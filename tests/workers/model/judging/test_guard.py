@@ -25,7 +25,7 @@ from omdml.workers.model.judging.guard import (
 )
 from omdml.workers.model.judging.held_out_window import JudgingEvent, Window, margins_on
 from omdml.workers.model.judging.leaps import not_finite, sizes, weight_moved, weights
-from omdml.workers.model.judging.reasons import WORDS, code_of
+from omdml.workers.model.judging.reason_codes import WORDS, code_of
 from tests.support.deep import examples
 from tests.support.worlds import DIMS, items, triplets
 
