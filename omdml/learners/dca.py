@@ -65,9 +65,9 @@ class DCA(Learner):
     single pair has no order, so pairs have the score 0, are never mistakes, and tell Hedge nothing. An item with itself
     is no pair: the triplet (q, r, q) is the similar pair (q, r), and (q, q, s) the dissimilar pair (q, s).
 
-    A ranking of R relevant and I irrelevant items is R I triplets, but one opinion. So workers give each of these
-    triplets the ``weight`` ``1 / sqrt(R I)`` in the sums, and each of the n triplets of a page ``1 / sqrt(n)``. Hedge,
-    ``version`` and ``memory`` count triplets, each as 1.
+    A ranking of R relevant and I irrelevant items is R I triplets, but not as many separate opinions. So workers give
+    each of these triplets the ``weight`` ``1 / sqrt(R I)`` in the sums, and each of the n triplets of a page
+    ``1 / sqrt(n)``. Hedge, ``version`` and ``memory`` count triplets, each as 1.
 
     Without the positive part, A'A is ``S^-1 - T^-1``. This is the logarithm of a likelihood ratio: how much likelier a
     difference is between far items than between near items (KISSME, Koestinger et al., CVPR 2012).

@@ -29,7 +29,11 @@ def catalogue() -> None:
 @catalogue.command("build")
 @click.argument("target", type=click.Path(file_okay=False))
 @click.argument("inputs", nargs=-1)
-@click.option("--pictures", type=click.Path(exists=True, file_okay=False), help="Folder with files ID.jpg.")
+@click.option(
+    "--pictures",
+    type=click.Path(exists=True, file_okay=False),
+    help="Folder with a picture of each item: ID.jpg, png, webp or gif.",
+)
 @click.option(
     "--text", "texts", multiple=True, metavar="COLUMN", help="Column of text that becomes a modality. May be repeated."
 )
@@ -49,7 +53,7 @@ def catalogue() -> None:
     "--scaling",
     show_default="minmax",
     type=click.Choice(["minmax", "unit", "none"]),
-    help="Scaling of each modality: each number to 0..1, each vector to length 1, or none.",
+    help="Scaling of each modality. minmax: each number to 0..1. unit: each vector to length 1. none: as it is.",
 )
 @click.option(
     "--attributes",
@@ -87,9 +91,10 @@ def build(
     attributes: str,
     **options: Any,
 ) -> None:
-    """Make the catalogue TARGET from INPUTS: npz, csv, parquet, or modality=file.npy.
+    """Make the catalogue TARGET from INPUTS.
 
-    TARGET is a folder, or redis://HOST:PORT/0#NAME (also rediss://, valkey://).
+    INPUTS are files of npz, CSV or Parquet, or modality=file.npy. TARGET is a folder, or redis://HOST:PORT/0#NAME (also
+    rediss://, valkey://).
 
     Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color. A Parquet
     column of lists is a modality too. An npz file has an array for each modality, and an array named ids. Several
@@ -97,7 +102,7 @@ def build(
     true or false, texts, dates (ISO 8601), and lists of texts (JSON, such as ["red", "blue"]).
 
     With --pictures and --text, pictures and texts become modalities: the colors, edges and textures of a picture, the
-    words of a text. If there is a table, the first one says which items there are.
+    words of a text. If INPUTS has tables, the first one says which items there are.
 
     A map makes mapped coordinates out of all modalities. Models with coordinates = "mapped" learn on them.
     """
@@ -195,7 +200,7 @@ def _say_left_out(left_out: list[LeftOut]) -> None:
 @click.argument("target", type=click.Path(file_okay=False))
 @click.argument("lines", type=click.File("rb"), default="-")
 def put(target: str, lines: Iterable[bytes]) -> None:
-    """Put and change items of the catalogue TARGET: JSON lines of the file LINES, or of standard input.
+    """Put and change items of the catalogue TARGET. They are JSON lines in the file LINES, or on standard input.
 
     {"id": "17", "features": {"color": [0.9, 0.1]}, "attributes": {"price": 9.5}} puts an item, and replaces an item
     with the same id. Without features, only the attributes of the item change. With "delete": true it is deleted.
@@ -213,9 +218,10 @@ def put(target: str, lines: Iterable[bytes]) -> None:
 @click.argument("ids", nargs=-1)
 @click.option("--from", "lines", type=click.File("rb"), help="File with an id on each line; - for standard input.")
 def delete(target: str, ids: tuple[str, ...], lines: Iterable[bytes] | None) -> None:
-    """Delete the items IDS from the catalogue TARGET, a folder or redis://HOST:PORT/0#NAME.
+    """Delete the items IDS from the catalogue TARGET.
 
-    Ids that do not exist are listed, but are no error: deleting an item twice does no harm.
+    TARGET is a folder, or redis://HOST:PORT/0#NAME. Ids that do not exist are listed, but are no error: deleting an
+    item twice does no harm.
     """
     if not ids and lines is None:
         raise click.UsageError("name ids to delete, or a file of them with --from")
@@ -225,7 +231,7 @@ def delete(target: str, ids: tuple[str, ...], lines: Iterable[bytes] | None) -> 
 @catalogue.command("verify")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def verify(folder: Path) -> None:
-    """Read every vector of the catalogue in FOLDER, and compare it with the checksums that were written with it.
+    """Check the vectors of the catalogue in FOLDER. Each is compared with the checksum that was written with it.
 
     Run this after a restore, or if you doubt a disk. Workers and nodes map the files without reading all of them.
     """

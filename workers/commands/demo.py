@@ -15,7 +15,11 @@ from omdml.workers.demo.people.habits import WRONG
 @click.command()
 @click.option("--learner", default=DEFAULT_LEARNER, show_default=True, type=LEARNER, help="Learner of the model.")
 @click.option(
-    "--comparisons", default=10_000, show_default=True, type=click.IntRange(min=1), help="Comparisons that people make."
+    "--comparisons",
+    default=10_000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Number of comparisons that people make.",
 )
 @click.option(
     "--rate",
@@ -48,7 +52,11 @@ def demo(**options: Any) -> None:
 @asking_node
 @click.option("--model", help="Name of the model; may be left out if the node has only one.")
 @click.option(
-    "--comparisons", default=1000, show_default=True, type=click.IntRange(min=1), help="Comparisons that people make."
+    "--comparisons",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Number of comparisons that people make.",
 )
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Comparisons per second. [default: no limit]")
 @click.option("--wrong", default=WRONG, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")

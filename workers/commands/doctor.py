@@ -45,7 +45,7 @@ def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: boo
 @as_json
 @configured
 def status(configuration: Configuration, as_json: bool) -> None:
-    """Show the whole service on one screen. It has log, workers, models, node, dead letters, store and catalogues.
+    """Show the whole service on one screen. That is log, workers, models, node, dead letters, store and catalogues.
 
     If a part cannot be asked, its place says why. The exit code is then 1, or 3 if an operator must correct something.
     """
@@ -73,7 +73,7 @@ def config() -> None:
 @as_json
 @from_file
 def check(load: Callable[..., Configuration], as_json: bool) -> None:
-    """Check the configuration as worker and node do when they start, but connect to nothing.
+    """Check the configuration. This is what worker and node do when they start, but it connects to nothing.
 
     All mistakes are listed, except those that may only follow from others. Catalogues in folders are opened. Those in
     Redis, and models on them, are checked by omdml doctor. The exit code is 2 if anything is wrong.
@@ -92,7 +92,7 @@ def check(load: Callable[..., Configuration], as_json: bool) -> None:
 
 @config.command()
 def schema() -> None:
-    """Print the JSON schema of the configuration, for editors and programs."""
+    """Print the JSON schema of the configuration. Editors and programs can use it."""
     import json
 
     from omdml.workers.configuration import schema

@@ -22,7 +22,7 @@ OF_CLICK_LOGS = ("fields", "actions", "open_pages")
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.File("rb"))
-@click.option("--dry-run", is_flag=True, help="Validate only, send nothing.")
+@click.option("--dry-run", is_flag=True, help="Check the events, and send nothing.")
 @click.option(
     "--format", "kind", type=click.Choice(("json", "csv", "ubi", "metarank")), default="json", show_default=True,
     help="Format of the files. json: events of omdml, one on each line. The others are click logs, whose result pages "
@@ -32,8 +32,8 @@ OF_CLICK_LOGS = ("fields", "actions", "open_pages")
 )  # fmt: skip
 @click.option(
     "--field", "fields", multiple=True, metavar="PART=PATH",
-    help="Field of a click log that has a part of a page, such as query=query_attributes.item. PART==VALUE gives all "
-    "pages the same value, such as model==shop. May be repeated.",
+    help="Field of a click log in which a part of a page is found, such as query=query_attributes.item. PART==VALUE "
+    "gives all pages the same value, such as model==shop. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--action", "actions", multiple=True, metavar="NAME",

@@ -22,7 +22,7 @@ SHOWN = 120
 
 @click.group()
 def letters() -> None:
-    """Events that could not be learned: the dead letters."""
+    """Show, resend and dismiss dead letters. These are events that could not be learned."""
 
 
 @letters.command("list")
@@ -40,7 +40,7 @@ def list_letters(
     still_open: bool,
     as_json: bool,
 ) -> None:
-    """Show dead letters, oldest first, how many there are of each reason, and how many are open."""
+    """Show dead letters, oldest first. It also shows how many there are of each reason, and how many are open."""
     from omdml.workers.operate.letters import chosen, oldest_first, since_then
     from omdml.workers.wiring.dead_letters import read_letters
 
@@ -80,7 +80,9 @@ def none_of_these(book: Book, reason: str | None, model: str | None, still_open:
 @click.argument("wanted", metavar="[TOPIC-ID/]PARTITION/OFFSET")
 @stored
 def explain(configuration: config.Configuration, wanted: str) -> None:
-    """Show all that is known about one letter: what became of its event, and whether it would be learned now."""
+    """Show all that is known about one letter. It says what became of its event, and whether it would be learned
+    now.
+    """
     from omdml.workers.operate.letters import fate, learnable, passed, position
     from omdml.workers.wiring.dead_letters import read_letters
     from omdml.workers.wiring.models import open_specs
@@ -121,9 +123,9 @@ def resend(
     model: str | None,
     dry_run: bool,
 ) -> None:
-    """Send the events of open letters again, each at most once, if they would be learned now.
+    """Send the events of open letters again. Each is sent at most once, and only if it would be learned now.
 
-    They are learned as if they came now, after everything that was learned since. The event of a dismissed letter is
+    Events are learned as if they came now, after everything that was learned since. The event of a dismissed letter is
     sent only if its position is named.
     """
     from omdml.workers.operate.letters import chosen, position
@@ -153,9 +155,10 @@ def resend(
 def dismiss(
     configuration: config.Configuration, wanted: tuple[str, ...], reason: str | None, model: str | None, every: bool
 ) -> None:
-    """Mark letters as dismissed, because nobody can or will correct their events.
+    """Mark letters as dismissed. Do this if nobody can or will correct their events.
 
-    omdml doctor no longer counts them, and resend passes them over. They are not deleted: list and explain show them.
+    omdml doctor no longer counts dismissed letters, and resend passes them over. They are not deleted: list and explain
+    show them.
     """
     from omdml.workers.operate.letters import chosen, position, settle
     from omdml.workers.wiring.dead_letters import open_sender, read_letters

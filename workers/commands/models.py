@@ -105,7 +105,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
 def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
-    """Remove everything about MODEL from the store: checkpoints, snapshots, history.
+    """Remove everything about MODEL from the store. This is its checkpoints, snapshots and history.
 
     Nodes no longer answer for it. A later event begins the model again if the configuration still covers its name.
     """

@@ -115,7 +115,10 @@ def deploy() -> None:
 @deploy.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def export(folder: Path) -> None:
-    """Write into DIR: systemd units, Kubernetes manifests, Dockerfile, compose file, alerts, board, and their pages.
+    """Write the files of a deployment into DIR.
+
+    These are systemd units, Kubernetes manifests, a Dockerfile, a compose file, alerts, a Grafana board, and their
+    pages.
 
     DIR is made if it does not exist. It must be empty.
     """

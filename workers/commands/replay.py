@@ -115,7 +115,7 @@ def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
 def learn_on(
     model: str, version: int | None, users: tuple[str, ...], since: datetime | None, until: datetime | None
 ) -> tuple[str, LeftOut]:
-    """Learn MODEL's log again without some of its events. Or go on from an earlier version.
+    """Learn MODEL's log again without some of its events. With --version, go back to an earlier version for good.
 
     Stop the workers first. Events that come from now on are learned as usual. The model's checkpoints, snapshots and
     history are deleted: make a copy with omdml backup first if you need them.

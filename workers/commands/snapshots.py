@@ -67,7 +67,7 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
-    """Show the history of MODEL, oldest first. It has what went live, what was withheld, rollbacks, pins and drift.
+    """Show the history of MODEL, oldest first. It shows what went live, what was withheld, rollbacks, pins and drift.
 
     It also shows which versions nodes can load. In a line about drift, the version is the live one, and the reason says
     at which version the drift was noticed.
@@ -211,8 +211,9 @@ def progress_figure(name: str, value: float) -> str:
 @click.argument("after", type=click.IntRange(min=0), required=False)
 @stored
 def diff(configuration: config.Configuration, model: str, before: int, after: int | None) -> None:
-    """Show what changed in MODEL between two versions. They are version BEFORE and version AFTER (default: the live
-    one).
+    """Show what changed in MODEL between two versions.
+
+    It compares version BEFORE with version AFTER (default: the live one).
     """
     from omdml.workers.versions.inspection import NEAREST, changes, neighbours_kept, weighed, weights
     from omdml.workers.wiring.models import open_specs

@@ -32,7 +32,7 @@ def topics() -> None:
 @click.option("--topic", help="Name of another topic to create, such as the one that omdml route reads.")
 @configured
 def create(configuration: config.Configuration, partitions: int | None, topic: str | None) -> None:
-    """Create the configured topic, so that its events are kept for ever. An existing topic is not changed.
+    """Create the configured topic. Its events are kept for ever. An existing topic is not changed.
 
     The exit code is 1 if it exists and has fewer partitions than asked for.
     """
@@ -72,7 +72,8 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
 @topics.command("status")
 @stored
 def status(configuration: config.Configuration) -> None:
-    """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong.
+    """Show every partition of the topic. It shows what the partition holds, how far it is learned, by which worker, and
+    what is wrong.
 
     The log holds the offsets from begin to end. Everything below mark is learned and saved; lag is what is left up to
     the end. commit is Kafka's own note of the position. The exit code is 1 if something is wrong.
@@ -154,7 +155,7 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
 )
 @stored
 def rehome(configuration: config.Configuration, partitions: int | None, senders_go_on: bool) -> None:
-    """Have models live on the partitions that were added to the topic, too.
+    """Let models live on the added partitions, too. These are partitions that omdml topics grow added to the topic.
 
     The number of partitions must be a multiple of what it was. First let the workers learn everything, then stop them.
     All senders should know the new partitions by now (within five minutes with Kafka's defaults, ten seconds with

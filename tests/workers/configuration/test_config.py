@@ -111,6 +111,10 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
             {"models": {"shop": {"candidates": "lancedb:v", "learner": "oasis"}}},
             "models.shop.candidates: the metric of oasis has no vectors of items",
         ),
+        (
+            {"models": {"shop": {"candidates": "lancedb:v", "learner": "signed"}}},
+            "models.shop.candidates: the metric of signed has no vectors of items",
+        ),
         ({"worker": {"publish_interval_s": 0}}, "worker.publish_interval_s is 0"),
         ({"worker": {"publish_interval_s": "soon"}}, "publish_interval_s"),
         ({"worker": {"publish_interval_s": math.nan}}, "worker.publish_interval_s is nan, expected a number from"),

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @click.option("--node", "urls", multiple=True, metavar="URL",
               help=f"URL of a node. May be repeated: counts of several nodes are added up. {NEAR}")  # fmt: skip
-@click.option("--token", default="", envvar="OMDML_NODE__TOKEN", show_envvar=True, help="Token, if they ask for one.")
+@click.option(
+    "--token", default="", envvar="OMDML_NODE__TOKEN", show_envvar=True, help="Token of the nodes, if they ask for one."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each experiment.")
 @from_file
 def compare_live(

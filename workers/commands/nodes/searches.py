@@ -86,7 +86,9 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     help='Filter by attributes, such as {"price": {"lt": 20}} (deploy/SEARCH.md).',
 )
 @click.option("--field", "fields", multiple=True, metavar="NAME", help="Attribute to show. May be repeated.")
-@click.option("--expand", type=click.IntRange(min=0), help="Number of nearest items from which to search again.")
+@click.option(
+    "--expand", type=click.IntRange(min=0), help="Number of nearest items from which to search a second time."
+)
 @click.option("--explain", is_flag=True, help="Show what each distance is made of.")
 @click.option("--task", help="Task in whose sense to search, if the model has tasks.")
 @click.option("--version", type=click.IntRange(min=0), help="Ask this kept version instead of the live one.")
@@ -132,7 +134,9 @@ def search(
 @click.argument("item")
 @click.argument("before", type=click.IntRange(min=0))
 @click.argument("after", required=False, type=click.IntRange(min=0))
-@click.option("-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="Items of each answer.")
+@click.option(
+    "-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="Number of items of each answer."
+)
 @asking
 def compare(
     item: str,
@@ -144,8 +148,9 @@ def compare(
     model: str | None,
     as_json: bool,
 ) -> None:
-    """Show what moved in an answer between two versions. They are a node's answers to ITEM under version BEFORE and
-    version AFTER (default: the live one).
+    """Show what moved in an answer between two versions.
+
+    It compares what a node answers to ITEM under version BEFORE and under version AFTER (default: the live one).
     """
     with connected(node, token, model) as client:
         if client.model is None:

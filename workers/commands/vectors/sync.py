@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     type=click.Choice(["approximate", "none"]),
     default="approximate",
     show_default=True,
-    help="Kind of search: approximate, which may miss a near item, or none, an exact scan.",
+    help="Index for searches. approximate: it may miss a near item. none: each search is an exact scan.",
 )
 @click.option("--follow", is_flag=True, help="Follow new versions until a signal comes.")
 @click.option(
@@ -62,7 +62,7 @@ def sync(
     rows_per_second: float | None,
     bind: str,
 ) -> None:
-    """Keep an index of MODEL's items in a vector database current. It holds what nodes answer with.
+    """Keep an index of MODEL's items in a vector database up to date. It holds what nodes answer with.
 
     Readers see one version at a time, even while it is written, and even if this process is killed. deploy/VECTORS.md
     says how to search it.

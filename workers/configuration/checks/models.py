@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omdml.learners import Learner
 
 # Learners whose metrics are not Euclidean.
-WITHOUT_VECTORS = ("oasis", "setnet")
+WITHOUT_VECTORS = ("oasis", "setnet", "signed")
 
 
 def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Decides whether a version may go live: it must be finite, near what was allowed, and no worse on held-out events.
 
-Decisions are made at certain versions, which follow from the model's size, and are stored in its checkpoint. So whether
-a version may go live is a function of the log and the store's secret. It does not depend on time, batches or restarts.
-What goes live between two decisions stays live only if the next decision does not find it worse; otherwise the
-reference goes live again. Measured with hostile feedback of many kinds (``python -m benchmarks guard``).
+Decisions are made at certain versions, which follow from the model's size, and are stored in its checkpoint. So a
+decision is a function of the log and the store's secret. It does not depend on time, batches or restarts. What goes
+live between two decisions stays live only if the next decision does not find it worse; otherwise the reference goes
+live again. If there is time, the guard looks at versions between two decisions, too. Such a look depends on the clock,
+so it may only withhold a version, and only until the next decision. Measured with hostile feedback of many kinds
+(``python -m benchmarks guard``).
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ EVERYWHERE = {
 EVENT = {
     "type": "The kind of event",
     "model": "The model that learns from the event",
-    "id": "The sender's name for the event. If it comes again, the event is not learned twice.",
+    "id": "The sender's name for the event. If it comes again before 4,096 other ids of the model, the event is not "
+    "learned twice.",
     "at": "When it happened, " + SECONDS,
     "features": EVENT_FEATURES,
     "user": "The person or session. Learners never see it; `omdml forget` finds events by it.",
