@@ -9,10 +9,10 @@ from typing import Any
 from kafka import TopicPartition
 
 from omdml.streams.kafka import internals
-from omdml.streams.kafka.options import KafkaOptions, connecting, translated
+from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading.batches import Unreadable
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
-from omdml.streams.kafka.topic import describe, open_admin
+from omdml.streams.kafka.topic import look_up
 from omdml.streams.kafka.topic_extents import SESSION_S
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Partition, Record
@@ -27,13 +27,7 @@ def newest_records(options: KafkaOptions, topic: str, group: str, most: int, wit
     What could not be read ``within_s`` is left out. Nothing is committed, and ``group`` notices nothing. Raises
     SourceError.
     """
-    with connecting(options):
-        admin = open_admin(options)
-    try:
-        with translated(options, f"describing topic {topic!r}"):
-            description = describe(admin, topic)
-    finally:
-        admin.close()
+    description = look_up(options, topic)
     if description is None:
         return Newest([], whole=True)
     places = {

@@ -11,7 +11,7 @@ from kafka import TopicPartition
 
 from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_consumer
-from omdml.streams.kafka.topic import open_admin, require
+from omdml.streams.kafka.topic import administering, require
 from omdml.streams.protocols.log import Partition
 from omdml.streams.topic_extents import Extent, Member
 
@@ -21,11 +21,8 @@ SESSION_S = 10.0
 
 def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
     """The extents of a topic fit for feedback, by partition number; raises SourceError as a worker would."""
-    admin = open_admin(options)
-    try:
+    with administering(options, f"looking at topic {topic!r}") as admin:
         description = require(admin, options, topic)
-    finally:
-        admin.close()
     consumer = open_consumer(options, group, None, SESSION_S)
     places = [TopicPartition(topic, number) for number in range(description.partitions)]
     limit_ms = int(ANSWER_LIMIT_S * 1000)
@@ -44,21 +41,20 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
 
 def members(options: KafkaOptions, topic: str, group: str) -> list[Member]:
     """Who reads a topic with a group just now; raises SourceError."""
-    admin = open_admin(options)
-    try:
-        with translated(options, f"looking at group {group!r}"), suppress(kafka.errors.GroupIdNotFoundError):
-            described = admin.describe_groups([group])[group]["members"]
-            return [
-                Member(
-                    member["group_instance_id"] or member["client_id"],
-                    member["client_host"].lstrip("/"),
-                    _owned(member, topic),
-                )
-                for member in described
-            ]
-    finally:
-        admin.close()
-    return []
+    described = []
+    with (
+        administering(options, f"looking at group {group!r}") as admin,
+        suppress(kafka.errors.GroupIdNotFoundError),
+    ):
+        described = admin.describe_groups([group])[group]["members"]
+    return [
+        Member(
+            member["group_instance_id"] or member["client_id"],
+            member["client_host"].lstrip("/"),
+            _owned(member, topic),
+        )
+        for member in described
+    ]
 
 
 def _owned(member: Mapping[str, Any], topic: str) -> list[int]:
