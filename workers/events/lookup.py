@@ -18,7 +18,7 @@ from omdml.learners import Learner
 from omdml.streams.catalogues.inline import InlineTable, unknown_item
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Record
-from omdml.workers.events.decoding import Batch, Refusal, refusal, without_indices
+from omdml.workers.events.decoding import Batch, Refusal, without_indices
 
 Array = NDArray[Any]
 # The rows of each comparison's items (comparisons, width), or a judgement for each event about sets.
@@ -136,7 +136,7 @@ class Lookup:
         return rows[np.repeat(stay, id_counts)], batch.only(stay.tolist())
 
     def _refusal(self, record: Record, event: AnyFeedback, error: FeedbackError) -> Refusal:
-        return refusal(record, error, self._model, kind_of(event))
+        return Refusal.of(record, error, self._model, kind_of(event))
 
     def _rows(self, ids: Sequence[str]) -> Array:
         """Row numbers, -1 for an item that the catalogue does not have even after a refresh.
