@@ -141,15 +141,13 @@ def move_to_part(
     batch = batches.pop(name)
     if batch.resent:
         secret = services.store.secret()
-        learned_here: list[bool] = []
+        originals = {record.offset: position_of_copy(record, secret) for record in batch.records}
+        foreign = {offset: place for offset, place in originals.items() if place and place[0] != partition}
         for record, event in zip(batch.records, batch.events, strict=True):
-            original = position_of_copy(record, secret)
-            is_foreign = original is not None and original[0] != partition
-            if original is not None and is_foreign:
-                error = copy_on_other_partition(name, *original)
+            if record.offset in foreign:
+                error = copy_on_other_partition(name, *foreign[record.offset])
                 refused.setdefault(part, []).append(Refusal(record, error, name, kind_of(event)))
-            learned_here.append(not is_foreign)
-        batch = batch.only(learned_here)
+        batch = batch.only([record.offset not in foreign for record in batch.records])
     if batch.records:
         batches[part] = batch
 
