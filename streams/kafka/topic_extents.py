@@ -10,7 +10,7 @@ import kafka.errors
 from kafka import TopicPartition
 
 from omdml.streams.kafka.options import KafkaOptions, translated
-from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_consumer
+from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, milliseconds, offset_ranges, open_consumer
 from omdml.streams.kafka.topic import administering, require
 from omdml.streams.protocols.log import Partition
 from omdml.streams.topic_extents import Extent, Member
@@ -25,12 +25,10 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
         description = require(admin, options, topic)
     consumer = open_consumer(options, group, None, SESSION_S)
     places = [TopicPartition(topic, number) for number in range(description.partitions)]
-    limit_ms = int(ANSWER_LIMIT_S * 1000)
     try:
         with translated(options, f"looking at topic {topic!r}"):
-            begins = consumer.beginning_offsets(places, timeout_ms=limit_ms)
-            ends = consumer.end_offsets(places, timeout_ms=limit_ms)
-            committed = [consumer.committed(tp, timeout_ms=limit_ms) for tp in places]
+            begins, ends = offset_ranges(consumer, places)
+            committed = [consumer.committed(tp, timeout_ms=milliseconds(ANSWER_LIMIT_S)) for tp in places]
     finally:
         leave(consumer, group)
     return [
