@@ -314,8 +314,8 @@ class OwnedModel:
     @property
     def _hedge(self) -> dict[str, float]:
         """The loss of a learner that weighs with Hedge, and the bound that it must not cross, if there is one."""
-        told = {name: getattr(self.learner, name, math.inf) for name in ("hedge_loss", "hedge_loss_bound")}
-        return {name: value for name, value in told.items() if math.isfinite(value)}
+        losses = {name: getattr(self.learner, name, math.inf) for name in ("hedge_loss", "hedge_loss_bound")}
+        return {name: loss for name, loss in losses.items() if math.isfinite(loss)}
 
     def reference_again(self) -> Snapshot:
         """The reference as a snapshot, to replace a live version that was judged worse. It has that version's number.

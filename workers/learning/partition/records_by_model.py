@@ -65,7 +65,7 @@ def turn_of(
     not_loaded = [name for name in batches if name not in loaded]
     positions = services.store.positions([*without_events, *not_loaded])
     new = [name for name in batches if not (name in loaded or name in positions or waits(name))]
-    begin, beyond, end = _newcomers(new, batches, services)
+    count, beyond, end = _newcomers(new, batches, services)
     taken, left = records, []
     if end < math.inf:
         taken = [record for record in records if record.offset < end]
@@ -77,7 +77,7 @@ def turn_of(
         error = too_many_models(name, services.specs.of(name))
         refused.setdefault(name, []).extend(Refusal(record, error, name) for record in batches.pop(name).records)
     only_refused = [name for name in without_events if name in positions and refused[name]]
-    return Turn(taken, left, batches, refused, positions, only_refused, crowded=2 * begin >= len(taken))
+    return Turn(taken, left, batches, refused, positions, only_refused, crowded=2 * count >= len(taken))
 
 
 def _by_model(
