@@ -193,7 +193,7 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
 
 
 def unread_fields(payload: bytes, event: AnyFeedback, content_type: str = "application/json") -> list[str]:
-    """The names of an event's fields that its kind does not have: nothing reads these. None if one is not UTF-8.
+    """The names of an event's fields that its kind does not have: nothing reads these. Empty if one is not UTF-8.
 
     Examples
     --------

@@ -14,7 +14,8 @@ from omdml.engines.second_order.moments import Moments
 from omdml.engines.second_order.state import CONSTANT, SYMMETRIC
 from omdml.errors import FeedbackError
 from omdml.kernels.second_order.covariance import TILE, gather
-from omdml.learners.dca import DCA, check_alike
+from omdml.learners.dca import DCA
+from omdml.learners.dca_parts import check_alike
 from omdml.learners.shared.checks import check_rows, expect, tables
 from omdml.learners.shared.triplets import weights
 from omdml.metrics.base import check_features
@@ -143,7 +144,7 @@ def merged(start: DCA, parts: Iterable[DCA]) -> DCA:
     """One learner that knows what all of these know; sums and counts are added in the order of the parts, in float64.
 
     The same parts in the same order make the same bytes. Each part scored its triplets with its own knowledge only, so
-    ``mistakes`` and Hedge's losses are the sums of all parts (:func:`omdml.learners.dca.merge`).
+    ``mistakes`` and Hedge's losses are the sums of all parts (:func:`omdml.learners.dca_parts.merge`).
 
     Parameters
     ----------

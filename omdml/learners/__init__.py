@@ -1,7 +1,8 @@
 """Learners by name: hyperparameters plus one verb each, on the shared engine."""
 
 from omdml.learners.cpmtml import CPmtML
-from omdml.learners.dca import DCA, merge, start_from_pairs
+from omdml.learners.dca import DCA
+from omdml.learners.dca_parts import merge, start_from_pairs
 from omdml.learners.diagonal import Diagonal
 from omdml.learners.lomdml import LOMDML
 from omdml.learners.mtlmca import MtLMCA

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -12,22 +11,21 @@ from numpy.typing import ArrayLike
 
 from omdml.engines.second_order.covariance import UNBOUNDED, CovarianceEngine
 from omdml.engines.second_order.discriminant import symmetric
-from omdml.engines.second_order.parent import Parent, same
-from omdml.engines.second_order.state import SYMMETRIC
-from omdml.errors import CorruptError, FeedbackError, ParameterError
+from omdml.engines.second_order.parent import Parent
+from omdml.engines.second_order.state import CONSTANT, SYMMETRIC
+from omdml.errors import CorruptError, ParameterError
 from omdml.initial import check_axes, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import check_rows, expect, number, tables, whole
+from omdml.learners.shared.checks import check_rows, expect, number, whole
 from omdml.learners.shared.pairs import signs
 from omdml.learners.shared.triplets import weights
 from omdml.metrics import Metric
-from omdml.metrics.base import check_features, dims_of
+from omdml.metrics.base import check_features
 from omdml.metrics.cosine import CosineMetric
 
 # The most principal coordinates.
 MOST = 4_096
-# The arrays that a learner starts from, and the functions that compute them, by the name in ``init``.
-START = ("mean", "basis", "deviations")
+# The functions that compute the arrays that a learner starts from, by the name in ``init``.
 STARTS = {"pca": principal_start, "coordinates": coordinates_start}
 
 
@@ -166,7 +164,7 @@ class DCA(Learner):
         if isinstance(self.init, str):
             expect(self.init in STARTS, "init", self.init, "'pca', 'coordinates' or arrays")
             return
-        expect(set(self.init) == set(START), "init", sorted(self.init), f"arrays for {', '.join(START)}")
+        expect(set(self.init) == set(CONSTANT), "init", sorted(self.init), f"arrays for {', '.join(CONSTANT)}")
         arrays = {name: np.asarray(array) for name, array in self.init.items()}
         D, d = sum(self.dims.values()), len(np.atleast_1d(arrays["deviations"]))
         directions = 0 if d == D and not len(np.atleast_1d(arrays["basis"])) else d
@@ -183,7 +181,7 @@ class DCA(Learner):
         return STARTS[str(self.init)](features, self.rank, self.seed)
 
     def _begin(self, start: Mapping[str, Array]) -> CovarianceEngine:
-        return CovarianceEngine(self.dims, {name: start[name] for name in START}, float(self.memory))
+        return CovarianceEngine(self.dims, {name: start[name] for name in CONSTANT}, float(self.memory))
 
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         deviations, basis, D = tensors.get("deviations"), tensors.get("basis"), sum(self.dims.values())
@@ -282,21 +280,21 @@ class DCA(Learner):
         engine: CovarianceEngine | None = self._engine
         if engine is None or engine.parent is None:
             return None
-        experts = engine.parent.experts(engine.state.basis)
-        matrices = {name: matrix for name, (_, matrix) in experts.items()}
-        shares = {name: share for name, (share, _) in experts.items()}
-        return CosineMetric(self.dims, engine.state.mean, matrices, shares), int(engine.parent.version[0])
+        return self._metric_of(engine.parent.experts(engine.state.basis)), int(engine.parent.version[0])
 
     @property
     def metric(self) -> CosineMetric:
         """The metric to serve, from all triplets learned. It is computed once per version. Raises NotStarted."""
         engine: CovarianceEngine = self._started("metric")
         if self._newest is None or self._newest[0] != engine.version:
-            experts = engine.served()
-            shares = {name: share for name, (share, _) in experts.items()}
-            matrices = {name: matrix for name, (_, matrix) in experts.items()}
-            self._newest = engine.version, CosineMetric(self.dims, engine.state.mean, matrices, shares)
+            self._newest = engine.version, self._metric_of(engine.served())
         return self._newest[1]
+
+    def _metric_of(self, experts: Mapping[str, tuple[float, Array]]) -> CosineMetric:
+        """The metric of these experts, given the share and the matrix (r, D) of each."""
+        shares = {name: share for name, (share, _) in experts.items()}
+        matrices = {name: matrix for name, (_, matrix) in experts.items()}
+        return CosineMetric(self.dims, self._engine.state.mean, matrices, shares)
 
     @property
     def matrices(self) -> dict[str, Array]:
@@ -334,83 +332,3 @@ class DCA(Learner):
         An expert without directions, or with a share below 0.005, is left out.
         """
         return self.metric.shares
-
-
-def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperparameters: Any) -> DCA:
-    """A learner that knows these near pairs, as if each had been the query and relevant item of a triplet.
-
-    This is the batch form of DCA: DCA learns nothing but sums, which can be added up at once. No pair is scored, so
-    there are no mistakes. There are no far pairs either, so *far* equals *items* at first, and takes in far pairs as
-    triplets come. Parts of a long log can be learned separately, from the same features, and combined by :func:`merge`.
-
-    Parameters
-    ----------
-    pairs : (n, 2)
-        Row numbers of two similar items, n >= 1; oldest first, which matters only with a ``memory``.
-    features
-        One matrix (m, d_i) for each modality: the items that the row numbers mean, and that the start is made from.
-    hyperparameters
-        Those of :class:`DCA`, except ``dims``.
-
-    Raises
-    ------
-    FeedbackError
-        There is no pair, a row is out of range, or values are not finite.
-    StartError
-        No start can be computed from the features.
-    ParameterError
-        A hyperparameter is out of range.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> features = {"x": np.random.default_rng(0).normal(0, 1, (50, 4))}
-    >>> pairs = np.arange(40).reshape(20, 2)
-    >>> merge(start_from_pairs(pairs[:9], features), start_from_pairs(pairs[9:], features)).version
-    20
-    """
-    dims = dims_of(features)
-    learner = DCA(dims, **hyperparameters)
-    checked = check_rows(pairs, 2, check_features(features, dims))
-    if not len(checked):
-        raise FeedbackError("start_from_pairs got no pair, expected at least one")
-    learner.start(features)
-    rows, matrices = tables(checked, features, list(dims), np.dtype(learner.dtype))
-    learner._started("start_from_pairs").add_pairs(rows, matrices, checked)
-    return learner
-
-
-def merge(left: DCA, right: DCA) -> DCA:
-    """Combine the learners of two streams into one that knows both, exactly up to rounding.
-
-    All sums and counts are added. With a ``memory``, the pairs of both fade from now on as if they had come at the same
-    time. Each learner scored its triplets with its own knowledge only, so ``mistakes`` and Hedge's losses are the sums
-    of both. Anything that both learned before they were separated would count twice, so both must start from nothing.
-
-    On two machines the last digits of principal directions may differ. In that case compute one start and give it to
-    both (``init``).
-
-    Raises NotStarted if one of them has not started, and ParameterError if parameters differ, or if the two did not
-    start from the same items or have different parents.
-    """
-    check_alike(left, right)
-    both = copy.deepcopy(left)
-    both._newest = None
-    both._started("merge").absorb(right._started("merge"))
-    return both
-
-
-def check_alike(left: DCA, right: DCA) -> None:
-    """Raise ParameterError if sums of these two learners are not sums of the same things."""
-    for learner in (left, right):
-        expect(isinstance(learner, DCA), "merge", type(learner).__name__, "learners of class DCA")
-    ours, theirs = (
-        learner._get_params() | {"init": None, "dims": list(learner.dims.items())} for learner in (left, right)
-    )
-    expect(ours == theirs, "merge", theirs, f"learners with the same parameters, {ours}")
-    ours_engine, theirs_engine = left._started("merge"), right._started("merge")
-    states = ours_engine.state, theirs_engine.state
-    if any(not np.array_equal(*(getattr(state, name) for state in states)) for name in START):
-        raise ParameterError("merge: the two began from different items; start both from the same features")
-    if not same(ours_engine.parent, theirs_engine.parent):
-        raise ParameterError("merge: the two have different parents; begin both from the same metric")

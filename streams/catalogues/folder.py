@@ -90,12 +90,12 @@ class MappedCatalogue(Items):
         # Whether records follow that lie behind a part which the manifest did not name yet.
         self._waiting = False
         manifest = read_manifest(self.path)
-        super().__init__(manifest, str(path), _map_bytes(self.path) if manifest.map else None)
+        super().__init__(manifest, str(path), bytes_of(self.path / MAP) if manifest.map else None)
         self.first = manifest.parts[0].count
         self.refresh()
 
     def _describer_bytes(self) -> bytes | None:
-        return describer_bytes(self.path)
+        return bytes_of(self.path / DESCRIBER)
 
     @property
     def pictures(self) -> FolderPictures:
@@ -268,26 +268,17 @@ def read_manifest(folder: Path) -> FolderManifest:
 def read_map(folder: Path) -> CoordinateMap | None:
     """The map of the catalogue in this folder, None if it has none; raises CatalogueError."""
     manifest = read_manifest(folder)
-    return checked_map(manifest, str(folder), _map_bytes(folder) if manifest.map else None)
+    return checked_map(manifest, str(folder), bytes_of(folder / MAP) if manifest.map else None)
 
 
-def _map_bytes(folder: Path) -> bytes | None:
+def bytes_of(path: Path) -> bytes | None:
+    """The bytes of a catalogue's map or describer; None if it is not there. Raises CatalogueError."""
     try:
-        return read_regular(folder / MAP, STATE_BYTES)
+        return read_regular(path, STATE_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CatalogueError(f"{folder / MAP}: cannot be read ({error}): restore or build again") from error
-
-
-def describer_bytes(folder: Path) -> bytes | None:
-    """What is kept of the catalogue's describer in this folder; raises CatalogueError if it cannot be read."""
-    try:
-        return read_regular(folder / DESCRIBER, STATE_BYTES)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CatalogueError(f"{folder / DESCRIBER}: cannot be read ({error}): restore or build again") from error
+        raise CatalogueError(f"{path}: cannot be read ({error}): restore or build again") from error
 
 
 class FolderPictures:

@@ -103,7 +103,7 @@ class Items:
         changes = list(changes)
         brings = any(change.text is not None or change.picture is not None for change in changes)
         changes, thumbnails = described(self.describer if brings else None, changes)
-        return prepare(self, changes, self._to_store)._replace(thumbnails=thumbnails)
+        return prepare(self.raw_dims, changes, self._to_store)._replace(thumbnails=thumbnails)
 
     @cached_property
     def describer(self) -> Describer | None:

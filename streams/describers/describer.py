@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +20,6 @@ from omdml.streams.describers.pictures import (
     MAX_SENT_PIXELS,
     PictureError,
     blank,
-    encoded,
     open_picture,
     stretched,
     within,
@@ -154,11 +152,6 @@ class Describer:
             return same_looks and mine is asked
         return same_looks and (asked.data, asked.preparation) == (mine.data, mine.preparation)
 
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the describer's bytes."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
-
     def to_bytes(self) -> bytes:
         """Encode it as safetensors.
 
@@ -202,11 +195,6 @@ class Describer:
         if preparation is not None:
             model = OnnxModel(tensors["onnx"].tobytes(), msgspec.convert(preparation, Preparation))
         return cls(PictureDescriber(looks, model), texts)
-
-
-def thumbnail_file(described: Described) -> bytes:
-    """A thumbnail of a picture, encoded as WebP."""
-    return encoded(described.thumbnail)
 
 
 def _words(tensors: Mapping[str, NDArray[Any]], name: str) -> Words:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from omdml.streams.describers.describer import Describer, DescriberError, thumbnail_file
+from omdml.streams.describers.describer import Describer, DescriberError
+from omdml.streams.describers.pictures import encoded
 
 
 def features_of(
@@ -28,7 +29,7 @@ def features_of(
     vectors, thumbnail = {}, None
     if picture is not None:
         described = describer.picture(picture)
-        vectors, thumbnail = dict(described.vectors), thumbnail_file(described)
+        vectors, thumbnail = dict(described.vectors), encoded(described.thumbnail)
     if text is not None:
         vectors |= describer.words(text)
     if twice := sorted(made.keys() & vectors.keys()):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from omdml.errors import CatalogueError
 from omdml.streams.bounded_files import LINE_CHARACTERS, opened, text_lines
+from omdml.streams.catalogues.tables.csv_table import csv_lines
+from omdml.streams.catalogues.tables.parquet_table import pyarrow_parquet
 from omdml.streams.catalogues.tables.table import UNREADABLE, require_columns
 from omdml.streams.describers.onnx_model import Preparation
 from omdml.streams.describers.pictures import ENDINGS
@@ -98,31 +100,23 @@ def columns_of(path: Path) -> list[str]:
                 return next(csv.reader(lines, strict=True), [])
             case ".parquet":
                 with opened(path) as data:
-                    return list(_parquet(path).read_schema(data).names)
+                    return list(pyarrow_parquet(path).read_schema(data).names)
     except (*UNREADABLE, csv.Error) as error:
         raise CatalogueError(f"{path}: cannot be read ({error})") from error
     return []
 
 
 def _read_csv(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    lines = csv.reader(text_lines(path, LINE_CHARACTERS, encoding="utf-8-sig", newline=""), strict=True)
-    try:
-        header = next(lines, [])
-        require_columns(str(path), [id_column, *names], header)
-        id_place, places = header.index(id_column), [header.index(name) for name in names]
-        for line in lines:
-            if line and len(line) != len(header):
-                raise CatalogueError(
-                    f"{path}: line {lines.line_num} has {len(line)} fields, the header has {len(header)}"
-                )
-            if line:
-                yield line[id_place], [line[place] for place in places]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise CatalogueError(f"{path}: not CSV in UTF-8 ({error})") from error
+    lines = csv_lines(path)
+    header = next(lines, [])
+    require_columns(str(path), [id_column, *names], header)
+    id_place, places = header.index(id_column), [header.index(name) for name in names]
+    for line in lines:
+        yield line[id_place], [line[place] for place in places]
 
 
 def _read_parquet(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    with opened(path) as data, _parquet(path).ParquetFile(data) as file:
+    with opened(path) as data, pyarrow_parquet(path).ParquetFile(data) as file:
         require_columns(str(path), [id_column, *names], file.schema_arrow.names)
         for batch in file.iter_batches(batch_size=4096, columns=[id_column, *names]):
             ids = batch.column(id_column).to_pylist()
@@ -131,11 +125,3 @@ def _read_parquet(path: Path, id_column: str, names: Sequence[str]) -> Iterator[
                 if not isinstance(item, str | int):
                     raise CatalogueError(f"{path}: an id is {item!r:.80}, expected text or a whole number in every row")
                 yield str(item), ["" if column[row] is None else str(column[row]) for column in columns]
-
-
-def _parquet(path: Path) -> Any:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise CatalogueError(f"{path}: reading Parquet needs pyarrow: pip install 'omdml[parquet]'") from error
-    return parquet

@@ -7,6 +7,7 @@ that opens the log makes it, and it is never replaced: so a lock on this file is
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -62,6 +63,17 @@ class Log(Protocol):
 
     def beside(self, name: str) -> Path:
         """The path of a file about the log, such as the state of a group."""
+
+
+def size_of_segment(log: Log, number: int) -> int:
+    """The bytes of a segment; 0 if it does not exist yet. Raises GapError if it is gone."""
+    descriptor = log.open(number)
+    if descriptor is None:
+        return 0
+    try:
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
 
 
 def identify(path: Path) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from omdml.streams.files.log import OFFSET_BITS, Log, reaching
+from omdml.streams.files.log import OFFSET_BITS, Log, reaching, size_of_segment
 from omdml.streams.files.reader import BATCH, LogReader, open_log
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Record
@@ -37,16 +36,5 @@ def _begin(log: Log, most_bytes: int) -> int:
         while size < most_bytes and number > oldest:
             most_bytes -= size
             number -= 1
-            size = _size(log, number)
+            size = size_of_segment(log, number)
     return number << OFFSET_BITS | max(0, size - most_bytes)
-
-
-def _size(log: Log, number: int) -> int:
-    """The size of a segment in bytes; 0 if it does not exist yet."""
-    descriptor = log.open(number)
-    if descriptor is None:
-        return 0
-    try:
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)

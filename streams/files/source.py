@@ -20,7 +20,7 @@ from omdml.streams.disk import locked, sync
 from omdml.streams.files.appender import Appender
 from omdml.streams.files.group_state import Committed, GroupState
 from omdml.streams.files.lines import encode_line
-from omdml.streams.files.log import OFFSET_BITS, reaching
+from omdml.streams.files.log import OFFSET_BITS, reaching, size_of_segment
 from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.protocols.log import NOTHING, CommitResult, Listener, Outgoing, Partition, Record
 
@@ -125,16 +125,10 @@ class FileSource:
 
     def _segment_bytes(self, number: int) -> int:
         try:
-            descriptor = self.log.open(number)
+            return size_of_segment(self.log, number)
         except GapError:
             # The next poll raises it.
             return 0
-        if descriptor is None:
-            return 0
-        try:
-            return os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
 
     def begin(self, partition: Partition) -> int:
         """The offset at which the oldest segment begins."""
@@ -226,12 +220,7 @@ class FileSink:
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Append one event; readers see it at once. Raises SourceError."""
-        with self._threads, reaching(self.log.path):
-            if self._lock is None:
-                raise SourceError(f"feedback log {self.log.path}: sent to after close()")
-            with locked(self._lock):
-                # The clock is read under the lock, so that times rise with offsets.
-                self._append([encode_line(value, time.time(), key, headers)])
+        self.send_many([(value, key, headers)])
 
     def send_many(self, events: Sequence[Outgoing]) -> None:
         """Append events under one lock, with one write for each segment that takes some of them.
@@ -243,6 +232,7 @@ class FileSink:
             if self._lock is None:
                 raise SourceError(f"feedback log {self.log.path}: sent to after close()")
             with locked(self._lock):
+                # The clock is read under the lock, so that times rise with offsets.
                 now = time.time()
                 self._append([encode_line(event[0], now, *event[1:]) for event in events])
 

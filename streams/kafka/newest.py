@@ -9,10 +9,17 @@ from typing import Any
 from kafka import TopicPartition
 
 from omdml.streams.kafka import internals
-from omdml.streams.kafka.options import KafkaOptions, connecting, translated
+from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading.batches import Unreadable
-from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
-from omdml.streams.kafka.topic import describe, open_admin
+from omdml.streams.kafka.reading.consumer import (
+    ANSWER_LIMIT_S,
+    as_records,
+    leave,
+    milliseconds,
+    offset_ranges,
+    open_consumer,
+)
+from omdml.streams.kafka.topic import look_up
 from omdml.streams.kafka.topic_extents import SESSION_S
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Partition, Record
@@ -27,13 +34,7 @@ def newest_records(options: KafkaOptions, topic: str, group: str, most: int, wit
     What could not be read ``within_s`` is left out. Nothing is committed, and ``group`` notices nothing. Raises
     SourceError.
     """
-    with connecting(options):
-        admin = open_admin(options)
-    try:
-        with translated(options, f"describing topic {topic!r}"):
-            description = describe(admin, topic)
-    finally:
-        admin.close()
+    description = look_up(options, topic)
     if description is None:
         return Newest([], whole=True)
     places = {
@@ -49,10 +50,8 @@ def newest_records(options: KafkaOptions, topic: str, group: str, most: int, wit
 
 def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, until: float) -> Newest:
     """Read each partition from ``most`` before its end up to its end."""
-    limit = milliseconds(ANSWER_LIMIT_S)
     consumer.assign(list(places))
-    begins = consumer.beginning_offsets(list(places), timeout_ms=limit)
-    ends = consumer.end_offsets(list(places), timeout_ms=limit)
+    begins, ends = offset_ranges(consumer, places)
     starts = {tp: max(begins[tp], ends[tp] - most) for tp in places}
     for tp, start in starts.items():
         consumer.seek(tp, start)
@@ -66,7 +65,7 @@ def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, 
             continue
         for tp, batch in batches.items():
             records += as_records(places[tp], batch)
-        unread -= {tp for tp in unread if consumer.position(tp, timeout_ms=limit) >= ends[tp]}
+        unread -= {tp for tp in unread if consumer.position(tp, timeout_ms=milliseconds(ANSWER_LIMIT_S)) >= ends[tp]}
     return Newest(records, whole=not unread and starts == begins)
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from omdml.errors import SourceRefused
-from omdml.streams.kafka.options import KafkaOptions, translated
-from omdml.streams.kafka.topic import open_admin
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.topic import administering
 
 SETTINGS = (
     "min.insync.replicas",
@@ -33,13 +33,9 @@ class TopicSafety(NamedTuple):
 def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
     """The unsafe settings of a topic that exists; raises SourceError."""
     resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=dict.fromkeys(SETTINGS))
-    admin = open_admin(options)
-    try:
-        with translated(options, f"describing topic {name!r}"):
-            (topic,) = admin.describe_topics([name])
-            settings = admin.describe_configs([resource], config_filter="all")["topic"][name]
-    finally:
-        admin.close()
+    with administering(options, f"describing topic {name!r}") as admin:
+        (topic,) = admin.describe_topics([name])
+        settings = admin.describe_configs([resource], config_filter="all")["topic"][name]
     if not settings:
         raise SourceRefused(
             f"topic {name!r}: this user may not ask for its settings; give it the rights (ACLs) that "
@@ -59,12 +55,8 @@ def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
 
 def groups(options: KafkaOptions, prefix: str) -> list[str]:
     """Consumer groups of the cluster, visible to this user, whose names have this prefix. Raises SourceError."""
-    admin = open_admin(options)
-    try:
-        with translated(options, "listing the groups"):
-            names = [str(group["group_id"]) for group in admin.list_groups()]
-    finally:
-        admin.close()
+    with administering(options, "listing the groups") as admin:
+        names = [str(group["group_id"]) for group in admin.list_groups()]
     return sorted(name for name in names if name.startswith(prefix))
 
 
@@ -74,13 +66,9 @@ def offsets_kept_s(options: KafkaOptions) -> float | None:
     None if this user may not ask. Raises SourceError.
     """
     key = "offsets.retention.minutes"
-    admin = open_admin(options)
-    try:
-        with translated(options, "describing the brokers"):
-            brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
-            asked = [ConfigResource(ConfigResourceType.BROKER, broker, configs={key: None}) for broker in brokers]
-            answer = admin.describe_configs(asked, config_filter="all")["broker"]
-    finally:
-        admin.close()
+    with administering(options, "describing the brokers") as admin:
+        brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
+        asked = [ConfigResource(ConfigResourceType.BROKER, broker, configs={key: None}) for broker in brokers]
+        answer = admin.describe_configs(asked, config_filter="all")["broker"]
     # The answer about a broker is empty if this user has no right to it.
     return min((60.0 * int(settings[key]["value"]) for settings in answer.values() if key in settings), default=None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import kafka.errors
@@ -48,27 +50,20 @@ def create_topic(options: KafkaOptions, name: str, *, partitions: int = 1, reten
     }
     # The cluster decides how many copies a partition has.
     wanted = {"num_partitions": partitions, "replication_factor": -1, "configs": configs}
-    admin = open_admin(options)
     try:
-        with translated(options, f"creating topic {name!r}"):
+        with administering(options, f"creating topic {name!r}") as admin:
             admin.create_topics({name: wanted}, wait_for_metadata=True)
     except SourceError as error:
         if isinstance(error.__cause__, kafka.errors.TopicAlreadyExistsError):
             return False
         raise
-    finally:
-        admin.close()
     return True
 
 
 def grow_topic(options: KafkaOptions, name: str, partitions: int) -> None:
     """Raise the number of a topic's partitions to this one. All events are kept. Raises SourceError."""
-    admin = open_admin(options)
-    try:
-        with translated(options, f"adding partitions to topic {name!r}"):
-            admin.create_partitions({name: partitions})
-    finally:
-        admin.close()
+    with administering(options, f"adding partitions to topic {name!r}") as admin:
+        admin.create_partitions({name: partitions})
 
 
 def open_admin(options: KafkaOptions) -> Any:
@@ -78,6 +73,17 @@ def open_admin(options: KafkaOptions) -> Any:
         check_admission(options)
         rest = msgspec.structs.replace(options, start_timeout_s=max(0.0, until - time.monotonic()))
         return internals.make_client(KafkaAdminClient, **rest.client(), request_timeout_ms=10_000)
+
+
+@contextmanager
+def administering(options: KafkaOptions, doing: str) -> Iterator[Any]:
+    """An administration client until the block ends. Errors are those of :func:`open_admin` and ``translated``."""
+    admin = open_admin(options)
+    try:
+        with translated(options, doing):
+            yield admin
+    finally:
+        admin.close()
 
 
 def describe(admin: Any, name: str) -> Topic | None:
@@ -93,22 +99,15 @@ def describe(admin: Any, name: str) -> Topic | None:
 
 def look_up(options: KafkaOptions, name: str) -> Topic | None:
     """The topic as it is now, None if there is none; raises SourceError."""
-    admin = open_admin(options)
-    try:
-        with translated(options, f"describing topic {name!r}"):
-            return describe(admin, name)
-    finally:
-        admin.close()
+    with administering(options, f"describing topic {name!r}") as admin:
+        return describe(admin, name)
 
 
 def message_limit(options: KafkaOptions, name: str) -> int:
     """The largest message that a topic takes; raises SourceError if it is missing, or unfit for feedback."""
-    admin = open_admin(options)
-    try:
+    with administering(options, f"describing topic {name!r}") as admin:
         require(admin, options, name)
-        return max_message_bytes(admin, options, name)
-    finally:
-        admin.close()
+        return int(_setting(admin, name, "max.message.bytes"))
 
 
 def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
@@ -140,12 +139,6 @@ def compaction(admin: Any, options: KafkaOptions, name: str) -> str:
         f"{options.servers} --alter --entity-type topics --entity-name {name} --add-config cleanup.policy=delete. "
         "Dropped events leave no gap that a worker could notice: what was not learned of them is lost"
     )
-
-
-def max_message_bytes(admin: Any, options: KafkaOptions, name: str) -> int:
-    """The largest message that a topic takes; raises SourceError."""
-    with translated(options, f"describing topic {name!r}"):
-        return int(_setting(admin, name, "max.message.bytes"))
 
 
 def _setting(admin: Any, name: str, key: str) -> str:

@@ -10,8 +10,8 @@ import kafka.errors
 from kafka import TopicPartition
 
 from omdml.streams.kafka.options import KafkaOptions, translated
-from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_consumer
-from omdml.streams.kafka.topic import open_admin, require
+from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, milliseconds, offset_ranges, open_consumer
+from omdml.streams.kafka.topic import administering, require
 from omdml.streams.protocols.log import Partition
 from omdml.streams.topic_extents import Extent, Member
 
@@ -21,19 +21,14 @@ SESSION_S = 10.0
 
 def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
     """The extents of a topic fit for feedback, by partition number; raises SourceError as a worker would."""
-    admin = open_admin(options)
-    try:
+    with administering(options, f"looking at topic {topic!r}") as admin:
         description = require(admin, options, topic)
-    finally:
-        admin.close()
     consumer = open_consumer(options, group, None, SESSION_S)
     places = [TopicPartition(topic, number) for number in range(description.partitions)]
-    limit_ms = int(ANSWER_LIMIT_S * 1000)
     try:
         with translated(options, f"looking at topic {topic!r}"):
-            begins = consumer.beginning_offsets(places, timeout_ms=limit_ms)
-            ends = consumer.end_offsets(places, timeout_ms=limit_ms)
-            committed = [consumer.committed(tp, timeout_ms=limit_ms) for tp in places]
+            begins, ends = offset_ranges(consumer, places)
+            committed = [consumer.committed(tp, timeout_ms=milliseconds(ANSWER_LIMIT_S)) for tp in places]
     finally:
         leave(consumer, group)
     return [
@@ -44,21 +39,20 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
 
 def members(options: KafkaOptions, topic: str, group: str) -> list[Member]:
     """Who reads a topic with a group just now; raises SourceError."""
-    admin = open_admin(options)
-    try:
-        with translated(options, f"looking at group {group!r}"), suppress(kafka.errors.GroupIdNotFoundError):
-            described = admin.describe_groups([group])[group]["members"]
-            return [
-                Member(
-                    member["group_instance_id"] or member["client_id"],
-                    member["client_host"].lstrip("/"),
-                    _owned(member, topic),
-                )
-                for member in described
-            ]
-    finally:
-        admin.close()
-    return []
+    described = []
+    with (
+        administering(options, f"looking at group {group!r}") as admin,
+        suppress(kafka.errors.GroupIdNotFoundError),
+    ):
+        described = admin.describe_groups([group])[group]["members"]
+    return [
+        Member(
+            member["group_instance_id"] or member["client_id"],
+            member["client_host"].lstrip("/"),
+            _owned(member, topic),
+        )
+        for member in described
+    ]
 
 
 def _owned(member: Mapping[str, Any], topic: str) -> list[int]:

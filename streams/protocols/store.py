@@ -164,6 +164,11 @@ class Pointer(msgspec.Struct, frozen=True):
     pinned: bool = False
     store_id: str = ""
 
+    @property
+    def snapshot(self) -> tuple[int, str]:
+        """The version and the digest of the live snapshot."""
+        return self.version, self.digest
+
 
 class Why(NamedTuple):
     """Who moved a pointer and for what reason, for the history. Both may be empty."""

@@ -114,7 +114,7 @@ def publication(
     withheld = withheld or (PINNED if live and live.pinned else "")
     if newest and newest.epoch == epoch and version < newest.version:
         return Written.FENCED
-    if (live and (live.version, live.digest) == key) or (withheld and newest and newest.snapshot == key):
+    if (live and live.snapshot == key) or (withheld and newest and newest.snapshot == key):
         return Written.ALREADY
     if not withheld:
         live = Pointer(next_serial(live), version, digest, epoch, at, store_id=store_id)
@@ -131,7 +131,7 @@ def move(live: Pointer | None, target: Entry, why: Why, *, pin: bool, at: float,
 
 def note(live: Pointer, what: str, reason: str, at: float) -> Entry:
     """The entry of a remark about the live snapshot."""
-    return entry(what, (live.version, live.digest), live.epoch, at, live, reason)
+    return entry(what, live.snapshot, live.epoch, at, live, reason)
 
 
 def next_serial(live: Pointer | None) -> int:
@@ -206,7 +206,7 @@ def superfluous(
             published[entry.snapshot] = entry.at
     gone: dict[SnapshotKey, list[Number]] = {key: [] for key in retention.superfluous(published)}
     if live:
-        gone.pop((live.version, live.digest), None)
+        gone.pop(live.snapshot, None)
     moves = []
     for number, entry in entries:
         if entry.what not in PUBLICATIONS:

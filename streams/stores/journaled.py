@@ -103,7 +103,7 @@ class JournaledSnapshots(ABC):
                 pointer = target.pointer(self.store_id) if target else None
             if pointer is None:
                 return None
-            data = book.read((pointer.version, pointer.digest))
+            data = book.read(pointer.snapshot)
             if data is not None:
                 return pointer, read_snapshot(model, pointer, data, str(self))
             if pointer == before:
@@ -148,7 +148,7 @@ class JournaledSnapshots(ABC):
         """Keep only the newest checkpoint, and this snapshot with its entry."""
         model, key = snapshot.model, (snapshot.version, snapshot.digest)
         live = self.current(model)
-        if self.required_owner(model) != epoch or live is None or (live.version, live.digest) != key:
+        if self.required_owner(model) != epoch or live is None or live.snapshot != key:
             return Written.FENCED
         book = self.journal(model)
         entries = book.entries()
@@ -173,7 +173,7 @@ class JournaledSnapshots(ABC):
         _, last = book.last()
         # Somebody may have gone back to it in the meantime.
         if last and last.live:
-            snapshots.pop((last.live.version, last.live.digest), None)
+            snapshots.pop(last.live.snapshot, None)
         book.drop_snapshots(snapshots)
 
     def _too_busy(self, model: str) -> StoreError:

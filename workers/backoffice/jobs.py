@@ -77,18 +77,11 @@ class LetterList(msgspec.Struct, frozen=True):
     whole: bool
 
 
-class LetterInFull(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one letter. ``learnable`` says whether its event would be learned now. ``why`` says why not,
-    or what became of it.
+class LetterInFull(LetterLine, frozen=True, kw_only=True):
+    """All that is known of one letter. ``event`` is the whole event. ``learnable`` says whether it would be learned
+    now. ``why`` says why not, or what became of it.
     """
 
-    position: str
-    at: float | None
-    reason: str
-    model: str | None
-    error: str
-    since_then: str
-    event: str
     key: str
     headers: dict[str, str]
     learnable: bool

@@ -36,11 +36,11 @@ class Refusal(NamedTuple):
     model: str | None = None
     kind: str = ""
 
-
-def refusal(record: Record, error: FeedbackError, model: str | None, kind: str) -> Refusal:
-    """A refusal whose error holds no traceback: with one, thousands of them keep the garbage collector busy."""
-    error.__traceback__ = error.__cause__ = error.__context__ = None
-    return Refusal(record, error, model, kind)
+    @classmethod
+    def of(cls, record: Record, error: FeedbackError, model: str | None, kind: str) -> Refusal:
+        """A refusal whose error holds no traceback: with one, thousands of them keep the garbage collector busy."""
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        return cls(record, error, model, kind)
 
 
 class Batch:
@@ -160,7 +160,7 @@ def sort_out(
         try:
             event = decode_record(record)
         except FeedbackError as error:
-            refused.setdefault(None, []).append(refusal(record, error, None, UNKNOWN))
+            refused.setdefault(None, []).append(Refusal.of(record, error, None, UNKNOWN))
             continue
         model = event.model
         if model not in conversions:
@@ -172,7 +172,7 @@ def sort_out(
         try:
             ids = convert(event)
         except FeedbackError as error:
-            refused.setdefault(model, []).append(refusal(record, error, model, kind_of(event)))
+            refused.setdefault(model, []).append(Refusal.of(record, error, model, kind_of(event)))
             continue
         if model not in batches:
             batches[model] = Batch()

@@ -64,7 +64,7 @@ class Stretches:
                 raise CorruptError(
                     f"offsets of refused events: {len(stretch.refused)} bytes, expected a multiple of {OFFSET_BYTES}"
                 )
-        self._stretches = [_Stretch(stretch) for stretch in saved]
+        self._stretches = [_StretchInMemory(stretch) for stretch in saved]
         self._secret = secret
 
     @property
@@ -86,7 +86,7 @@ class Stretches:
             if stretch.home == str(home):
                 stretch.cut(offset)
         if not self._goes_on(home):
-            self._stretches = [*self._stretches[-EARLIER:], _Stretch(Stretch(str(home), offset, offset))]
+            self._stretches = [*self._stretches[-EARLIER:], _StretchInMemory(Stretch(str(home), offset, offset))]
 
     def end(self, offset: int) -> None:
         """Note that everything below this offset was taken."""
@@ -164,7 +164,7 @@ class Stretches:
                 stretch.copy_taken(offset)
 
 
-class _Stretch:
+class _StretchInMemory:
     """A stretch in memory, in a form that is quick to search."""
 
     def __init__(self, saved: Stretch) -> None:

@@ -18,7 +18,7 @@ from omdml.learners import Learner
 from omdml.streams.catalogues.inline import InlineTable, unknown_item
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Record
-from omdml.workers.events.decoding import Batch, Refusal, refusal, without_indices
+from omdml.workers.events.decoding import Batch, Refusal, without_indices
 
 Array = NDArray[Any]
 # The rows of each comparison's items (comparisons, width), or a judgement for each event about sets.
@@ -97,11 +97,10 @@ class Lookup:
         return self._by_own_table(batch)
 
     def _by_catalogue(self, batch: Batch) -> tuple[Located, list[Refusal]]:
-        refused: list[Refusal] = []
-        rows = self._rows(batch.ids)
+        rows, refused = self._rows(batch.ids), list[Refusal]()
         if rows.min(initial=0) < 0:
             batch, rows = without_gone_results(batch, rows, self._learner.width)
-            rows, batch = self._without_unknown(batch, rows, refused)
+            batch, rows, refused = self._without_unknown(batch, rows)
         return self._located(batch, rows.reshape(-1, self._learner.width), self._catalogue.features), refused
 
     def _by_own_table(self, batch: Batch) -> tuple[Located, list[Refusal]]:
@@ -122,21 +121,22 @@ class Lookup:
                 refused.append(self._refusal(record, event, error))
         return self._located(located, joined(parts, width), table.features), refused
 
-    def _without_unknown(self, batch: Batch, rows: Array, refused: list[Refusal]) -> tuple[Array, Batch]:
-        """The rows of events whose items all have one, and these events. The others are added to ``refused``."""
+    def _without_unknown(self, batch: Batch, rows: Array) -> tuple[Batch, Array, list[Refusal]]:
+        """The events whose items all have rows, these rows (ids,), and the other events."""
         id_counts = np.array(batch.id_counts, np.int64)
         unknown = np.flatnonzero(rows < 0)
         event_of_id = np.repeat(np.arange(len(id_counts)), id_counts)
         events, first = np.unique(event_of_id[unknown], return_index=True)
         stay = np.ones(len(id_counts), bool)
         stay[events] = False
-        for event, place in zip(events.tolist(), unknown[first].tolist(), strict=True):
-            error = unknown_item(self._catalogue, batch.ids[place])
-            refused.append(self._refusal(batch.records[event], batch.events[event], error))
-        return rows[np.repeat(stay, id_counts)], batch.only(stay.tolist())
+        refused = [
+            self._refusal(batch.records[event], batch.events[event], unknown_item(self._catalogue, batch.ids[place]))
+            for event, place in zip(events.tolist(), unknown[first].tolist(), strict=True)
+        ]
+        return batch.only(stay.tolist()), rows[np.repeat(stay, id_counts)], refused
 
     def _refusal(self, record: Record, event: AnyFeedback, error: FeedbackError) -> Refusal:
-        return refusal(record, error, self._model, kind_of(event))
+        return Refusal.of(record, error, self._model, kind_of(event))
 
     def _rows(self, ids: Sequence[str]) -> Array:
         """Row numbers, -1 for an item that the catalogue does not have even after a refresh.

@@ -30,7 +30,7 @@ from omdml.workers.learning.metrics import WITHHELD
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.services import Services
 from omdml.workers.model.parts.merged_model import MergedModel, begin, resumed
-from omdml.workers.model.parts.vector import Component, Vector, offset_in, record_of, was_in_parts
+from omdml.workers.model.parts.vector import Vector, offset_in, record_of, was_in_parts
 from omdml.workers.model.written import check_written
 
 # The largest share of its time for which a worker merges.
@@ -140,11 +140,11 @@ class Merging:
             parts = tuple(msgspec.structs.replace(part, next=0) for part in parts)
         record = msgspec.structs.replace(record, vector=Vector(parts))
         model = resumed(name, spec, checkpoint, record, epoch)
-        live = store.load(name)
-        if live and live[1].vector and (fell_back or not parts):
-            require_published(model, Vector.of_text(live[1].vector))
-        same = live is not None and live[1].vector == str(record.vector)
-        whole.unpublished = not same or live is None or live[1].generation != spec.catalogue.generation
+        _, live = store.load(name) or (None, None)
+        if live and live.vector and (fell_back or not parts):
+            require_published(model, Vector.of_text(live.vector))
+        claimed = str(record.vector), spec.catalogue.generation
+        whole.unpublished = live is None or (live.vector, live.generation) != claimed
         log.info("parts_claimed", model=name, vector=str(model.record.vector), epoch=epoch)
         return model
 
@@ -162,7 +162,7 @@ class Merging:
             return False
         # 3
         before = model.record.vector
-        now = Vector(tuple(Component(*place) for place in sorted(positions.items())))
+        now = Vector.at(positions)
         if behind := now.behind(before):
             self._wait(name, whole, fell_behind(behind, now, before), LOOK_S)
             return False
@@ -217,8 +217,7 @@ def require_published(model: MergedModel, published: Vector) -> None:
     """
     if model.record.vector.reaches(published):
         return
-    positions = {**model.record.vector.positions, **published.positions}
-    vector = Vector(tuple(Component(*place) for place in sorted(positions.items())))
+    vector = Vector.at({**model.record.vector.positions, **published.positions})
     model.record = msgspec.structs.replace(model.record, vector=vector)
 
 

@@ -115,15 +115,13 @@ class Ownership:
 
     def introduce(self) -> None:
         """Publish version 0 of configured models that live in partitions just assigned."""
+        specs = self.services.specs
         while self.fresh:
-            partition = self.fresh[-1]
-            for name in self.services.specs.named:
-                if name in self.services.specs.in_parts:
-                    # Whoever merges its parts publishes its first version, too.
-                    continue
-                owned = self.partitions.get(partition)
-                if owned and owned.placement.home(name) == partition.number:
-                    self._publish_first(owned, name)
+            if owned := self.partitions.get(self.fresh[-1]):
+                for name in specs.named:
+                    # Whoever merges the parts of a model publishes its first version, too.
+                    if name not in specs.in_parts and owned.placement.home(name) == owned.partition.number:
+                        self._publish_first(owned, name)
             self.fresh.pop()
 
     def _publish_first(self, partition: OwnedPartition, name: str) -> None:

@@ -9,16 +9,7 @@ from typing import Any
 
 import structlog
 
-from omdml.errors import (
-    Fenced,
-    GapError,
-    OmdmlError,
-    SourceError,
-    SourceRefused,
-    StoreError,
-    StoreLost,
-    StoreRefused,
-)
+from omdml.errors import Fenced, GapError, OmdmlError, SourceError, SourceRefused, StoreError, StoreLost, StoreRefused
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events.decoding import by_partition, piece_length

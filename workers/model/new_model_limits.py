@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from omdml.errors import FeedbackError
 from omdml.streams.protocols.store import Store
@@ -19,13 +18,6 @@ LOOK_S = 1.0
 SHARE = 20
 # After this many new models the worker looks at its clock and its signals again.
 MAX_NEW_A_TURN = 100
-
-
-class Admission(NamedTuple):
-    """The new names that may begin, and those that may not, both in order."""
-
-    begin: list[str]
-    refused: list[str]
 
 
 class Newcomers:
@@ -57,21 +49,27 @@ class Newcomers:
         """Note that this many new models began."""
         self._allowance.spend(count)
 
-    def admit(self, names: Sequence[str], specs: Specs, store: Store, clock: Callable[[], float]) -> Admission:
-        """Which of these names, none of which has a checkpoint, may begin; the store is looked at if there is need."""
-        admission = Admission([], [])
+    def admit(
+        self, names: Sequence[str], specs: Specs, store: Store, clock: Callable[[], float]
+    ) -> tuple[list[str], list[str]]:
+        """Which of these names, none of which has a checkpoint, may begin, and which may not, both in order.
+
+        The store is looked at if there is need.
+        """
+        begin: list[str] = []
+        refused: list[str] = []
         if any(is_pattern(specs.of(name).label) for name in names):
             self._look(specs, store, clock)
         for name in names:
             spec = specs.of(name)
             if is_pattern(spec.label) and name not in self._listed:
                 if self._counts[spec.label] >= spec.max_models:
-                    admission.refused.append(name)
+                    refused.append(name)
                     continue
                 self._listed.add(name)
                 self._counts[spec.label] += 1
-            admission.begin.append(name)
-        return admission
+            begin.append(name)
+        return begin, refused
 
     def _look(self, specs: Specs, store: Store, clock: Callable[[], float]) -> None:
         began = clock()

@@ -20,7 +20,7 @@ from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
 from omdml.streams.part_names import part_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
-from omdml.workers.events.decoding import Batch, Refusal, refusal
+from omdml.workers.events.decoding import Batch, Refusal
 from omdml.workers.events.learned_stretches import Stretches
 from omdml.workers.events.lookup import Located, Lookup
 from omdml.workers.events.repeats import NewEvents, SeenIds
@@ -246,7 +246,7 @@ class OwnedModel:
                     self._decide()
         self.judge.keep(held_out)
         kinds = [kind_of(event) for event in located.events.events] if bad else []
-        return [refusal(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(bad.items())]
+        return [Refusal.of(records[event], error, self.sent_as, kinds[event]) for event, error in sorted(bad.items())]
 
     def _decide(self) -> None:
         """Let the guard decide about this version."""
@@ -314,8 +314,8 @@ class OwnedModel:
     @property
     def _hedge(self) -> dict[str, float]:
         """The loss of a learner that weighs with Hedge, and the bound that it must not cross, if there is one."""
-        told = {name: getattr(self.learner, name, math.inf) for name in ("hedge_loss", "hedge_loss_bound")}
-        return {name: value for name, value in told.items() if math.isfinite(value)}
+        losses = {name: getattr(self.learner, name, math.inf) for name in ("hedge_loss", "hedge_loss_bound")}
+        return {name: loss for name, loss in losses.items() if math.isfinite(loss)}
 
     def reference_again(self) -> Snapshot:
         """The reference as a snapshot, to replace a live version that was judged worse. It has that version's number.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import kind_of
-from omdml.workers.events.decoding import Refusal, refusal
+from omdml.workers.events.decoding import Refusal
 from omdml.workers.events.lookup import Located
 
 # The most comparisons of a window.
@@ -84,7 +84,7 @@ class UserShares:
         errors = self.take([event.user for event in events], np.diff(located.ends, prepend=0))
         if not errors:
             return located, []
-        refused = [refusal(records[n], error, model, kind_of(events[n])) for n, error in errors.items()]
+        refused = [Refusal.of(records[n], error, model, kind_of(events[n])) for n, error in errors.items()]
         return located.without(errors.keys()), refused
 
     def take(self, users: Sequence[str | None], comparisons: Array) -> dict[int, FeedbackError]:

@@ -23,7 +23,7 @@ from omdml.workers.configuration.specs import Spec
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.merged_model import MergedModel, known_start
-from omdml.workers.model.parts.vector import Record, Vector, record_of, with_record
+from omdml.workers.model.parts.vector import PartsRecord, Vector, record_of, with_record
 from omdml.workers.operate.models import ATTEMPTS, busy, readable_claim, require
 
 
@@ -53,7 +53,7 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     checkpoint, parts = store.peek(name), parts_in(store, name)
     if checkpoint is None and not parts:
         raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
-    record = record_of(checkpoint) if checkpoint else Record()
+    record = record_of(checkpoint) if checkpoint else PartsRecord()
     if record is None:
         raise StoreError(f"model {name!r} was learned without parts: leave parts out of its configuration to reset it")
     home = None
@@ -68,7 +68,7 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     else:
         start = emptied(cast(DCA, spec.resumed(checkpoint)))
     vector = Vector(tuple(msgspec.structs.replace(part, version=0) for part in record.vector.parts))
-    pending = Record(vector, pending=f"omdml models reset {name}")
+    pending = PartsRecord(vector, pending=f"omdml models reset {name}")
     was = f"was at version {checkpoint.version}" if checkpoint else "its checkpoint could not be read"
     _save_whole(store, spec, name, start, pending, platform, was, home)
     for part in parts:
@@ -107,12 +107,12 @@ def begin_with(
     if parts := parts_in(store, name):
         raise StoreError(f"model {name!r} has parts in {store} ({parts[0]}): first run omdml models delete {name}")
     start = emptied(cast(DCA, spec.resumed(learned)))
-    _save_whole(store, spec, name, start, Record(), platform, home=Partition(topic_id, placement.home(name)))
+    _save_whole(store, spec, name, start, PartsRecord(), platform, home=Partition(topic_id, placement.home(name)))
     return part_name(name, placement.home(name))
 
 
 def _save_whole(
-    store: Store, spec: Spec, name: str, start: DCA, record: Record, platform: str, note: str = "",
+    store: Store, spec: Spec, name: str, start: DCA, record: PartsRecord, platform: str, note: str = "",
     home: Partition | None = None,
 ) -> None:  # fmt: skip
     for _ in range(ATTEMPTS):

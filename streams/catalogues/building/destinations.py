@@ -27,12 +27,12 @@ from omdml.streams.catalogues.folder import (
     THUMBNAILS,
     FolderPictures,
     MappedCatalogue,
-    describer_bytes,
+    bytes_of,
     read_manifest,
     read_map,
 )
 from omdml.streams.catalogues.items import Items
-from omdml.streams.catalogues.manifest import FolderManifest, Manifest
+from omdml.streams.catalogues.manifest import DESCRIBER, FolderManifest, Manifest
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
 from omdml.streams.catalogues.redis.current import (
@@ -287,7 +287,8 @@ def open_describer(target: str) -> Describer | None:
     there = what_is_at(target)
     if there is None or there.describer is None:
         return None
-    read = partial(read_redis_describer, target) if is_redis_url(target) else partial(describer_bytes, Path(target))
+    of_folder = partial(bytes_of, Path(target) / DESCRIBER)
+    read = partial(read_redis_describer, target) if is_redis_url(target) else of_folder
     return checked_describer(there, masked(target), read)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +27,8 @@ NUL = "\0"
 
 Value = None | bool | int | float | str | list[str]
 Vectors = Mapping[str, NDArray[np.float32]]
+# Turns raw vectors (n, d) of some modalities into what a catalogue stores of all of them.
+Scale = Callable[[Mapping[str, NDArray[np.float64]]], Vectors]
 
 
 class ChangeError(CatalogueError):
@@ -178,10 +180,8 @@ def present(attributes: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
-    """What a catalogue keeps of these changes.
-
-    ``scale`` turns raw vectors (n, d) of some modalities, the same for all n, into what it stores of all of them.
+def prepare(dims: Mapping[str, int], changes: Iterable[Change], scale: Scale) -> Prepared:
+    """What a catalogue whose raw vectors have these dimensions keeps of changes.
 
     Raises ChangeError: ``missing_modality``, ``dimension``, ``not_finite``, ``too_large``, ``invalid``.
     """
@@ -196,12 +196,12 @@ def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
             )
         )
         if change.features is not None:
-            _check_shape(catalogue.raw_dims, change)
+            _check_shape(dims, change)
             raw.append(change)
     if not raw:
         return Prepared(entries, {})
     vectors: dict[str, NDArray[np.float32]] = {}
-    for names, places in _by_modalities(catalogue.raw_dims, raw).items():
+    for names, places in _by_modalities(dims, raw).items():
         some = [raw[place] for place in places]
         try:
             made = scale(_matrices(names, some))
@@ -234,7 +234,7 @@ def _matrices(names: Sequence[str], changes: Sequence[Change]) -> dict[str, NDAr
     return {name: np.array([(change.features or {})[name] for change in changes], np.float64) for name in names}
 
 
-def _find_unfit(names: Sequence[str], changes: Sequence[Change], scale: Any) -> None:
+def _find_unfit(names: Sequence[str], changes: Sequence[Change], scale: Scale) -> None:
     """Raise ChangeError for the first item whose vectors make no finite numbers."""
     for change in changes:
         try:

@@ -54,7 +54,7 @@ class CsvTable:
         self.name = str(path)
         self.count: int | None = None
         self.numbered = False
-        header = next(self._lines(), [])
+        header = next(csv_lines(path), [])
         if not header:
             raise CatalogueError(
                 f"{path}: the file is empty, expected a line with the names of the columns, then items"
@@ -80,7 +80,7 @@ class CsvTable:
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
         rows = max(1, min(rows, CHUNK_CELLS // len(self.header)))
-        lines = islice(self._lines(), 1, None)
+        lines = islice(csv_lines(self.path), 1, None)
         while some := list(islice(lines, rows)):
             yield Chunk(
                 [line[self.id_at] for line in some],
@@ -91,28 +91,12 @@ class CsvTable:
         """See :class:`omdml.streams.catalogues.tables.attributes.TableWithAttributes`. Reads the file twice."""
         places = {name: self.header.index(name) for name in names}
         kinds = self.kinds = {name: CellKind() for name in names}
-        for line in islice(self._lines(), 1, None):
+        for line in islice(csv_lines(self.path), 1, None):
             for name, place in places.items():
                 kinds[name].see(line[place], line[self.id_at])
-        for line in islice(self._lines(), 1, None):
+        for line in islice(csv_lines(self.path), 1, None):
             values = {name: kinds[name].read(line[place]) for name, place in places.items()}
             yield line[self.id_at], {name: value for name, value in values.items() if value is not None}
-
-    def _lines(self) -> Iterator[list[str]]:
-        width = 0
-        try:
-            lines = text_lines(self.path, LINE_CHARACTERS, encoding="utf-8-sig", newline="")
-            reader = csv.reader(lines, strict=True)
-            for line in reader:
-                width = width or len(line)
-                if line and len(line) != width:
-                    raise CatalogueError(
-                        f"{self.path}: line {reader.line_num} has {len(line)} fields, the header has {width}"
-                    )
-                if line:
-                    yield line
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise CatalogueError(f"{self.path}: not CSV in UTF-8 ({error})") from error
 
     def _numbers(self, lines: Sequence[Sequence[str]], places: Sequence[int]) -> NDArray[np.float64]:
         try:
@@ -131,3 +115,18 @@ class CsvTable:
                         f"expected a number"
                     ) from error
         raise CatalogueError(f"{self.path}: the file changed while it was read: try again")
+
+
+def csv_lines(path: Path) -> Iterator[list[str]]:
+    """The cells of each line, the header first, without empty lines; raises CatalogueError if it is no CSV."""
+    width = 0
+    try:
+        reader = csv.reader(text_lines(path, LINE_CHARACTERS, encoding="utf-8-sig", newline=""), strict=True)
+        for line in reader:
+            width = width or len(line)
+            if line and len(line) != width:
+                raise CatalogueError(f"{path}: line {reader.line_num} has {len(line)} fields, the header has {width}")
+            if line:
+                yield line
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise CatalogueError(f"{path}: not CSV in UTF-8 ({error})") from error

@@ -50,7 +50,7 @@ class ParquetTable:
     def __init__(
         self, path: Path, id_column: str = "id", columns: Columns | None = None, *, with_vectors: bool = True
     ) -> None:
-        parquet = _pyarrow_parquet(path)
+        parquet = pyarrow_parquet(path)
         self.path = path
         self.name = str(path)
         self.id_column = id_column
@@ -102,7 +102,7 @@ class ParquetTable:
         rows = rows_at_once(self.name, rows, dims)
         # Ids stay in their dictionary until their lengths are known, because one long id may be in every row.
         how = {"read_dictionary": [self.id_column]}
-        with opened(self.path) as data, _pyarrow_parquet(self.path).ParquetFile(data, **how) as file:
+        with opened(self.path) as data, pyarrow_parquet(self.path).ParquetFile(data, **how) as file:
             for batch in file.iter_batches(batch_size=rows, columns=self._wanted):
                 ids = self._ids(batch.column(self.id_column))
                 vectors = {
@@ -112,7 +112,7 @@ class ParquetTable:
                 yield Chunk(ids, vectors)
 
     def attributes(self, names: Sequence[str]) -> Iterator[Row]:
-        with opened(self.path) as data, _pyarrow_parquet(self.path).ParquetFile(data) as file:
+        with opened(self.path) as data, pyarrow_parquet(self.path).ParquetFile(data) as file:
             for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=[self.id_column, *names]):
                 ids = self._ids(batch.column(self.id_column))
                 columns = [[plain(value) for value in batch.column(name).to_pylist()] for name in names]
@@ -185,7 +185,8 @@ def _list_lengths(column: Any) -> list[int | None]:
     return lengths
 
 
-def _pyarrow_parquet(path: Path) -> Any:
+def pyarrow_parquet(path: Path) -> Any:
+    """The module that reads Parquet; raises CatalogueError, which names the file, if it is missing."""
     try:
         from pyarrow import parquet
     except ImportError as error:

@@ -28,6 +28,7 @@ REFUSALS = (
     kafka.errors.UnsupportedCodecError,
 )
 PartitionsCallback = Callable[[Collection[TopicPartition]], None]
+Offsets = dict[TopicPartition, int]
 
 NOT_LEFT = "its partitions go to others after log.session_timeout_s"
 
@@ -85,10 +86,16 @@ class Rebalance:
 ConsumerRebalanceListener.register(Rebalance)
 
 
+def offset_ranges(consumer: Any, places: Iterable[TopicPartition]) -> tuple[Offsets, Offsets]:
+    """For each partition the first offset that the log still holds, and the offset after its last record."""
+    asked, limit = list(places), milliseconds(ANSWER_LIMIT_S)
+    return consumer.beginning_offsets(asked, timeout_ms=limit), consumer.end_offsets(asked, timeout_ms=limit)
+
+
 def offset_range(consumer: Any, tp: TopicPartition) -> tuple[int, int]:
-    """First offset that the log still holds, and the offset after its last record."""
-    begins = consumer.beginning_offsets([tp], timeout_ms=milliseconds(ANSWER_LIMIT_S))
-    return begins[tp], consumer.end_offsets([tp], timeout_ms=milliseconds(ANSWER_LIMIT_S))[tp]
+    """The same of one partition."""
+    begins, ends = offset_ranges(consumer, [tp])
+    return begins[tp], ends[tp]
 
 
 def position_of(consumer: Any, tp: TopicPartition, limit_s: float) -> int | None:

@@ -24,13 +24,13 @@ from omdml.streams.kafka.reading.batches import Unreadable
 from omdml.streams.kafka.reading.client_health import Failures, Flow
 from omdml.streams.kafka.reading.commits import Commits
 from omdml.streams.kafka.reading.consumer import (
-    ANSWER_LIMIT_S,
     REFUSALS,
     Rebalance,
     as_records,
     leave,
     milliseconds,
     offset_range,
+    offset_ranges,
     open_consumer,
     position_of,
     remove_static_member,
@@ -289,9 +289,7 @@ class KafkaSource:
         """Ask the listener where to start the partitions that the last rebalance assigned, and start there."""
         given = {tp: Partition(self.topic_id, tp.partition) for tp in self._assignments.given}
         self.partitions = max(self.partitions, *(tp.partition + 1 for tp in given))
-        limit = milliseconds(ANSWER_LIMIT_S)
-        begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
-        ends = self._consumer.end_offsets(list(given), timeout_ms=limit)
+        begins, ends = offset_ranges(self._consumer, given)
         committed, elsewhere = self._commits.read(self._consumer, given)
         known = {partition: committed[tp].offset if tp in committed else None for tp, partition in given.items()}
         starts = self._listener.assigned(known)

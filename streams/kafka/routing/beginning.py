@@ -18,8 +18,8 @@ from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
 from omdml.errors import SourceRefused
-from omdml.streams.kafka.options import KafkaOptions, translated
-from omdml.streams.kafka.topic import open_admin, require
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.topic import administering, require
 
 # A new cluster first has to make the topic that it keeps offsets in.
 RETRY_S = 0.5
@@ -55,17 +55,13 @@ def decide_beginning(options: KafkaOptions, origin: str, target: str, group: str
 
 def _decided(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None, last: bool) -> bool:
     """One try; False if it may be made again. The ``last`` one raises instead."""
-    admin = open_admin(options)
-    try:
-        with translated(options, f"looking up the offsets of group {group!r}"):
-            try:
-                _decide(admin, options, origin, target, group, begin)
-            except (kafka.errors.RetriableError, kafka.errors.UnknownMemberIdError):
-                if last:
-                    raise
-                return False
-    finally:
-        admin.close()
+    with administering(options, f"looking up the offsets of group {group!r}") as admin:
+        try:
+            _decide(admin, options, origin, target, group, begin)
+        except (kafka.errors.RetriableError, kafka.errors.UnknownMemberIdError):
+            if last:
+                raise
+            return False
     return True
 
 

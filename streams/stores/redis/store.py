@@ -35,13 +35,7 @@ from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
-from omdml.streams.stores.checkpoints import (
-    Saved,
-    none_left,
-    none_valid,
-    read_checkpoint,
-    store_lost,
-)
+from omdml.streams.stores.checkpoints import Saved, none_left, none_valid, read_checkpoint, store_lost
 from omdml.streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, superfluous
 from omdml.streams.stores.many import the_only
 from omdml.streams.stores.redis import scripts
@@ -293,7 +287,7 @@ class RedisStore(RedisMarks):
             if pointer is None:
                 return None
             with reaching(self._where, model):
-                data = self._client.get(self._keys.model(model).snapshot(pointer.version, pointer.digest))
+                data = self._client.get(self._keys.model(model).snapshot(*pointer.snapshot))
             if data is not None:
                 return pointer, read_snapshot(model, pointer, data, self._where)
             if pointer == before:

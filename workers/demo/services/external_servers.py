@@ -9,8 +9,8 @@ from kafka.errors import UnknownTopicOrPartitionError
 
 from omdml.errors import SourceError
 from omdml.streams.addresses import masked, without_prefix
-from omdml.streams.kafka.options import KafkaOptions, translated
-from omdml.streams.kafka.topic import create_topic, open_admin
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.topic import administering, create_topic
 from omdml.streams.stores.redis.client import connect, reaching
 from omdml.streams.stores.redis.keys import StoreKeys
 
@@ -27,13 +27,10 @@ def own_topic(servers: str, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        admin = open_admin(options)
-        try:
+        with administering(options, f"deleting topic {name!r} and that of its dead letters") as admin:
             for topic in (name, f"{name}.letters"):
-                with translated(options, f"deleting topic {topic!r}"), suppress(UnknownTopicOrPartitionError):
+                with suppress(UnknownTopicOrPartitionError):
                     admin.delete_topics([topic])
-        finally:
-            admin.close()
 
 
 @contextmanager

@@ -47,12 +47,7 @@ class OwnedModels:
     """
 
     def __init__(
-        self,
-        partition: Partition,
-        placement: Placement,
-        services: Services,
-        mark: Mark,
-        letters: PendingLetters,
+        self, partition: Partition, placement: Placement, services: Services, mark: Mark, letters: PendingLetters
     ) -> None:
         self.placement = placement
         self.loaded: dict[str, OwnedModel] = {}
@@ -121,8 +116,6 @@ class OwnedModels:
         With ``record``, before a checkpoint, a withheld snapshot is stored too: no replay would make it again.
         """
         metrics, new = self._services.metrics, []
-        # The last published model of each label.
-        published: dict[str, OwnedModel] = {}
         self._take_back(models)
         with metrics.timed("publish"):
             for model in models:
@@ -150,9 +143,7 @@ class OwnedModels:
                     model.trails.gone_live(snapshot, begun_at)
                 label = self._services.specs.of(model.name).label
                 metrics.count_published(label, model, WITHHELD if withheld else written.value)
-                published[label] = model
-        for label, model in published.items():
-            metrics.describe(label, model)
+                metrics.describe(label, model)
 
     def _take_back(self, models: list[OwnedModel]) -> None:
         """Make the reference live again if the guard has judged the versions since then worse."""

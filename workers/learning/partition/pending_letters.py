@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from omdml.errors import SourceError, SourceRefused
 from omdml.streams.letters import DeadLetters
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.events.decoding import Refusal, kind_of_record
+from omdml.workers.events.decoding import UNKNOWN, Refusal, kind_of_record
 from omdml.workers.events.refusal_log import RefusalLog
 from omdml.workers.learning.metrics import WorkerMetrics
 
@@ -47,7 +47,7 @@ class PendingLetters:
             self._refusal_log.note(refusal)
         for (name, kind, reason), count in counts.items():
             spec = self._specs.find(name) if name else None
-            self._metrics.count_refused(spec.label if spec else "unknown", kind, reason, count)
+            self._metrics.count_refused(spec.label if spec else UNKNOWN, kind, reason, count)
 
     def flush(self, limit_s: float = FLUSH_S) -> None:
         """Send what is noted and wait until it is acknowledged; raises SourceError if that takes too long."""

@@ -65,7 +65,7 @@ def turn_of(
     not_loaded = [name for name in batches if name not in loaded]
     positions = services.store.positions([*without_events, *not_loaded])
     new = [name for name in batches if not (name in loaded or name in positions or waits(name))]
-    begin, beyond, end = _newcomers(new, batches, services)
+    count, beyond, end = _newcomers(new, batches, services)
     taken, left = records, []
     if end < math.inf:
         taken = [record for record in records if record.offset < end]
@@ -77,7 +77,7 @@ def turn_of(
         error = too_many_models(name, services.specs.of(name))
         refused.setdefault(name, []).extend(Refusal(record, error, name) for record in batches.pop(name).records)
     only_refused = [name for name in without_events if name in positions and refused[name]]
-    return Turn(taken, left, batches, refused, positions, only_refused, crowded=2 * begin >= len(taken))
+    return Turn(taken, left, batches, refused, positions, only_refused, crowded=2 * count >= len(taken))
 
 
 def _by_model(
@@ -141,15 +141,13 @@ def move_to_part(
     batch = batches.pop(name)
     if batch.resent:
         secret = services.store.secret()
-        learned_here: list[bool] = []
+        originals = {record.offset: position_of_copy(record, secret) for record in batch.records}
+        foreign = {offset: place for offset, place in originals.items() if place and place[0] != partition}
         for record, event in zip(batch.records, batch.events, strict=True):
-            original = position_of_copy(record, secret)
-            is_foreign = original is not None and original[0] != partition
-            if original is not None and is_foreign:
-                error = copy_on_other_partition(name, *original)
+            if record.offset in foreign:
+                error = copy_on_other_partition(name, *foreign[record.offset])
                 refused.setdefault(part, []).append(Refusal(record, error, name, kind_of(event)))
-            learned_here.append(not is_foreign)
-        batch = batch.only(learned_here)
+        batch = batch.only([record.offset not in foreign for record in batch.records])
     if batch.records:
         batches[part] = batch
 

@@ -108,6 +108,14 @@ class Comparison(NamedTuple):
     queries: int
 
 
+class Seen(NamedTuple):
+    """A metric that was asked about, why it is not finite (empty if it is), and its shape."""
+
+    metric: weakref.ref[Metric]
+    not_finite: str
+    shape: Shape
+
+
 class Guard:
     """Decides which versions of one model may go live, one after another.
 
@@ -130,9 +138,8 @@ class Guard:
         self.config = config
         self.reference = reference
         self.reference_bytes = metric_to_bytes(reference)
-        # The metric that was asked about last, why it is not finite, and its shape. Each metric is asked about several
-        # times before it goes live.
-        self._seen: tuple[weakref.ref[Metric], str, Shape] | None = None
+        # What was seen last. Each metric is asked about several times before it goes live.
+        self._seen: Seen | None = None
         self.take_back = False
         # Decisions by reason, until whoever counts them takes them.
         self.decisions: Counter[str] = Counter()
@@ -181,7 +188,7 @@ class Guard:
             The catalogue's features (n, d) of each modality, to whose rows the events point.
         """
         self.margins = np.empty(0)
-        wrong = self._not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
+        wrong = self._look_at(candidate).not_finite or self._weigh(candidate, version, window, held_out, features)
         self.decisions[code_of(wrong)] += 1
         self.yardstick.decided, self.yardstick.withheld = version, wrong
         self._checked_version, self._withheld_until_decision = version, ""
@@ -197,7 +204,7 @@ class Guard:
         """
         if not self.config.on:
             return not_finite(candidate)
-        return self._not_finite(candidate) or self.yardstick.withheld or self._leap(candidate)
+        return self._look_at(candidate).not_finite or self.yardstick.withheld or self._leap(candidate)
 
     def is_near(self, version: int) -> bool:
         """Whether a version comes so soon after one that was looked at that the events could not tell them apart."""
@@ -225,18 +232,12 @@ class Guard:
         return self._withheld_until_decision
 
     def _allow(self, candidate: Metric) -> None:
-        self.yardstick.sizes, self.yardstick.weights = self._shape_of(candidate)
+        self.yardstick.sizes, self.yardstick.weights = self._look_at(candidate).shape
 
-    def _not_finite(self, candidate: Metric) -> str:
-        return self._look_at(candidate)[1]
-
-    def _shape_of(self, candidate: Metric) -> Shape:
-        return self._look_at(candidate)[2]
-
-    def _look_at(self, candidate: Metric) -> tuple[weakref.ref[Metric], str, Shape]:
-        if self._seen is None or self._seen[0]() is not candidate:
+    def _look_at(self, candidate: Metric) -> Seen:
+        if self._seen is None or self._seen.metric() is not candidate:
             wrong = not_finite(candidate)
-            self._seen = weakref.ref(candidate), wrong, Shape({}, []) if wrong else shape_of(candidate)
+            self._seen = Seen(weakref.ref(candidate), wrong, Shape({}, []) if wrong else shape_of(candidate))
         return self._seen
 
     def _weigh(
@@ -336,7 +337,7 @@ class Guard:
     def _leap(self, candidate: Metric) -> str:
         """What changed too much since the last version that was allowed to go live; empty if nothing did."""
         before = Shape(self.yardstick.sizes, self.yardstick.weights)
-        return leap(before, self._shape_of(candidate), self.config.growth, self.config.moved)
+        return leap(before, self._look_at(candidate).shape, self.config.growth, self.config.moved)
 
 
 def votes(gain: Array, asked: Array) -> Array:

@@ -27,7 +27,7 @@ from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.judging.held_out_draw import HoldOutState
 from omdml.workers.model.judging.held_out_window import JudgingEvent
 from omdml.workers.model.owned_model import OwnedModel
-from omdml.workers.model.parts.vector import Component, Record, Vector, offset_in, with_record
+from omdml.workers.model.parts.vector import Component, PartsRecord, Vector, offset_in, with_record
 from omdml.workers.model.progress import Progress
 
 
@@ -40,7 +40,7 @@ class MergedModel(OwnedModel):
         What every part began with.
     """
 
-    def __init__(self, name: str, start: DCA, spec: Spec, epoch: str, guard: Guard, record: Record) -> None:
+    def __init__(self, name: str, start: DCA, spec: Spec, epoch: str, guard: Guard, record: PartsRecord) -> None:
         super().__init__(name, copy.deepcopy(start), spec.catalogue, epoch, spec.digest, guard)
         self.record = record
         self.judge.first_metric = spec.first_metric
@@ -121,7 +121,7 @@ class MergedModel(OwnedModel):
             self.progress.hold_out.kept = events
 
 
-def resumed(name: str, spec: Spec, checkpoint: Checkpoint, record: Record, epoch: str) -> MergedModel:
+def resumed(name: str, spec: Spec, checkpoint: Checkpoint, record: PartsRecord, epoch: str) -> MergedModel:
     """The whole model of a checkpoint, before it has seen any part; raises CorruptError, ConfigurationError."""
     start = emptied(cast(DCA, spec.resumed(checkpoint)))
     reference = metric_from_bytes(checkpoint.reference) if checkpoint.reference else start.metric
@@ -141,7 +141,7 @@ def begin(name: str, spec: Spec, store: Store, home: Partition, placement: Place
     if checkpoint is not None:
         return None
     start = cast(DCA, known_start(parts_of(name, placement), spec, store) or spec.fresh())
-    model = MergedModel(name, start, spec, epoch, Guard(spec.guard, start.metric), Record())
+    model = MergedModel(name, start, spec, epoch, Guard(spec.guard, start.metric), PartsRecord())
     model.home = Partition(home.topic_id, placement.home(name))
     return store.save(model.checkpoint(platform), epoch, placement=placement)
 

@@ -51,7 +51,12 @@ class Vector(msgspec.Struct, frozen=True):
                     "as 0:120,1:98 (omdml history and omdml inspect show it)"
                 )
             places[int(match[1])] = int(match[2])
-        return cls(tuple(Component(number, place) for number, place in sorted(places.items())))
+        return cls.at(places)
+
+    @classmethod
+    def at(cls, positions: Mapping[int, int]) -> Vector:
+        """The vector of parts at these positions, which are given by the number of the part."""
+        return cls(tuple(Component(number, place) for number, place in sorted(positions.items())))
 
     @property
     def positions(self) -> dict[int, int]:
@@ -73,7 +78,7 @@ def offset_in(topic_id: str, home: Partition, offset: int) -> int:
     return offset if home.topic_id == topic_id else 0
 
 
-class Record(msgspec.Struct, frozen=True):
+class PartsRecord(msgspec.Struct, frozen=True):
     """What the checkpoint of a whole model keeps of its parts.
 
     Parameters
@@ -91,21 +96,21 @@ class Record(msgspec.Struct, frozen=True):
     pending: str = ""
 
 
-def record_of(checkpoint: Checkpoint) -> Record | None:
+def record_of(checkpoint: Checkpoint) -> PartsRecord | None:
     """The record in a checkpoint; None if its model was not learned in parts. Raises CorruptError."""
     record = checkpoint.progress.get(KEY)
     if record is None:
         return None
     try:
-        return msgspec.convert(record, Record)
+        return msgspec.convert(record, PartsRecord)
     except msgspec.ValidationError as error:
         raise CorruptError(f"checkpoint of model {checkpoint.model!r}: its record of parts: {error}") from error
 
 
-def with_record(checkpoint: Checkpoint, record: Record) -> Checkpoint:
+def with_record(checkpoint: Checkpoint, record: PartsRecord) -> Checkpoint:
     """A copy of the checkpoint with this record of its parts."""
-    progress: Mapping[str, object] = {**checkpoint.progress, KEY: msgspec.to_builtins(record)}
-    return msgspec.structs.replace(checkpoint, progress=dict(progress))
+    progress = {**checkpoint.progress, KEY: msgspec.to_builtins(record)}
+    return msgspec.structs.replace(checkpoint, progress=progress)
 
 
 def was_in_parts(name: str) -> ConfigurationError:

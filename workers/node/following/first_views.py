@@ -112,5 +112,5 @@ class FirstViews:
         self.ready.add(model)
 
     def drop(self, model: str) -> None:
-        """Drop the view, because a version of this model was published."""
+        """Note that the store has something of this model, which answers from now on."""
         self.ready.discard(model)

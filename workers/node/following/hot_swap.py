@@ -197,7 +197,7 @@ class Refresher:
 
     def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError, began: float) -> None:
         """Keep the last good view, or load an older snapshot if there is none. Logged once for each snapshot."""
-        version, digest = (pointer.version, pointer.digest) if pointer else (-1, "")
+        version, digest = pointer.snapshot if pointer else (-1, "")
         refusal = RefusedSnapshot(version, digest, str(error))
         known = self.refused.get(model)
         if model not in self.views and isinstance(error, CorruptError):
@@ -235,7 +235,7 @@ class Refresher:
     def _adopt(self, model: str, view: View | None, pointer: Pointer, began: float) -> None:
         """Swap in the pointer's snapshot, over a bridge if one is possible. Equal bytes only get the new pointer."""
         catalogue = self._catalogues(model)
-        if view and (view.pointer.version, view.pointer.digest) == (pointer.version, pointer.digest):
+        if view and view.pointer.snapshot == pointer.snapshot:
             self._swap(model, view, replace(view, pointer=pointer), began)
             return
         loaded = self._store.load(model)

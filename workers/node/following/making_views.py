@@ -16,12 +16,7 @@ from omdml.streams.protocols.store import Pointer
 from omdml.workers.configuration.wording import learn_again
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.candidates import CandidateIndex
-from omdml.workers.node.galleries.gallery import (
-    Features,
-    Gallery,
-    Index,
-    ScoredGallery,
-)
+from omdml.workers.node.galleries.gallery import Features, Gallery, Index, ScoredGallery
 from omdml.workers.node.galleries.set_gallery import SetGallery
 from omdml.workers.node.galleries.two_stage import TwoStageGallery
 from omdml.workers.node.live_model import SetView, View

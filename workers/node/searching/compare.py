@@ -66,6 +66,6 @@ def ranks(side: Side) -> dict[str, int]:
 
 
 def moved_of(item: str, before: Mapping[str, int], after: Mapping[str, int]) -> Moved:
-    """How one item's rank and distance differ between two answers."""
+    """How one item's rank differs between two answers."""
     was, now = before.get(item), after.get(item)
     return Moved(item, was, now, was - now if was and now else None)

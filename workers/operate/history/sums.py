@@ -20,7 +20,7 @@ from omdml.streams.protocols.log import Record
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.specs import Spec, Specs, Start
-from omdml.workers.events.decoding import Batch, Refusal, refusal, sort_out
+from omdml.workers.events.decoding import Batch, Refusal, sort_out
 from omdml.workers.events.lookup import Located
 from omdml.workers.operate.history.archived import Piece, by_chunk
 from omdml.workers.operate.history.model import Facts, HistoryModel, without_payloads
@@ -128,5 +128,5 @@ def without_unlearnable(model: str, start: DCA, located: Located) -> tuple[Locat
         events.setdefault(located.event(0, error.row), error)
     for index, error in sorted(events.items()):
         kind = kind_of(located.events.events[index])
-        refused.append(refusal(located.events.records[index], error, model, kind))
+        refused.append(Refusal.of(located.events.records[index], error, model, kind))
     return located.without(list(events)), refused

@@ -13,7 +13,7 @@ from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.memory_log import MemorySource
 from omdml.streams.protocols.log import CommitResult
 from omdml.workers.configuration.config import WorkerConfig
-from omdml.workers.events.decoding import Batch, refusal
+from omdml.workers.events.decoding import Batch, Refusal
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.worker import LearnerWorker
 from tests.support.worlds import (
@@ -327,7 +327,9 @@ def test_a_position_stays_before_the_earliest_refused_event_in_any_order(tmp_pat
     model = partition.models.loaded["shop"]
     world.send(b"earlier", b"later")
     records = world.log.read(partition.partition, 10, 2)
-    unsorted = [refusal(record, FeedbackError("no", reason="malformed"), "shop", "triplet") for record in records[::-1]]
+    unsorted = [
+        Refusal.of(record, FeedbackError("no", reason="malformed"), "shop", "triplet") for record in records[::-1]
+    ]
     partition._take_model(model, Batch(), unsorted)
     assert (model.unsaved_from, model.next) == (10, 12)
 
