@@ -1,14 +1,23 @@
-"""One BLAS thread: two threads give other bytes, and are slower on small matrices."""
+"""One BLAS thread: two threads give other bytes, and are slower on small matrices.
+
+Computations that do not depend on each other may run on several threads, because that changes no byte.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 import scipy.linalg.cython_blas  # noqa: F401  loaded first, or the controller misses the BLAS of scipy
 from threadpoolctl import ThreadpoolController
 
 _controller = ThreadpoolController()
 _always = False
+# Runs a function on several things, as ``map`` does.
+_apply: Callable[..., Iterable[Any]] = map
+Thing = TypeVar("Thing")
+Made = TypeVar("Made")
 
 
 def stay_on_one_blas_thread() -> None:
@@ -24,3 +33,15 @@ def one_blas_thread() -> AbstractContextManager[object]:
         return nullcontext()
     limited: AbstractContextManager[object] = _controller.limit(limits=1, user_api="blas")
     return limited
+
+
+def lend_threads(apply: Callable[..., Iterable[Any]]) -> None:
+    """From now on every BLAS call runs on one thread, but independent computations run by ``apply``, as by ``map``."""
+    global _apply
+    stay_on_one_blas_thread()
+    _apply = apply
+
+
+def side_by_side(compute: Callable[[Thing], Made], things: Iterable[Thing]) -> list[Made]:
+    """What ``compute`` makes of each thing; on several threads, if the process lent some."""
+    return list(_apply(compute, things))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -154,6 +155,16 @@ class Installation:
             time.sleep(0.005)
         return version
 
+    def await_node(self) -> None:
+        """Wait until the node answers: a start takes a core for seconds, in which a new model refreshes most often."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), urllib.request.urlopen("http://127.0.0.1:9466/models") as answer:
+                if json.load(answer)["models"]:
+                    return
+            time.sleep(0.05)
+        raise RuntimeError((self.folder / "node.log").read_text()[-2000:])
+
     def drain(self, count: int) -> list[str]:
         """Events a second from the first to the last of a backlog, and the stages' shares of the time."""
         self.produce(count)
@@ -191,6 +202,7 @@ class Installation:
         store = open_store(self.url)
         with running(self.folder, "worker") as worker, running(self.folder, "node"):
             self.await_events(store, 0, worker)
+            self.await_node()
             self.produce(FRESH_RATE * FRESH_S, FRESH_RATE)
             self.await_events(store, FRESH_RATE * FRESH_S, worker)
             with urllib.request.urlopen("http://127.0.0.1:9466/models") as answer:

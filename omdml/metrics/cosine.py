@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.blas import one_blas_thread
+from omdml.kernels.second_order.experts import unit_rows
 from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
 
 # Rows that are embedded at a time. Few enough to stay in the processor's cache: this is twice as fast as 16,384.
@@ -73,10 +74,8 @@ class CosineMetric(Metric):
                 centred, column = self._centred(features, part, room), 0
                 for name, matrix in self.experts.items():
                     vectors, width = projected(centred, matrix), rows_of(matrix)
-                    target = embedded[part, column : column + width]
-                    # The length is float64: 1 / length of the smallest float32 vectors would be infinite in float32.
-                    np.divide(vectors, lengths(vectors)[:, None], out=target, casting="same_kind")
-                    target *= dtype.type(math.sqrt(self.shares[name]))
+                    factor = dtype.type(math.sqrt(self.shares[name]))
+                    unit_rows(vectors, factor, embedded[part, column : column + width])
                     column += width
         return embedded
 

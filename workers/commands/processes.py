@@ -34,7 +34,7 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     from omdml.workers.wiring.worker import build_worker
 
     announce_compiling()
-    process.one_thread()
+    process.lend_threads()
     traces.start("omdml-worker")
     registry = new_registry()
     facts, models = Facts(), SingleModels("worker", SINGLE)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg.blas import dtrsm, get_blas_funcs
-from scipy.linalg.lapack import dsygst, get_lapack_funcs, ssyevd
+from scipy.linalg.lapack import get_lapack_funcs
 
-from omdml.blas import one_blas_thread
+from omdml.blas import one_blas_thread, side_by_side
+from omdml.kernels.second_order.blas import SSYEVD, SYGST, decompose, whiten
 
 Array = NDArray[Any]
 # Factor and upper limit of the shrinkage, in units of the mean variance of near pairs.
@@ -25,6 +27,8 @@ TAIL = 0.005
 # A search near earlier directions takes this many of them for granted. So with fewer than twice as many coordinates all
 # directions are computed, which is as fast then.
 FEWEST = 64
+# With fewer coordinates, one covariance after the other is as fast as both side by side.
+ONE_BY_ONE = 128
 # Earlier directions are a guide if each still has this share of its length apart from the ones before it.
 APART = 0.1
 # The catalogue's variances count as much as this many pairs per coordinate.
@@ -79,27 +83,34 @@ def discriminant_rows(
     positive. They are scaled so that items of covariance T have a mean squared length of 1. A name without any
     direction is left out.
     """
-    S, learned = near.copy(), {}
+    S = near.copy()
     S[np.diag_indices(len(S))] += added
     with one_blas_thread():
         # S = L L'. Whitened by S and not by T: the added variance makes S definite for any clicks.
-        L = np.linalg.cholesky(S, upper=True).T
-        for name, other in others.items():
-            # LAPACK stores matrices by columns: the lower triangle of the transpose is our upper triangle.
-            whitened, _ = dsygst(other.T, L, lower=1)
-            values, vectors = _eigenvectors(whitened, np.dtype(dtype))
-            chosen = discriminating(values)
-            directions = dtrsm(1.0, L, vectors[:, chosen], lower=1, trans_a=1)
-            learned[name] = _rows(directions, values[chosen])
-    return {name: rows for name, rows in learned.items() if len(rows)}
+        L = np.asfortranarray(np.linalg.cholesky(S, upper=True).T)
+        compute, apply = partial(_rows_beside, L, np.dtype(dtype)), map if len(S) < ONE_BY_ONE else side_by_side
+        made = list(apply(compute, others.values()))
+    return {name: rows for name, rows in zip(others, made, strict=True) if len(rows)}
+
+
+def _rows_beside(L: Array, dtype: np.dtype[Any], other: Array) -> Array:
+    """The rows for ``S = L L'`` and one covariance to compare with. Other threads may compute others meanwhile."""
+    # LAPACK stores matrices by columns: the lower triangle of the transpose is our upper triangle.
+    whitened = np.array(other.T, np.float64, order="F")
+    whiten(whitened, L, SYGST)
+    values, vectors = _eigenvectors(whitened, dtype)
+    chosen = discriminating(values)
+    directions = dtrsm(1.0, L, vectors[:, chosen], lower=1, trans_a=1)
+    return _rows(directions, values[chosen])
 
 
 def _eigenvectors(lower: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """Eigenvalues (d,), smallest first, and eigenvectors in columns (d, d), of the matrix with this lower triangle."""
     if dtype == np.float32:
-        # numpy computes these in double precision. This takes half the time, though it keeps other threads waiting.
-        values, vectors, failed = ssyevd(lower, lower=1)
-        if not failed:
+        # numpy computes these in double precision. This takes half the time.
+        with np.errstate(over="ignore"):
+            vectors, values = lower.astype(np.float32, order="F"), np.empty(len(lower), np.float32)
+        if decompose(vectors, values, SSYEVD):
             return values.astype(np.float64), vectors
     values, vectors = np.linalg.eigh(lower)
     return values, vectors

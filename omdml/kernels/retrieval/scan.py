@@ -33,7 +33,7 @@ ROUNDING = 2.0**-22
 SMALLEST_SQUARE, SMALLEST = 2.0**-120, 2.0**-126
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=REORDER)
 def encode(X: Array, codes: Array, scales: Array, squares: Array, radii: Array) -> None:
     """Round every row to ``scales[i] * codes[i]``, and compute how far that is from the row.
 

@@ -1,4 +1,4 @@
-"""Matrix products inside compiled code, by the BLAS in scipy (``scipy.linalg.cython_blas``)."""
+"""BLAS and LAPACK of scipy (``scipy.linalg.cython_blas``, ``cython_lapack``) inside compiled code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ GEMM = {
     for name, function in {"float32": "sgemm", "float64": "dgemm"}.items()
 }
 SYRK = np.uint64(get_cython_function_address("scipy.linalg.cython_blas", "dsyrk"))
+SYGST, SSYEVD = (
+    np.uint64(get_cython_function_address("scipy.linalg.cython_lapack", name)) for name in ("dsygst", "ssyevd")
+)
 TRANSPOSED, NOT_TRANSPOSED, LOWER = np.uint8(ord("T")), np.uint8(ord("N")), np.uint8(ord("L"))
+VECTORS = np.uint8(ord("V"))
 
 
 @intrinsic
@@ -82,3 +86,50 @@ def add_products(x: Array, factor: float, weight: float, total: Array, syrk: int
     x_address, total_address = np.uint64(x.ctypes.data), np.uint64(total.ctypes.data)
     # Fortran stores matrices by columns: its lower triangle is our upper one, and it sees x' where we have x.
     call(syrk, (LOWER, NOT_TRANSPOSED, d, n, factor, x_address, d, weight, total_address, d))
+
+
+@njit(cache=True, nogil=True)
+def whiten(T: Array, L: Array, sygst: int) -> None:
+    """``T = L^-1 T L'^-1``, for a symmetric T, of which only the lower triangle is read and written.
+
+    Parameters
+    ----------
+    T, L : (d, d)
+        Stored by columns, float64. T is changed in place. L is lower triangular, with a positive diagonal.
+    sygst
+        ``SYGST``.
+    """
+    d, info = np.int32(T.shape[0]), np.zeros(1, np.int32)
+    T_address, L_address = np.uint64(T.ctypes.data), np.uint64(L.ctypes.data)
+    call(sygst, (np.int32(1), LOWER, d, T_address, d, L_address, d, np.uint64(info.ctypes.data)))
+
+
+@njit(cache=True, nogil=True)
+def decompose(matrix: Array, values: Array, syevd: int) -> bool:
+    """Replace a symmetric matrix, of which only the lower triangle is read, by its eigenvectors, in columns.
+
+    Parameters
+    ----------
+    matrix : (d, d)
+        Stored by columns, float32. Changed in place.
+    values : (d,)
+        Written: the eigenvalues, smallest first; float32.
+    syevd
+        ``SSYEVD``.
+
+    Returns
+    -------
+    Whether LAPACK found them.
+    """
+    d, info = np.int32(matrix.shape[0]), np.zeros(1, np.int32)
+    # Room for divide and conquer, as LAPACK asks for it. More room gives other bytes.
+    work, whole = np.empty(1 + 6 * d + 2 * d * d, np.float32), np.empty(3 + 5 * d, np.int32)
+    matrix_address, values_address = np.uint64(matrix.ctypes.data), np.uint64(values.ctypes.data)
+    work_address, whole_address = np.uint64(work.ctypes.data), np.uint64(whole.ctypes.data)
+    sizes = np.int32(work.shape[0]), np.int32(whole.shape[0])
+    call(
+        syevd,
+        (VECTORS, LOWER, d, matrix_address, d, values_address, work_address, sizes[0], whole_address, sizes[1],
+         np.uint64(info.ctypes.data)),
+    )  # fmt: skip
+    return info[0] == 0

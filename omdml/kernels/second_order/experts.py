@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
@@ -33,6 +34,37 @@ def inner(x: Array, y: Array) -> float:
     for j in range(x.shape[0]):
         total += float(x[j]) * float(y[j])
     return total
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})
+def length(x: Array) -> float:
+    """``|x|`` of a vector (n,), whose numbers are squared as float64: in float32 small ones would become 0."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        value = np.float64(x[j])
+        total += value * value
+    return math.sqrt(total)
+
+
+@njit(cache=True, nogil=True)
+def unit_rows(projected: Array, factor: float, target: Array) -> None:
+    """Scale each row to unit length, then multiply it by a factor; a row of zeros stays as it is.
+
+    Parameters
+    ----------
+    projected : (n, k)
+    factor
+        Of the same type as ``projected``.
+    target : (n, k)
+        Written.
+    """
+    for i in range(projected.shape[0]):
+        # It is float64: 1 / length of the smallest float32 vectors would be infinite in float32.
+        divisor = length(projected[i])
+        if divisor == 0:
+            divisor = 1.0
+        for j in range(projected.shape[1]):
+            target[i, j] = projected.dtype.type(projected[i, j] / divisor) * factor
 
 
 @njit(cache=True)

@@ -1,11 +1,21 @@
-"""Matrix products inside compiled code are those that numpy makes."""
+"""BLAS and LAPACK inside compiled code compute what numpy and scipy do."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg.lapack import dsygst, ssyevd
 
-from omdml.kernels.second_order.blas import GEMM, SYRK, add_products, times_transposed
+from omdml.kernels.second_order.blas import (
+    GEMM,
+    SSYEVD,
+    SYGST,
+    SYRK,
+    add_products,
+    decompose,
+    times_transposed,
+    whiten,
+)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -26,3 +36,24 @@ def test_products_are_added_to_the_upper_triangle_alone(n, d):
     add_products(x, 0.5, 0.9, total, SYRK)
     expected = np.triu(0.9 * before + 0.5 * x.T @ x) + np.tril(before, -1)
     np.testing.assert_allclose(total, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 33, 140])
+def test_whitening_and_decomposing_give_the_bytes_that_scipy_gives(d):
+    draw = np.random.default_rng(d)
+    near, other = (x.T @ x / len(x) for x in (draw.normal(0, 0.9, (3 * d, d)), draw.normal(0, 1, (3 * d, d))))
+    L = np.linalg.cholesky(near + 0.05 * np.eye(d)).copy(order="F")
+    expected, _ = dsygst(other, L, lower=1)
+    whitened = other.copy(order="F")
+    whiten(whitened, L, SYGST)
+    assert (np.tril(whitened) == np.tril(expected)).all()
+
+    vectors, values = np.tril(expected).astype(np.float32, order="F"), np.empty(d, np.float32)
+    expected_values, expected_vectors, _ = ssyevd(vectors, lower=1)
+    assert decompose(vectors, values, SSYEVD)
+    assert (values == expected_values).all()
+    assert (vectors == expected_vectors).all()
+
+
+def test_a_matrix_that_has_no_eigenvectors_is_told():
+    assert not decompose(np.full((3, 3), np.nan, np.float32, order="F"), np.empty(3, np.float32), SSYEVD)

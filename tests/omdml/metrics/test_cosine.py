@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from omdml.errors import CorruptError
+from omdml.kernels.second_order.experts import unit_rows
 from omdml.metrics import CosineMetric
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
 
@@ -66,3 +67,15 @@ def test_tensors_that_do_not_fit_together_are_refused(change):
     tensors, described = unpack(metric_to_bytes(made()[0]))
     with pytest.raises(CorruptError, match="metric"):
         metric_from_bytes(pack({**tensors, **change}, {"metric": described["metric"]}))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_are_scaled_as_literally_and_zeros_stay(dtype):
+    vectors = np.random.default_rng(0).normal(0, 1, (9, 21)).astype(dtype)
+    vectors[2], vectors[5] = 0, np.finfo(dtype).smallest_subnormal
+    made, factor = np.full((9, 30), np.nan, dtype), vectors.dtype.type(0.3)
+    unit_rows(vectors, factor, made[:, 4:25])
+    length = np.linalg.norm(vectors.astype(float), axis=1, keepdims=True)
+    expected = np.divide(vectors, length, out=np.zeros((9, 21)), where=length > 0) * 0.3
+    np.testing.assert_allclose(made[:, 4:25], expected, rtol=1e-6 if dtype == "float32" else 1e-14, atol=0)
+    assert np.isnan(np.delete(made, range(4, 25), axis=1)).all()
