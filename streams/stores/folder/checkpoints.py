@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from omdml.errors import CorruptError
 from omdml.snapshot import Checkpoint
 from omdml.streams.bounded_files import opened, read_regular
 from omdml.streams.disk import put, sync
@@ -87,6 +88,9 @@ class CheckpointFolder:
             except FileNotFoundError:
                 # The owner before us was just saving, and dropped what we were about to read.
                 continue
+            except CorruptError as error:
+                error.epoch = epoch
+                raise
 
     def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
         """Add a checkpoint of this epoch, which owns the model.
