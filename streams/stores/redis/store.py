@@ -120,8 +120,9 @@ class RedisStore(RedisMarks):
         rest = {model: claim for model, claim in zip(models, replies, strict=True) if model not in claims}
         claims |= self._fall_back(rest)
         for model, answer in zip(models, replies, strict=True):
-            if isinstance(error := claims[model], CorruptError):
-                error.epoch = answer.epoch.decode()
+            result = claims[model]
+            if isinstance(result, CorruptError):
+                result.epoch = answer.epoch.decode()
         return [claims[model] for model in models]
 
     def _fall_back(self, replies: Mapping[str, ClaimAnswer]) -> dict[str, Claim | CorruptError]:
