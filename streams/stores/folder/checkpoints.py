@@ -97,8 +97,9 @@ class CheckpointFolder:
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
         2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
-        3. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
-        4. Drop all but the two newest. A crash within leaves a file more than need be.
+        3. Look whether the epoch still owns the model: a later owner may have claimed the checkpoint before this one.
+        4. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
+        5. Drop all but the two newest. A crash within leaves a file more than need be.
         """
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)
@@ -114,6 +115,8 @@ class CheckpointFolder:
                     sync(self.path)
             except FileNotFoundError:
                 # A later owner, or whoever deleted the model, has removed the folder of this epoch.
+                return Written.FENCED
+            if self.owner() != epoch:
                 return Written.FENCED
             self._note_last(number)
             if sound:

@@ -80,6 +80,18 @@ def test_what_a_late_owner_leaves_makes_its_successor_begin_again_from_there(
     assert again.claim("shop").checkpoint == checkpoint(5)
 
 
+def test_a_replacement_that_is_late_does_not_count_as_made(
+    store: DirectoryStore, again: DirectoryStore, sleeps_before: Callable[..., None]
+) -> None:
+    first = store.claim("shop").epoch
+    store.save(checkpoint(7), first)
+    replacing, second = store.claim("shop").epoch, []
+    # A worker goes on with what the store had
+    sleeps_before(checkpoints, "put", lambda: second.append(again.claim("shop").epoch))
+    assert store.replace(checkpoint(5), replacing, 5) is Written.FENCED
+    assert again.save(checkpoint(9), second[0]) is Written.STORED
+
+
 def test_a_publisher_that_wakes_up_late_moves_no_pointer(
     store: DirectoryStore, again: DirectoryStore, sleeps_before: Callable[..., None]
 ) -> None:
