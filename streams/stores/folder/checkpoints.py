@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -92,8 +93,10 @@ class CheckpointFolder:
                 error.epoch = epoch
                 raise
 
-    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
-        """Add a checkpoint of this epoch, which owns the model.
+    def save(
+        self, checkpoint: Checkpoint, epoch: str, back: bool = False, ready: Callable[[], None] | None = None
+    ) -> Written:
+        """Add a checkpoint of this epoch, which owns the model. ``ready`` is called just before it is there.
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
         2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
@@ -109,7 +112,7 @@ class CheckpointFolder:
         if outcome is Written.STORED:
             number = files[-1].number + 1 if files else 1
             try:
-                put(self.path / epoch / file_name(number, saved), data)
+                put(self.path / epoch / file_name(number, saved), data, ready=ready)
                 if not (self.path / EVER).exists():
                     (self.path / EVER).touch()
                     sync(self.path)

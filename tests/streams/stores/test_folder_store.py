@@ -39,10 +39,10 @@ def sleeps_before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def arrange(module: object, name: str, meanwhile: Callable[[], object]) -> None:
         write = getattr(module, name)
 
-        def late(*arguments: object) -> object:
+        def late(*arguments: object, **options: object) -> object:
             monkeypatch.setattr(module, name, write)
             meanwhile()
-            return write(*arguments)
+            return write(*arguments, **options)
 
         monkeypatch.setattr(module, name, late)
 
@@ -90,6 +90,21 @@ def test_a_replacement_that_is_late_does_not_count_as_made(
     sleeps_before(checkpoints, "put", lambda: second.append(again.claim("shop").epoch))
     assert store.replace(checkpoint(5), replacing, 5) is Written.FENCED
     assert again.save(checkpoint(9), second[0]) is Written.STORED
+
+
+def test_owners_begin_again_only_once_a_replacement_is_on_the_disk(
+    store: DirectoryStore, again: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch, write, known = store.claim("shop").epoch, disk.write_durably, []
+
+    def written(descriptor: int, data: bytes) -> None:
+        if data == checkpoint(5).to_bytes():
+            known.append(again.marks([]).replacements)
+        write(descriptor, data)
+
+    monkeypatch.setattr(disk, "write_durably", written)
+    assert store.replace(checkpoint(5), epoch, 5) is Written.STORED
+    assert (known, again.marks([]).replacements) == ([0], 2)
 
 
 def test_a_publisher_that_wakes_up_late_moves_no_pointer(
