@@ -18,6 +18,8 @@ from omdml.streams.protocols.store import Marks
 from omdml.streams.stores.checkpoints import new_secret, read_secret
 from omdml.streams.stores.folder.layout import MAX_NUMBER_BYTES, DirectoryLayout, read_numbers
 
+REPLACEMENTS = "replacements"
+
 
 class Replacements(msgspec.Struct, frozen=True):
     """How many checkpoints were replaced, and where partitions are read again for that.
@@ -51,13 +53,16 @@ class DirectoryMarks(DirectoryLayout):
             return Marks(found, run, replacements.count)
 
     def _replacements(self) -> Replacements:
-        path = self.path / "replacements"
+        path = self.path / REPLACEMENTS
         try:
             return msgspec.json.decode(read_regular(path, DOCUMENT_BYTES), type=Replacements)
         except FileNotFoundError:
             return Replacements()
         except msgspec.DecodeError as error:
-            raise StoreError(f"{path}: {error}: stop the workers, restore the store from a backup") from error
+            raise StoreError(
+                f"{path}: {error}: stop the workers and remove it; then repeat what replaced a model last, if workers "
+                "have not saved since (omdml replay --publish, forget, learn-on, bootstrap)"
+            ) from error
 
     def _offset(self, partition: Partition, replacements: Replacements) -> int | None:
         path = self._mark(partition)
@@ -83,7 +88,7 @@ class DirectoryMarks(DirectoryLayout):
                     known = read_mark(path)[1] if path.exists() else 0
                     count = max(before.count, known) + 1
                     again = {**before.again, path.name: (offset if marked is None else min(offset, marked), count)}
-                    put(self.path / "replacements", msgspec.json.encode(Replacements(count, again)))
+                    put(self.path / REPLACEMENTS, msgspec.json.encode(Replacements(count, again)))
             finally:
                 os.close(lock)
 

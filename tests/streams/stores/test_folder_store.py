@@ -329,6 +329,14 @@ def test_a_damaged_mark_is_an_error_that_names_its_file(store: DirectoryStore, c
         store.marks([Partition("t", 0)])
 
 
+@pytest.mark.parametrize("content", ["", "-", '{"count":"many"}'])
+def test_a_damaged_count_of_replacements_is_an_error_that_says_what_to_do(store: DirectoryStore, content: str) -> None:
+    store.move_mark(Partition("t", 0), None, 1)
+    (store.path / "replacements").write_text(content)
+    with pytest.raises(StoreError, match=r"replacements: .*stop the workers and remove it"):
+        store.marks([Partition("t", 0)])
+
+
 def test_a_damaged_pointer_is_an_error_that_names_its_file(store: DirectoryStore) -> None:
     published(store, 1, 2)
     newest = max((store.path / "models" / "shop" / "history").iterdir())
