@@ -86,10 +86,17 @@ class ParameterError(OmdmlError, ValueError):
 
 
 class CorruptError(OmdmlError):
-    """Damaged bytes: a checkpoint, snapshot or state that is not what its metadata says."""
+    """Damaged bytes: a checkpoint, snapshot or state that is not what its metadata says.
+
+    Attributes
+    ----------
+    epoch
+        That of a claim whose checkpoints cannot be read: whoever replaces them needs it. Empty for anything else.
+    """
 
     reason = "corrupt"
     needs_operator = True
+    epoch = ""
 
 
 class FormatError(CorruptError):

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from omdml.streams.bounded_files import opened
@@ -35,9 +35,11 @@ CLEANED = 4096
 LOOK_S = 0.01
 
 
-def put(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a file, over one of this name that was there."""
+def put(path: Path, data: bytes, mode: int = 0o666, ready: Callable[[], None] | None = None) -> None:
+    """Write a file, over one of this name that was there. ``ready`` is called just before it gets its name."""
     with written_aside(path.parent, data, mode) as temporary:
+        if ready:
+            ready()
         os.replace(temporary, path)
     sync(path.parent)
 

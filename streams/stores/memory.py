@@ -126,7 +126,9 @@ class MemoryStore(JournaledSnapshots):
                     state.damaged = age
                     return Claim(state.owner, checkpoint, fell_back=saved != state.saved_last)
             if state.checkpoints:
-                raise none_valid(model, str(self))
+                error = none_valid(model, str(self))
+                error.epoch = state.owner
+                raise error
             return Claim(state.owner, None)
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:

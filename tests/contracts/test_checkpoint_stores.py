@@ -121,6 +121,16 @@ class TestCheckpointsOfAnyStore:
         assert isinstance(damaged, CorruptError)
         assert (first.checkpoint, last.checkpoint) == (None, None)
 
+    def test_who_claims_what_cannot_be_read_may_replace_it(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        store.save(checkpoint(3), epoch)
+        damage()
+        with pytest.raises(CorruptError) as caught:
+            store.claim("shop")
+        assert store.save(checkpoint(9), epoch) is Written.FENCED
+        assert store.replace(checkpoint(2), caught.value.epoch, 2) is Written.STORED
+        assert store.claim("shop")[1:] == (checkpoint(2), False)
+
     def test_of_many_one_that_is_deleted_is_answered_so(self, store: Store) -> None:
         claims = store.claim_all(["one", "shop", "two"])
         epochs = [claim.epoch for claim in claims]

@@ -113,7 +113,8 @@ def test_a_snapshot_that_is_no_file_is_damaged(put: Put, tmp_path: Path) -> None
 
 @in_its_place
 @pytest.mark.parametrize(
-    "name", ["store-id", "format", "marks/t.0", "marks/shop.saved", "models/shop/history/000000000002.json"]
+    "name",
+    ["store-id", "format", "marks/t.0", "marks/shop.saved", "models/shop/history/000000000002.json", "replacements"],
 )
 def test_what_else_a_store_keeps_is_a_regular_file(put: Put, name: str, tmp_path: Path) -> None:
     kept = store(tmp_path)

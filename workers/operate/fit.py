@@ -15,7 +15,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.letters import DeadLetters
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Record
-from omdml.streams.protocols.store import Store, Why, Written
+from omdml.streams.protocols.store import Claim, Store, Why, Written
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, sort_out
 from omdml.workers.events.lookup import Located
@@ -156,7 +156,10 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
     require_placement(model.home.topic_id, model.placement, store)
     # The trail is old, and nobody measures its freshness.
-    model.epoch, model.trails.new = claimed(model.name, store, replace), None
+    claim, model.trails.new = claimed(model.name, store, replace), None
+    if claim.checkpoint is not None and not replace:
+        raise exists(model.name, claim.checkpoint.version)
+    model.epoch = claim.epoch
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
@@ -184,19 +187,18 @@ def require_placement(topic_id: str, placement: Placement, store: Store) -> None
         raise PlacementChanged(topic_id)
 
 
-def claimed(name: str, store: Store, replace: bool) -> str:
-    """The epoch of a model that is ours; with ``replace`` whatever the store has of it."""
+def claimed(name: str, store: Store, replace: bool) -> Claim:
+    """Claim a model; with ``replace`` even if no checkpoint of it can be read.
+
+    What cannot be read stays until the new checkpoint is saved: without it, a worker would begin the model with the
+    events that wait.
+    """
     try:
-        claim = store.claim(name)
-    except CorruptError:
+        return store.claim(name)
+    except CorruptError as error:
         if not replace:
             raise
-        # No checkpoint can be read, so there is nothing to keep until the new one is saved.
-        store.delete(name)
-        claim = store.claim(name)
-    if claim.checkpoint is not None and not replace:
-        raise exists(name, claim.checkpoint.version)
-    return claim.epoch
+        return Claim(error.epoch, None)
 
 
 def go_live(snapshot: Snapshot, epoch: str, store: Store) -> None:

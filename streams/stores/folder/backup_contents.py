@@ -8,11 +8,12 @@ from pathlib import Path
 from omdml.errors import StoreError
 from omdml.streams.bounded_files import STATE_BYTES, read_regular
 from omdml.streams.disk import ASIDE
+from omdml.streams.stores.folder.marks import REPLACEMENTS
 from omdml.streams.stores.folder.store import DirectoryStore
 
 NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
 # What a backup has of the store's folder. The lock of workers and unfinished files are left out.
-ENTRIES = (*NUMBERS, "placements", "models", MARKS)
+ENTRIES = (*NUMBERS, REPLACEMENTS, "placements", "models", MARKS)
 # At most so often a model is read again whose files are dropped meanwhile.
 PASSES = 100
 
@@ -26,8 +27,10 @@ def contents(store: DirectoryStore) -> Iterator[File]:
     is ahead of these checkpoints. Raises StoreError if a model was replaced meanwhile, which may go back.
     """
     before = store.marks([]).replacements
-    for name in NUMBERS:
-        yield name, read_regular(store.path / name, STATE_BYTES)
+    for name in (*NUMBERS, REPLACEMENTS):
+        # Without it no model was replaced.
+        if name != REPLACEMENTS or (store.path / name).exists():
+            yield name, read_regular(store.path / name, STATE_BYTES)
     for part in (MARKS, "placements"):
         yield f"{part}/", b""
         for path in listed(store.path / part):

@@ -27,6 +27,7 @@ from omdml.streams.bounded_files import STATE_BYTES, opened
 from omdml.streams.disk import ASIDE, sync, take_lock
 from omdml.streams.stores.folder.backup_contents import ENTRIES, MARKS, File, contents
 from omdml.streams.stores.folder.layout import reaching
+from omdml.streams.stores.folder.marks import REPLACEMENTS
 from omdml.streams.stores.folder.store import DirectoryStore
 
 SEAL = "backup.json"
@@ -121,7 +122,8 @@ def exchange(folder: Path, file: Path) -> None:
     for part in ENTRIES:
         if part != MARKS and (folder / part).exists():
             os.replace(folder / part, old / part)
-        os.replace(unpacked / part, folder / part)
+        if part != REPLACEMENTS or (unpacked / part).exists():
+            os.replace(unpacked / part, folder / part)
     sync(folder)
     for exchanged in folder.glob(f"{UNPACKED}*"):
         shutil.rmtree(exchanged, ignore_errors=True)

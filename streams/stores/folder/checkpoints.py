@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from omdml.errors import CorruptError
 from omdml.snapshot import Checkpoint
 from omdml.streams.bounded_files import opened, read_regular
 from omdml.streams.disk import put, sync
@@ -87,14 +89,20 @@ class CheckpointFolder:
             except FileNotFoundError:
                 # The owner before us was just saving, and dropped what we were about to read.
                 continue
+            except CorruptError as error:
+                error.epoch = epoch
+                raise
 
-    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
-        """Add a checkpoint of this epoch, which owns the model.
+    def save(
+        self, checkpoint: Checkpoint, epoch: str, back: bool = False, ready: Callable[[], None] | None = None
+    ) -> Written:
+        """Add a checkpoint of this epoch, which owns the model. ``ready`` is called just before it is there.
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
         2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin again.
-        3. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
-        4. Drop all but the two newest. A crash within leaves a file more than need be.
+        3. Look whether the epoch still owns the model: a later owner may have claimed the checkpoint before this one.
+        4. Note its number, without waiting for the disk. A crash before it: an older number stays, which says less.
+        5. Drop all but the two newest. A crash within leaves a file more than need be.
         """
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)
@@ -104,12 +112,14 @@ class CheckpointFolder:
         if outcome is Written.STORED:
             number = files[-1].number + 1 if files else 1
             try:
-                put(self.path / epoch / file_name(number, saved), data)
+                put(self.path / epoch / file_name(number, saved), data, ready=ready)
                 if not (self.path / EVER).exists():
                     (self.path / EVER).touch()
                     sync(self.path)
             except FileNotFoundError:
                 # A later owner, or whoever deleted the model, has removed the folder of this epoch.
+                return Written.FENCED
+            if self.owner() != epoch:
                 return Written.FENCED
             self._note_last(number)
             if sound:

@@ -4,9 +4,10 @@
 ``store-id``                                        a random id, made once
 ``format``                                          number of this layout (omdml/formats.py)
 ``secret``                                          which events are held out; only its owner may read it
-``replacements``                                    how many checkpoints were replaced from outside of workers
+``replacements``                                    how many checkpoints were replaced from outside of workers, and
+                                                    where their partitions are read again
 ``owners``                                          locked by every process that owns models
-``marks/<topic id>.<partition>``                    an offset, in digits
+``marks/<topic id>.<partition>``                    an offset, in digits, and how many replacements its owner knew of
 ``marks/<name>.saved``                              number of the checkpoint of a model that was saved last
 ``placements/<topic id>.json``                      streams/placement.py
 ``models/<name>/checkpoints/<epoch>/``              streams/stores/folder/checkpoints.py
@@ -146,7 +147,13 @@ def encoded(name: str) -> str:
 
 def read_number(path: Path, expected: str) -> int:
     """The whole number in this file; raises StoreError if it holds none."""
+    return read_numbers(path, expected, 1)[0]
+
+
+def read_numbers(path: Path, expected: str, most: int) -> list[int]:
+    """At least one whole number in this file, and at most so many; raises StoreError if it holds anything else."""
     content = read_regular(path, MAX_NUMBER_BYTES).decode(errors="replace")
-    if not content.strip().isascii() or not content.strip().isdigit():
+    words = content.split()
+    if not 0 < len(words) <= most or not all(word.isascii() and word.isdigit() for word in words):
         raise StoreError(f"{path}: {quoted(content)}, expected {expected}")
-    return int(content)
+    return [int(word) for word in words]

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
-from omdml.streams.disk import put, put_if_absent
+import msgspec
+
+from omdml.errors import StoreError
+from omdml.streams.bounded_files import DOCUMENT_BYTES, open_regular, read_regular
+from omdml.streams.disk import locked, put, put_if_absent
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Marks
 from omdml.streams.stores.checkpoints import new_secret, read_secret
-from omdml.streams.stores.folder.layout import MAX_NUMBER_BYTES, DirectoryLayout, read_number
+from omdml.streams.stores.folder.layout import MAX_NUMBER_BYTES, DirectoryLayout, read_numbers
+
+REPLACEMENTS = "replacements"
+
+
+class Replacements(msgspec.Struct, frozen=True):
+    """How many checkpoints were replaced, and where partitions are read again for that.
+
+    A mark says which replacement its owner knew of. One whose owner did not know of its partition's last one may have
+    been written over a mark that had gone back: it counts only up to where that replacement wants to be read again.
+
+    Parameters
+    ----------
+    again
+        By the name of a mark: an offset, and the number of the replacement that came last.
+    """
+
+    count: int = 0
+    again: dict[str, tuple[int, int]] = {}
 
 
 class DirectoryMarks(DirectoryLayout):
@@ -24,34 +46,61 @@ class DirectoryMarks(DirectoryLayout):
             if not self._is_there():
                 return Marks({}, "")
             # Before the marks: an owner that reads the mark of before a replacement must not know of it.
-            replacements = self._count_replacements()
+            replacements = self._replacements()
             run = f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}"
-            paths = {partition: self._mark(partition) for partition in partitions}
-            offsets = {place: read_mark(path) for place, path in paths.items() if path.exists()}
-            return Marks(offsets, run, replacements)
+            offsets = {place: self._offset(place, replacements) for place in partitions}
+            found = {place: offset for place, offset in offsets.items() if offset is not None}
+            return Marks(found, run, replacements.count)
 
-    def _count_replacements(self) -> int:
-        path = self.path / "replacements"
-        return read_number(path, "a number: write 0 into it") if path.exists() else 0
+    def _replacements(self) -> Replacements:
+        path = self.path / REPLACEMENTS
+        try:
+            return msgspec.json.decode(read_regular(path, DOCUMENT_BYTES), type=Replacements)
+        except FileNotFoundError:
+            return Replacements()
+        except msgspec.DecodeError as error:
+            raise StoreError(
+                f"{path}: {error}: stop the workers and remove it; then repeat what replaced a model last, if workers "
+                "have not saved since (omdml replay --publish, forget, learn-on, bootstrap)"
+            ) from error
+
+    def _offset(self, partition: Partition, replacements: Replacements) -> int | None:
+        path = self._mark(partition)
+        if not path.exists():
+            return None
+        offset, known = read_mark(path)
+        again, number = replacements.again.get(path.name, (offset, 0))
+        return offset if known >= number else min(offset, again)
 
     def read_again(self, partition: Partition, offset: int) -> None:
-        """Have the owner of a partition begin again, at this offset or below."""
+        """Have the owner of a partition begin again, at this offset or below.
+
+        One write says that and counts it. The lock is only for others who replace a checkpoint at the same time.
+        """
         with self._reaching():
-            path = self._mark(partition)
-            if path.exists() and read_mark(path) > offset:
-                put(path, b"%d\n" % offset)
-            put(self.path / "replacements", b"%d\n" % (self._count_replacements() + 1))
+            self.make()
+            lock = open_regular(self.path / "store-id", os.O_RDONLY)
+            try:
+                with locked(lock):
+                    before, path = self._replacements(), self._mark(partition)
+                    marked = self._offset(partition, before)
+                    # The mark may be of a backup, and know of more replacements than this folder has seen.
+                    known = read_mark(path)[1] if path.exists() else 0
+                    count = max(before.count, known) + 1
+                    again = {**before.again, path.name: (offset if marked is None else min(offset, marked), count)}
+                    put(self.path / REPLACEMENTS, msgspec.json.encode(Replacements(count, again)))
+            finally:
+                os.close(lock)
 
     def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set a mark, if it is as expected: a look and a write. A lock would have a process that sleeps in between keep
         all others from moving marks."""
         with self._reaching():
-            path = self._mark(partition)
-            as_expected = (read_mark(path) if path.exists() else None) in (before, offset)
-            as_expected = as_expected and replacements in (None, self._count_replacements())
+            now = self._replacements()
+            as_expected = self._offset(partition, now) in (before, offset) and replacements in (None, now.count)
             if as_expected:
                 self.make()
-                put(path, b"%d\n" % offset)
+                put(self._mark(partition), b"%d %d\n" % (offset, now.count))
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:
@@ -92,6 +141,10 @@ class DirectoryMarks(DirectoryLayout):
         return None
 
 
-def read_mark(path: Path) -> int:
-    """The offset in this file; raises StoreError if it is damaged."""
-    return read_number(path, "an offset: write the one to replay from into it")
+def read_mark(path: Path) -> tuple[int, int]:
+    """The offset in this file, and the number of the last replacement that its owner knew of, 0 if none is there.
+
+    Raises StoreError if the file is damaged.
+    """
+    offset, *known = read_numbers(path, "an offset: write the one to replay from into it", 2)
+    return offset, known[0] if known else 0

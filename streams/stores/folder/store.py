@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -80,9 +80,14 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
             return self._checkpoints(model).fell_back()
 
     def save(
-        self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
+        self,
+        checkpoint: Checkpoint,
+        epoch: str,
+        back: bool = False,
+        placement: Placement | None = None,
+        ready: Callable[[], None] | None = None,
     ) -> Written:
-        """Keep this checkpoint and the one before it.
+        """Keep this checkpoint and the one before it. ``ready`` is called just before it is there.
 
         A look at the placement and a write: what a process that slept in between wrote is refused by its model's new
         home (workers/learning/partition/claim_checks.py).
@@ -92,20 +97,23 @@ class DirectoryStore(DirectoryMarks, JournaledSnapshots):
                 return Written.FENCED
             if placement and placed_elsewhere(placement, self.placement(checkpoint.home[0])):
                 return Written.MOVED
-            return self._checkpoints(checkpoint.model).save(checkpoint, epoch, back)
+            return self._checkpoints(checkpoint.model).save(checkpoint, epoch, back, ready)
 
     def replace(self, checkpoint: Checkpoint, epoch: str, reread: int, placement: Placement | None = None) -> Written:
         """Keep this checkpoint, and have its partition read again.
 
         Owners begin again before and after it is kept: before it for a crash in between, after it for an owner that
-        looks in between.
+        looks in between. The first time comes when the bytes are on the disk: an owner that began again while they are
+        written would pass over events by the checkpoint before, or claim that.
         """
-        if self.required_owner(checkpoint.model) != epoch:
-            return Written.FENCED
         home = Partition(*checkpoint.home)
-        self.read_again(home, reread)
-        written = self.save(checkpoint, epoch, back=True, placement=placement)
-        self.read_again(home, reread)
+
+        def read_again() -> None:
+            self.read_again(home, reread)
+
+        written = self.save(checkpoint, epoch, True, placement, read_again)
+        if written in (Written.STORED, Written.ALREADY):
+            read_again()
         return written
 
     def save_all(

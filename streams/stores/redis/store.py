@@ -113,6 +113,10 @@ class RedisStore(RedisMarks):
                 claims[model] = Claim(claim.epoch.decode(), checkpoint, fell_back=claim.replaced)
         rest = {model: claim for model, claim in zip(models, replies, strict=True) if model not in claims}
         claims |= self._fall_back(rest)
+        for model, answer in zip(models, replies, strict=True):
+            result = claims[model]
+            if isinstance(result, CorruptError):
+                result.epoch = answer.epoch.decode()
         return [claims[model] for model in models]
 
     def _fall_back(self, replies: Mapping[str, ClaimAnswer]) -> dict[str, Claim | CorruptError]:

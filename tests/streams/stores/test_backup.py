@@ -124,6 +124,22 @@ def test_a_store_whose_folder_is_gone_comes_back_with_its_secret(place: Path) ->
     assert stat.S_IMODE(os.stat("state/secret").st_mode) == 0o600
 
 
+def test_a_store_comes_back_with_where_its_partitions_are_read_again(place: Path) -> None:
+    store, home = DirectoryStore("state"), Partition(*checkpoint().home)
+    epoch = published(store, 1)
+    store.move_mark(home, None, 7)
+    store.replace(checkpoint(3), epoch, 3)
+    back_up(store, place / "between.omdml")
+    # The worker goes on, and another model is replaced
+    store.move_mark(home, 3, 9, store.marks([]).replacements)
+    back_up(store, place / "after.omdml")
+    store.replace(checkpoint(5), epoch, 5)
+    del store
+    for backup, mark in (("after", 9), ("between", 3)):
+        put_back(DirectoryStore("state"), place / f"{backup}.omdml")
+        assert DirectoryStore("state").marks([home]) == {home: mark}
+
+
 def test_a_store_that_holds_something_is_replaced_only_if_the_answer_is_yes(place: Path) -> None:
     # Given a backup, and in its place a store that learned from another log
     store = DirectoryStore("state")

@@ -39,10 +39,10 @@ def sleeps_before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def arrange(module: object, name: str, meanwhile: Callable[[], object]) -> None:
         write = getattr(module, name)
 
-        def late(*arguments: object) -> object:
+        def late(*arguments: object, **options: object) -> object:
             monkeypatch.setattr(module, name, write)
             meanwhile()
-            return write(*arguments)
+            return write(*arguments, **options)
 
         monkeypatch.setattr(module, name, late)
 
@@ -78,6 +78,33 @@ def test_what_a_late_owner_leaves_makes_its_successor_begin_again_from_there(
     store.save(checkpoint(5), first)
     assert again.save(checkpoint(3), second[0]) is Written.FENCED
     assert again.claim("shop").checkpoint == checkpoint(5)
+
+
+def test_a_replacement_that_is_late_does_not_count_as_made(
+    store: DirectoryStore, again: DirectoryStore, sleeps_before: Callable[..., None]
+) -> None:
+    first = store.claim("shop").epoch
+    store.save(checkpoint(7), first)
+    replacing, second = store.claim("shop").epoch, []
+    # A worker goes on with what the store had
+    sleeps_before(checkpoints, "put", lambda: second.append(again.claim("shop").epoch))
+    assert store.replace(checkpoint(5), replacing, 5) is Written.FENCED
+    assert again.save(checkpoint(9), second[0]) is Written.STORED
+
+
+def test_owners_begin_again_only_once_a_replacement_is_on_the_disk(
+    store: DirectoryStore, again: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch, write, known = store.claim("shop").epoch, disk.write_durably, []
+
+    def written(descriptor: int, data: bytes) -> None:
+        if data == checkpoint(5).to_bytes():
+            known.append(again.marks([]).replacements)
+        write(descriptor, data)
+
+    monkeypatch.setattr(disk, "write_durably", written)
+    assert store.replace(checkpoint(5), epoch, 5) is Written.STORED
+    assert (known, again.marks([]).replacements) == ([0], 2)
 
 
 def test_a_publisher_that_wakes_up_late_moves_no_pointer(
@@ -299,6 +326,14 @@ def test_a_damaged_mark_is_an_error_that_names_its_file(store: DirectoryStore, c
     store.move_mark(Partition("t", 0), None, 1)
     (store.path / "marks" / "t.0").write_text(content)
     with pytest.raises(StoreError, match=r"marks/t\.0"):
+        store.marks([Partition("t", 0)])
+
+
+@pytest.mark.parametrize("content", ["", "-", '{"count":"many"}'])
+def test_a_damaged_count_of_replacements_is_an_error_that_says_what_to_do(store: DirectoryStore, content: str) -> None:
+    store.move_mark(Partition("t", 0), None, 1)
+    (store.path / "replacements").write_text(content)
+    with pytest.raises(StoreError, match=r"replacements: .*stop the workers and remove it"):
         store.marks([Partition("t", 0)])
 
 

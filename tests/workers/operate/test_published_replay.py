@@ -66,12 +66,33 @@ def test_a_model_that_exists_is_not_begun_again_unless_it_may_be_deleted(shop):
     assert shop.store.claim("shop").checkpoint.version == 30
 
 
+def lose(shop, loss):
+    for path in (shop.folder / "state" / "models" / "shop").rglob("*.checkpoint"):
+        path.write_bytes(b"?") if loss == "damaged" else path.unlink()
+
+
+def killed(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("loss", ["damaged", "gone"])
+def test_a_model_whose_checkpoints_are_lost_waits_until_a_replay_is_saved(shop, monkeypatch, loss):
+    shop.tell(*events(30))
+    shop.worked()
+    lose(shop, loss)
+    # If the replay is killed just before that, I expect that no worker begins the model with later events
+    monkeypatch.setattr(shop.store, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fit.publish(replayed(shop), shop.store, letters_of(shop), "test", replace=True)
+    with pytest.raises(CorruptError, match="omdml replay --model shop --publish --replace"):
+        shop.store.claim("shop")
+
+
 @pytest.mark.parametrize("loss", ["damaged", "gone"])
 def test_a_model_whose_checkpoints_are_lost_is_learned_again_as_the_error_says(shop, loss):
     shop.tell(*events(30), *events(5, model="user-1"))
     before = shop.worked()
-    for path in (shop.folder / "state" / "models" / "shop").rglob("*.checkpoint"):
-        path.write_bytes(b"?") if loss == "damaged" else path.unlink()
+    lose(shop, loss)
     with pytest.raises(CorruptError, match="omdml replay --model shop --publish --replace"):
         shop.store.claim("shop")
     printed = shop.omdml("--publish", "--replace")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from omdml.batch.sums import Adding
-from omdml.errors import CorruptError, GapError, StartError, StoreError
+from omdml.errors import GapError, StartError, StoreError
 from omdml.learners import DCA
 from omdml.streams.letters import DeadLetters
 from omdml.streams.placement import Placement, PlacementChanged
@@ -15,7 +15,7 @@ from omdml.streams.protocols.store import Store, Written
 from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
-from omdml.workers.operate.fit import busy
+from omdml.workers.operate.fit import busy, claimed
 from omdml.workers.operate.history.archived import Archive, Piece, pieces
 from omdml.workers.operate.history.engines import Engine
 from omdml.workers.operate.history.model import HistoryModel, is_home
@@ -204,6 +204,9 @@ def adopt(
     3. replace  Save the checkpoint. This is the step that counts. Workers read again from the history's last record on.
     4. publish  Publish the snapshot. After a crash before it, the worker that claims the model publishes it.
 
+    With ``replace`` it is published before the checkpoint is saved: no worker would publish it afterwards if what was
+    live had a higher version. After a crash in between, workers go on with what was learned before.
+
     Returns why the snapshot is withheld; empty if it is not. Raises StoreError if the model has a checkpoint and
     ``replace`` is not set, Fenced if a worker took the model in the meantime, PlacementChanged if models live elsewhere
     now.
@@ -212,29 +215,25 @@ def adopt(
     assert home is not None
     if store.placement(home.topic_id) not in (None, placement):
         raise PlacementChanged(home.topic_id)
-    try:
-        claim = store.claim(model.name)
-    except CorruptError:
-        if not replace:
-            raise
-        # No checkpoint can be read, so there is nothing to keep until the new one is saved.
-        store.delete(model.name)
-        claim = store.claim(model.name)
+    claim = claimed(model.name, store, replace)
     if claim.checkpoint is not None and not replace:
         raise exists(model.name, claim.checkpoint.version)
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
     model.epoch = claim.epoch
+    snapshot = model.snapshot()
+    withheld = model.judge.verdict(snapshot.metric, snapshot.version)
+    if replace and store.publish(snapshot, claim.epoch, withheld) is Written.FENCED:
+        raise busy(model.name)
     saved = store.replace(model.checkpoint(platform), claim.epoch, model.last, placement)
     if saved is Written.MOVED:
         raise PlacementChanged(home.topic_id)
     if saved is Written.FENCED:
         raise busy(model.name)
-    snapshot = model.snapshot()
-    withheld = model.judge.verdict(snapshot.metric, snapshot.version)
-    if store.publish(snapshot, claim.epoch, withheld) is Written.FENCED:
-        raise busy(model.name)
+    if not replace:
+        # A worker that has claimed the model since publishes it.
+        store.publish(snapshot, claim.epoch, withheld)
     return withheld
 
 

@@ -7,6 +7,8 @@ import pytest
 from omdml.streams.letters import DeadLetters
 from omdml.streams.memory_log import MemorySink, MemorySource
 from omdml.streams.placement import Placement
+from omdml.streams.stores.folder import marks
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import fit
 from omdml.workers.operate.replay import ReplayedModel, read_whole, replayed_spec
@@ -98,3 +100,35 @@ def test_what_a_killed_worker_passed_over_is_learned_again_without_a_commit(tmp_
         run_until_idle(worker)
     world.log.expel(worker.services.source)
     assert ended(world, world.worker()) == 130
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_mark_written_late_does_not_hide_that_a_model_was_replaced(tmp_path, monkeypatch, killed):
+    world = World(tmp_path)
+    world.store, put = DirectoryStore(tmp_path / "state"), marks.put
+    world.send(*events(100))
+    worker = world.worker()
+    run_until_idle(worker)
+    model = replayed(world)
+    world.send(*events(30, seed=9))
+    run_until_idle(worker)
+    world.send(*events(5, seed=4))
+
+    def asleep(path, data):
+        # The worker sleeps between its look at the mark and its write
+        if path.parent.name == "marks":
+            monkeypatch.undo()
+            replace(world, model)
+            put(path, data)
+            if killed:
+                raise KeyboardInterrupt
+        else:
+            put(path, data)
+
+    monkeypatch.setattr(marks, "put", asleep)
+    if killed:
+        with pytest.raises(KeyboardInterrupt):
+            run_until_idle(worker)
+        world.log.expel(worker.services.source)
+        worker = world.worker()
+    assert ended(world, worker) == 135

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from omdml.errors import Fenced, GapError, StartError, StoreError
+from omdml.errors import CorruptError, Fenced, GapError, StartError, StoreError
 from omdml.learners import DCA
 from omdml.streams.placement import PlacementChanged
 from omdml.streams.topic_extents import Extent
@@ -14,6 +14,7 @@ from omdml.workers.operate.history.bootstrap import check_model, check_range
 from omdml.workers.operate.history.engines import Processes, Spark
 from tests.support.deep import deep, examples
 from tests.support.learning.histories import SPAN, History, sums_of, taken
+from tests.support.worlds import damage
 
 
 @pytest.mark.parametrize("seed", range(examples(15)))
@@ -151,6 +152,52 @@ def test_a_worker_that_claims_the_model_meanwhile_keeps_it(history, monkeypatch)
     with pytest.raises(Fenced, match="a worker took it in the meantime"):
         history.adopted(archive, store)
     assert store.peek(history.name) is None
+
+
+def test_a_worker_that_goes_on_from_the_archive_is_no_reason_to_try_again(history, monkeypatch):
+    history.tell(100)
+    archive, store = history.archived(80), history.empty_store()
+    kept = store.replace
+    monkeypatch.setattr(store, "replace", lambda *what: (kept(*what), store.claim(history.name))[0])
+    model = history.adopted(archive, store)
+    assert store.peek(history.name).version == model.learner.version
+
+
+def killed_as_it_replaces(history, store, monkeypatch, done):
+    """Have a bootstrap that replaces a model end before it has saved the checkpoint, or right after it."""
+    kept, archive = store.replace, history.archived(80)
+
+    def killed(*what):
+        if done:
+            kept(*what)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        history.adopted(archive, store, replace=True)
+    monkeypatch.undo()
+
+
+def test_a_model_that_cannot_be_read_waits_until_the_archive_is_saved(history, monkeypatch):
+    history.tell(100)
+    store = history.empty_store()
+    assert history.worked(store, "first")
+    history.store = store
+    damage(history, history.name)
+    killed_as_it_replaces(history, store, monkeypatch, done=False)
+    with pytest.raises(CorruptError, match="none of the checkpoints"):
+        store.claim(history.name)
+    history.adopted(history.archived(80), store, replace=True)
+    assert store.peek(history.name).next == 80
+
+
+def test_a_model_that_was_replaced_goes_live_although_it_has_learned_less(history, monkeypatch):
+    history.tell(100)
+    store = history.empty_store()
+    before = history.worked(store, "first").version
+    killed_as_it_replaces(history, store, monkeypatch, done=True)
+    replaced = store.peek(history.name).version
+    assert store.current(history.name).version == replaced < before
 
 
 def test_models_that_move_meanwhile_are_not_begun(history):
