@@ -297,8 +297,8 @@ def _wrong(model: ModelSum, end: int | None, letters_complete: bool) -> str:
         return (
             f"{-missing:,} more events were learned and held out than the log holds at offsets {tally.since} to "
             f"{tally.until - 1}. If the topic was compacted, or somebody removed records, the log lost them and the "
-            "model knows them: leave it as it is, because a replay would forget them. Otherwise they were learned twice: "
-            f"omdml replay --model {model.name} --publish --replace"
+            "model knows them: leave it as it is, because a replay would forget them. Otherwise they were learned "
+            f"twice: omdml replay --model {model.name} --publish --replace"
         )
     return ""
 
