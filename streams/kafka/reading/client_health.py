@@ -89,10 +89,15 @@ class Flow:
     else, that is reported soon. Under load a partition may have to wait for its turn, so it takes longer. It takes as
     long while the client waits for its group: a new client would have all members share out the partitions once
     more. If machines are slow, the members would do that to each other for ever.
+
+    A member that has no partitions shows none that is stuck. If brokers were frozen, the answer to its join may never
+    come, and the client would wait for it for five minutes.
     """
 
     def __init__(self) -> None:
         self._idle = False
+        # How many checks found the client waiting for its group without a partition.
+        self._waited = 0
         # For each partition: its position, how many checks found it there, and how many of these were idle.
         self._still: dict[TopicPartition, tuple[int, int, int]] = {}
 
@@ -105,6 +110,7 @@ class Flow:
     def look(self, progress: Mapping[TopicPartition, tuple[int, int]], joining: bool = False) -> list[TopicPartition]:
         """Note positions and ends, and if the client waits for its group; returns the partitions that are stuck."""
         before, idle = self._still, self._idle and not joining
+        self._waited = self._waited + 1 if joining and not progress else 0
         self._idle = True
         self._still = {}
         for tp, (position, end) in progress.items():
@@ -113,6 +119,11 @@ class Flow:
                 moved = last != position
                 self._still[tp] = (position, 1, 0) if moved else (position, looks + 1, quiet + 1 if idle else 0)
         return [tp for tp, (_, looks, quiet) in self._still.items() if quiet >= STUCK_LOOKS or looks > STUCK_BUSY_LOOKS]
+
+    @property
+    def waits_for_ever(self) -> bool:
+        """Whether the client waits for its group without a partition for longer than a group takes."""
+        return self._waited > STUCK_BUSY_LOOKS
 
 
 class Failures:
