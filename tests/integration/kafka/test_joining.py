@@ -15,7 +15,7 @@ from tests.support.servers.kafka_reader import NewTopic, Open, Reader, administe
 def answered_late(
     reader: Reader, delay_s: float, monkeypatch: pytest.MonkeyPatch, request_name: str = "SyncGroupRequest"
 ) -> list[str]:
-    """Have the next answer to this request, by default of what is shared out, come late; the list says if it was sent."""
+    """Have the next answer to this request, by default of sharing out, come late; the list says if it was sent."""
     manager = reader.source._consumer._coordinator._manager
     send = manager.send
     late: list[str] = []
