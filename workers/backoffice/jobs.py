@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from omdml.streams.letters import Book, Letter, read_book
+from omdml.streams.newest import Newest
 from omdml.workers.configuration.config import Configuration, LinksConfig
 from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.doctor.status import Look, Status
@@ -24,7 +25,7 @@ from omdml.workers.operate.letters import (
     settle,
     since_then,
 )
-from omdml.workers.wiring.dead_letters import newest_letters, open_sender, read_letters
+from omdml.workers.wiring.dead_letters import has_letters, newest_letters, open_sender, read_letters
 from omdml.workers.wiring.models import open_specs
 from omdml.workers.wiring.stores import open_stores
 
@@ -105,7 +106,7 @@ def letters(
     configuration: Configuration, reason: str | None, model: str | None, still_open: bool, last: int
 ) -> LetterList:
     """The newest dead letters, in bounded time."""
-    records, whole = newest_letters(configuration.log)
+    records, whole = newest_letters(configuration.log) if has_letters(configuration.log) else Newest([], whole=True)
     book = read_book(records)
     unsettled = chosen(book.open, reason, model)
     letters = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))

@@ -40,7 +40,8 @@ class ModelSum(msgspec.Struct):
     held out. An event that has a letter but was learned later, because it was taken again, counts as one without.
 
     If the model has no checkpoint, ``events`` are those below the mark. ``elsewhere`` says that the model counted
-    events of another log, and none of this one. ``ill`` says why the checkpoint cannot be read.
+    events of another log, and none of this one. ``dropped`` says that the log no longer holds the first events of the
+    stretch. ``ill`` says why the checkpoint cannot be read.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ModelSum(msgspec.Struct):
     first: int | None = None
     last: int | None = None
     elsewhere: bool = False
+    dropped: bool = False
 
     def add(self, partition: Partition, offset: int, letter: bool, moved: bool, passed: bool) -> None:
         """Count an event on the home partition.
@@ -86,11 +88,12 @@ class ModelSum(msgspec.Struct):
 
     @property
     def missing(self) -> int:
-        """How many events have no fate; negative if more were learned and held out than the log holds."""
+        """How many events have no fate; negative if more were learned and held out than the log ever held."""
         if self.ill or self.elsewhere:
             return 0
         tally = self.tally or Tally()
-        return self.events - tally.learned - tally.held - tally.repeated
+        count = self.events - tally.learned - tally.held - tally.repeated
+        return max(0, count) if self.dropped else count
 
 
 class Strays(msgspec.Struct):
@@ -250,11 +253,11 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
         home = next((place for place in begins if tally and str(place) == tally.home), None)
         begin = begins[home] if home else 0
         model.elsewhere = bool(tally and tally.home and not home)
-        dropped = tally is not None and tally.since < begin
+        model.dropped = tally is not None and tally.since < begin
         end = max(begin, audit.ends.get(home, 0)) if home else None
-        if text := _wrong(model, dropped, end, audit.letters.complete):
+        if text := _wrong(model, end, audit.letters.complete):
             wrong[model.name] = text
-        elif dropped:
+        elif model.dropped:
             cut.append(model.name)
     lost = [f"{strays.missing:,} in partition {partition.number}, from offset {strays.first} on"
             for partition, strays in audit.strays.items() if strays.missing]  # fmt: skip
@@ -266,7 +269,7 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
     return Report(wrong, _limits(audit, cut))
 
 
-def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bool) -> str:
+def _wrong(model: ModelSum, end: int | None, letters_complete: bool) -> str:
     if model.ill:
         return model.ill
     again = f"To learn it again from the log: omdml replay --model {model.name} --publish --replace"
@@ -285,14 +288,17 @@ def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bo
             "To go on from the log's end: omdml worker --accept-gap"
         )
     if missing > 0 and letters_complete:
+        forgets = ". This forgets what was learned from events that the log no longer holds" if model.dropped else ""
         return (
             f"{missing:,} of {model.events:,} events at offsets {model.first} to {model.last} are neither learned nor "
-            f"held out nor dead letters. {again}"
+            f"held out nor dead letters. {again}{forgets}"
         )
-    if missing < 0 and not dropped:
+    if missing < 0:
         return (
             f"{-missing:,} more events were learned and held out than the log holds at offsets {tally.since} to "
-            f"{tally.until - 1}: they were learned twice, or the log lost them. {again}"
+            f"{tally.until - 1}. If the topic was compacted, or somebody removed records, the log lost them and the "
+            "model knows them: leave it as it is, because a replay would forget them. Otherwise they were learned "
+            f"twice: omdml replay --model {model.name} --publish --replace"
         )
     return ""
 
@@ -321,7 +327,8 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
         )
     if cut:
         lines.append(
-            f"the log begins after the counts of {_listed(cut)} do: retention deleted events that were learned"
+            f"the log begins after the counts of {_listed(cut)} do: retention, or an operator, deleted events "
+            "that were learned. The models keep what they learned from them; a replay would forget it"
         )
     if audit.unknown:
         lines.append(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Self
 
 TICK_S = 1.0
+# Seconds that a start may take. Compiling kernels takes a minute, and systemd's units allow as long as this.
+START_LIMIT_S = 300.0
 SOCKET, WATCHDOG, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 
 
@@ -32,13 +35,20 @@ STARTING = Condition(started=False, alive=True, ready=False, stopping=False, sta
 
 
 class Facts:
-    """Where probes and systemd's messenger ask how the process is; ``starting`` until there is something to ask."""
+    """Where probes and systemd's messenger ask how the process is; ``starting`` until there is something to ask.
+
+    A process that has not started after ``START_LIMIT_S`` is not alive.
+    """
 
     def __init__(self) -> None:
         self.ask: Callable[[], Condition] = lambda: STARTING
+        self._since = time.monotonic()
 
     def __call__(self) -> Condition:
-        return self.ask()
+        now, starting_s = self.ask(), time.monotonic() - self._since
+        if now.started or starting_s < START_LIMIT_S:
+            return now
+        return now._replace(alive=False, status=f"stuck: it has been starting for {starting_s:.0f} s, restart it")
 
 
 class Messenger:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from omdml.errors import GapError
+from omdml.errors import GapError, SourceRefused
 from omdml.streams.files.newest import newest_records as newest_in_files
 from omdml.streams.files.resending import FileSender
 from omdml.streams.files.source import SEGMENT_BYTES, FileSink
@@ -22,8 +22,8 @@ from omdml.streams.letters import Book, DeadLetters, Sender, read_book
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Source
 from omdml.workers.configuration.config import FileLog, KafkaLog
-from omdml.workers.wiring.feedback_log import LOOK_S, open_bystander, open_sink
-from omdml.workers.wiring.kafka_topic import connection
+from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, open_bystander, open_sink
+from omdml.workers.wiring.kafka_topic import connection, workers_of
 
 MEGABYTE = 1_000_000
 # Letters of a partition of their topic, and bytes of their files, that are looked through.
@@ -55,14 +55,36 @@ def letters_topic(log: KafkaLog) -> str:
     return log.letters or f"{log.topic}.letters"
 
 
+def has_letters(log: FileLog | KafkaLog) -> bool:
+    """Whether there can be dead letters; False before the first worker made their topic.
+
+    Raises SourceRefused if the topic is missing although the configuration names it, or somebody has read events.
+    """
+    if isinstance(log, FileLog):
+        return Path(log.letters).exists()
+    if look_up(connection(log), topic := letters_topic(log)):
+        return True
+    if log.letters or any(extent.committed is not None for extent in log_extents(log)) or workers_of(log):
+        raise SourceRefused(without_topic(topic))
+    return False
+
+
+def without_topic(topic: str) -> str:
+    """What it means that the topic of the dead letters is missing, and what to do."""
+    return (
+        f"there is no topic {topic} for dead letters. If it was deleted, the letters in it are lost. Workers wait at "
+        f"the first event that they cannot learn, or do not start. Create it: omdml topics create --topic {topic} "
+        "--partitions 1"
+    )
+
+
 def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
     """The dead letters, to read; None if there never was one. Raises SourceError."""
+    if not has_letters(log):
+        return None
     if isinstance(log, KafkaLog):
-        if not log.letters and look_up(connection(log), letters_topic(log)) is None:
-            # The first worker makes the topic.
-            return None
         return open_bystander(msgspec.structs.replace(log, topic=letters_topic(log)))
-    return open_bystander(msgspec.structs.replace(log, path=log.letters)) if Path(log.letters).exists() else None
+    return open_bystander(msgspec.structs.replace(log, path=log.letters))
 
 
 def read_letters(log: FileLog | KafkaLog) -> Book:

@@ -33,18 +33,21 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
     from omdml.workers.telemetry.registry import ModelLabels
     from omdml.workers.telemetry.store_times import timed
 
-    models, limits, log = open_specs(configuration), configuration.worker, configuration.log
+    limits, log = configuration.worker, configuration.log
+    # First, so that the alert OmdmlLearningStalled sees a worker that hangs at anything below.
+    metrics = WorkerMetrics(
+        registry,
+        ModelLabels(configuration.models, configuration.metrics.models),
+        topic=log.topic if isinstance(log, KafkaLog) else log.path,
+        lag_unit="offsets" if isinstance(log, KafkaLog) else "bytes",
+    )
+    models = open_specs(configuration)
     services = Services(
         store=timed(open_stores(configuration), registry),
         source=open_source(configuration.log),
         letters=open_letters(configuration.log),
         specs=models,
-        metrics=WorkerMetrics(
-            registry,
-            ModelLabels(configuration.models, configuration.metrics.models),
-            topic=log.topic if isinstance(log, KafkaLog) else log.path,
-            lag_unit="offsets" if isinstance(log, KafkaLog) else "bytes",
-        ),
+        metrics=metrics,
         platform=platform(),
         clock=time.monotonic,
         accept_gap=accept_gap,

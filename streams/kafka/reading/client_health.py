@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Collection, Mapping
 
 import structlog
@@ -21,6 +22,8 @@ STUCK_BUSY_LOOKS = 60
 CLIENTS_IN_A_ROW = 6
 # A client that worked for this many seconds begins a new row of failures.
 STEADY_S = 60.0
+# Another process has a member's name if it is taken twice within STEADY_S, or this often within these seconds.
+OFTEN, OFTEN_S = 5, 3600.0
 
 log = structlog.get_logger(__name__)
 
@@ -86,10 +89,15 @@ class Flow:
     else, that is reported soon. Under load a partition may have to wait for its turn, so it takes longer. It takes as
     long while the client waits for its group: a new client would have all members share out the partitions once
     more. If machines are slow, the members would do that to each other for ever.
+
+    A member that has no partitions shows none that is stuck. If brokers were frozen, the answer to its join may never
+    come, and the client would wait for it for five minutes.
     """
 
     def __init__(self) -> None:
         self._idle = False
+        # How many checks found the client waiting for its group without a partition.
+        self._waited = 0
         # For each partition: its position, how many checks found it there, and how many of these were idle.
         self._still: dict[TopicPartition, tuple[int, int, int]] = {}
 
@@ -102,6 +110,7 @@ class Flow:
     def look(self, progress: Mapping[TopicPartition, tuple[int, int]], joining: bool = False) -> list[TopicPartition]:
         """Note positions and ends, and if the client waits for its group; returns the partitions that are stuck."""
         before, idle = self._still, self._idle and not joining
+        self._waited = self._waited + 1 if joining and not progress else 0
         self._idle = True
         self._still = {}
         for tp, (position, end) in progress.items():
@@ -111,27 +120,37 @@ class Flow:
                 self._still[tp] = (position, 1, 0) if moved else (position, looks + 1, quiet + 1 if idle else 0)
         return [tp for tp, (_, looks, quiet) in self._still.items() if quiet >= STUCK_LOOKS or looks > STUCK_BUSY_LOOKS]
 
+    @property
+    def waits_for_ever(self) -> bool:
+        """Whether the client waits for its group without a partition for longer than a group takes."""
+        return self._waited > STUCK_BUSY_LOOKS
+
 
 class Failures:
     """Decides if a new client is made, and when, if one failed in a way that no outage explains."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
-        self._failed_at = self._name_taken_at = float("-inf")
+        self._failed_at = float("-inf")
+        self._name_taken_at: deque[float] = deque(maxlen=OFTEN)
 
     def name_taken(self, group: str, name: str | None, error: Exception) -> None:
         """Log that the cluster gave a member's name to another one; raises SourceRefused if that happens again soon.
 
         A broker that was frozen can handle an old request of this same process after a newer one, and then takes them
-        for two processes. If the name is taken again soon after a new client took it back, another process has it.
+        for two processes. If the name is taken again soon after a new client took it back, another process has it. On
+        slow machines, two processes take the name from each other more slowly, so it also counts how often.
         """
-        before, self._name_taken_at = self._name_taken_at, time.monotonic()
-        if self._name_taken_at - before <= STEADY_S:
+        taken_at, now = self._name_taken_at, time.monotonic()
+        soon = bool(taken_at) and now - taken_at[-1] <= STEADY_S
+        taken_at.append(now)
+        if soon or (len(taken_at) == OFTEN and now - taken_at[0] <= OFTEN_S):
             raise SourceRefused(
                 f"another process took the place of member {name!r} in group {group!r}: give every process a "
                 "log.member of its own"
             ) from error
-        log.warning("member_name_taken", member=name, action="joining once more; ending if that happens again soon")
+        action = "joining once more; ending if that happens again soon, or often"
+        log.warning("member_name_taken", member=name, action=action)
 
     def wait(self) -> bool:
         """Wait before another client is made, twice as long each time; False, without waiting, after too many."""

@@ -336,7 +336,7 @@ class KafkaSource:
     def _restart_if_stuck(self) -> None:
         progress, flowing = self.progress(), self._owned.keys() - self._gaps.stopped
         looked_at = {tp: progress[self._owned[tp]] for tp in flowing if self._owned[tp] in progress}
-        if stuck := self._flow.look(looked_at, internals.is_joining(self._consumer)):
+        if (stuck := self._flow.look(looked_at, internals.is_joining(self._consumer))) or self._flow.waits_for_ever:
             numbers = sorted(tp.partition for tp in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
             self._make_client()

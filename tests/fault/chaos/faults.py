@@ -68,6 +68,8 @@ FAULTS = {
     "broker": Fault("Kafka restarted", restarts.broker, 10),
     "leaders": Fault("Three brokers: every leader moved", brokers.leaders_moved, 10, cluster=True),
     "leader-killed": Fault("Three brokers: a leader killed", brokers.leader_killed, 5, cluster=True),
+    "broker-frozen": Fault("Three brokers: a leader paused for 60 s", brokers.one_frozen, 3, cluster=True),
+    "cluster-frozen": Fault("Three brokers: all paused for 60 s", brokers.all_frozen, 3, cluster=True),
     "insync-1": Fault("min.insync.replicas 1, two of three killed", brokers.one_copy_is_enough, 3, cluster=True),
     "insync-2": Fault("min.insync.replicas 2, two of three killed", brokers.two_copies_are_needed, 3, cluster=True),
     "store": Fault("Valkey restarted, its memory kept", restarts.store, 10),

@@ -12,8 +12,10 @@ from tests.integration.waiting import until
 from tests.support.servers.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
 
 
-def answered_late(reader: Reader, delay_s: float, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Have the next answer of what is shared out come late; the list says if it was asked for."""
+def answered_late(
+    reader: Reader, delay_s: float, monkeypatch: pytest.MonkeyPatch, request_name: str = "SyncGroupRequest"
+) -> list[str]:
+    """Have the next answer to this request, by default of sharing out, come late; the list says if it was sent."""
     manager = reader.source._consumer._coordinator._manager
     send = manager.send
     late: list[str] = []
@@ -23,7 +25,7 @@ def answered_late(reader: Reader, delay_s: float, monkeypatch: pytest.MonkeyPatc
         return await send(request, **options)
 
     def sent(request: Any, *args: Any, **options: Any) -> Any:
-        if type(request).__name__ != "SyncGroupRequest" or late:
+        if type(request).__name__ != request_name or late:
             return send(request, *args, **options)
         late.append("once")
         return sent_late(request, **options)
@@ -76,3 +78,17 @@ def test_a_member_that_waits_for_its_group_while_events_come_keeps_its_client(
     # Then it waits: a new one would have all members wait once more.
     reader.read_until(lambda: reader.owned == {0, 1} and reader.values == numbered(5), 20.0)
     assert reader.source._consumer is client
+
+
+@pytest.mark.parametrize("lost", ["JoinGroupRequest", "SyncGroupRequest"])
+def test_a_member_without_partitions_whose_join_is_never_answered_joins_again(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    # Given a cluster that loses the answer to a join, as brokers that were frozen may; the client waits five minutes
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.05)
+    reader = open_reader(new_topic(), group_instance_id="one")
+    client, late = reader.source._consumer, answered_late(reader, 600.0, monkeypatch, lost)
+    # Then it joins with another client once 60 checks have found it waiting, a second apart as a rule.
+    reader.read_until(lambda: reader.owned == {0})
+    assert late
+    assert reader.source._consumer is not client

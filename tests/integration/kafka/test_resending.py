@@ -31,7 +31,7 @@ def test_before_the_first_worker_made_their_topic_there_are_no_letters(kafka, ne
     log = KafkaLog(servers=kafka.servers, topic=new_topic())
     assert open_letters_to_read(log) is None
     # One that is named in the configuration must be there.
-    with pytest.raises(SourceError, match="has no topic 'elsewhere'"):
+    with pytest.raises(SourceError, match="there is no topic elsewhere for dead letters"):
         open_letters_to_read(KafkaLog(servers=kafka.servers, topic=log.topic, letters="elsewhere"))
 
 

@@ -177,6 +177,21 @@ def test_a_static_member_replaced_by_its_twin_cannot_commit(
     assert second.commit() is CommitResult.RECORDED
 
 
+def test_twins_on_slow_machines_do_not_take_the_name_from_each_other_for_ever(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given processes that join so slowly that each keeps the name for longer than a minute
+    monkeypatch.setattr(client_health, "STEADY_S", -1.0)
+    topic = new_topic()
+    first = open_reader(topic, group_instance_id="one").read_to_the_end()
+    second = open_reader(topic, group_instance_id="one").read_to_the_end()
+    with pytest.raises(SourceRefused, match="another process took the place of member 'one'"):
+        until(lambda: [(reader.read(), reader.commit()) for reader in (first, second)] and False)
+    first.source.close()
+    second.read_until(lambda: second.owned == {0})
+    assert second.commit() is CommitResult.RECORDED
+
+
 def test_a_static_member_whose_name_was_taken_for_a_moment_takes_it_back(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:

@@ -11,6 +11,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewPartitions
 from kafka.structs import OffsetAndMetadata
 
+from omdml.errors import SourceRefused
 from omdml.feedback import Triplet, encode
 from omdml.streams.kafka.newest import first_records, newest_records
 from omdml.streams.kafka.options import KafkaOptions
@@ -19,6 +20,7 @@ from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.backoffice import jobs
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks import installation
@@ -104,6 +106,27 @@ def test_a_missing_topic_of_dead_letters_is_an_error_once_a_worker_has_read(inst
     assert after.level is Level.ERROR
     assert f"there is no topic {topic}.letters for dead letters" in after.text
     assert f"omdml topics create --topic {topic}.letters --partitions 1" in after.text
+
+
+def test_a_deleted_topic_of_dead_letters_is_not_taken_for_one_without_letters(kafka, new_topic, tmp_path):
+    topic, file = new_topic(), tmp_path / "omdml.toml"
+    file.write_text(
+        f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
+        f'[store]\nurl = "dir:{tmp_path}/state"\n[catalogues.items]\npath = "items"\n'
+        '[models.shop]\nlearner = "lomdml"\nrank = 2\n'
+    )
+    asked = ["letters", "list", "--config", str(file)]
+    first = CliRunner().invoke(main, asked)
+    assert (first.exit_code, first.output.strip()) == (0, "no dead letters")
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    admin.alter_group_offsets(topic, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
+    admin.close()
+    listed = CliRunner().invoke(main, asked)
+    assert listed.exit_code != 0
+    assert f"there is no topic {topic}.letters for dead letters" in listed.output
+    # Neither does the console.
+    with pytest.raises(SourceRefused, match=f"omdml topics create --topic {topic}.letters"):
+        jobs.letters(load(str(file), {}, {}), None, None, False, 10)
 
 
 def test_only_the_newest_records_of_a_topic_are_read(kafka, new_topic):

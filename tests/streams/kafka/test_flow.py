@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from kafka import TopicPartition
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import FencedInstanceIdError, KafkaTimeoutError
 
 from omdml.errors import GapError, SourceRefused
-from omdml.streams.kafka.reading import gap
-from omdml.streams.kafka.reading.client_health import STUCK_BUSY_LOOKS, STUCK_LOOKS, Absence, Flow
+from omdml.streams.kafka.reading import client_health, gap
+from omdml.streams.kafka.reading.client_health import STUCK_BUSY_LOOKS, STUCK_LOOKS, Absence, Failures, Flow
 from omdml.streams.kafka.reading.gap import Gaps
 from omdml.streams.protocols.log import Partition
 
@@ -102,3 +104,23 @@ def test_a_topic_that_is_missing_for_a_moment_only_ends_nobody(monkeypatch):
     absence.note(True)
     with pytest.raises(SourceRefused, match="topic 'clicks' is missing from Kafka at kafka:9092"):
         absence.note(True)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "ends"),
+    [
+        ([0, 0.5], True),
+        ([0, 2], False),
+        # A machine on which joining takes minutes.
+        ([0, 3, 6, 9, 12], True),
+        # Brokers that are frozen every night, or now and then.
+        ([0, 1440, 2880, 4320, 5760], False),
+        ([0, 10, 30, 50, 61], False),
+    ],
+)
+def test_a_name_is_taken_back_unless_it_is_lost_again_soon_or_often(monkeypatch, minutes, ends):
+    failures = Failures()
+    for number, minute in enumerate(minutes, 1):
+        monkeypatch.setattr(client_health.time, "monotonic", lambda now=60.0 * minute: now)
+        with pytest.raises(SourceRefused) if ends and number == len(minutes) else nullcontext():
+            failures.name_taken("group", "one", FencedInstanceIdError())

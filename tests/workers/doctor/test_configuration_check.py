@@ -161,6 +161,20 @@ def test_all_mistakes_of_a_file_are_listed_but_none_that_follows_from_another(ch
     assert "(and 20 more: omdml config check lists all)" in said
 
 
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (f'[node.tokens.page]\ntoken = "{"t" * 16}"\nrole = "operater"\n', "node.tokens.page.role is 'operater'"),
+        ('token = 5\n', "node.token: expected text, got a whole number"),
+        ("", "node.private asks for a token, and there is none"),
+    ],
+)  # fmt: skip
+def test_of_a_token_with_a_mistake_it_is_not_said_that_there_is_none(check, tokens, expected):
+    done = check(f"{SOUND}[node]\nprivate = true\n{tokens}", "--json")
+    texts = [entry["text"] for entry in json.loads(done.output)["findings"] if entry["check"] == "configuration"]
+    assert [text.startswith(expected) for text in texts] == [True], texts
+
+
 def test_a_model_that_does_not_fit_is_told_once(check):
     done = check(SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "--json")
     wrong = [entry["check"] for entry in json.loads(done.output)["findings"] if entry["level"] == "error"]

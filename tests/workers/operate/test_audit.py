@@ -107,6 +107,24 @@ def test_a_count_that_is_off_by_one_is_reported_with_offsets(world, learned, tex
     assert "omdml replay --model shop --publish --replace" in wrong["shop"]
 
 
+def test_of_events_that_the_log_lost_it_is_not_advised_to_learn_them_again(world):
+    (partition,) = world.log.partitions
+    kept = world.log.read(partition, 0, 100)
+    # As compaction does.
+    world.log._records[partition] = kept[:5] + kept[10:]
+    wrong = audited(world)[1].wrong["shop"]
+    assert "5 more events were learned and held out than the log holds at offsets 0 to 40. If the topic was" in wrong
+    assert "leave it as it is, because a replay would forget them. Otherwise they were learned twice: omdml" in wrong
+
+
+def test_events_without_a_fate_beside_deleted_ones_are_learned_again_at_a_price(world):
+    tampered(world, learned=20)
+    world.log.trim(world.log.partitions[0], 10)
+    wrong = audited(world)[1].wrong["shop"]
+    assert "9 of 29 events at offsets 10 to 40 are neither" in wrong
+    assert wrong.endswith("This forgets what was learned from events that the log no longer holds")
+
+
 def test_a_lost_letter_is_an_event_without_a_fate(world):
     (graves,) = world.graves.partitions
     world.graves.trim(graves, 1)
@@ -125,9 +143,10 @@ def test_with_incomplete_letters_it_says_that_it_cannot_know(world):
 
 def test_events_that_retention_deleted_are_no_fault_but_a_limit(world):
     world.log.trim(world.log.partitions[0], 10)
-    report = audited(world)[1]
+    result, report = audited(world)
     assert report.wrong == {}
     assert "log begins after the counts of 'shop' do" in report.limits[0]
+    assert result.models["shop"].missing == 0
 
 
 def test_a_checkpoint_beyond_the_end_of_the_log_is_a_fault(world):

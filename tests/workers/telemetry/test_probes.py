@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,11 +14,12 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import StoreError
 from omdml.workers.configuration.process import serve_metrics
 from omdml.workers.telemetry import probes
-from omdml.workers.telemetry.condition import Condition, Facts
+from omdml.workers.telemetry.condition import START_LIMIT_S, STARTING, Condition, Facts
 from omdml.workers.telemetry.probes import serve_probes
 from omdml.workers.telemetry.registry import new_registry
+from tests.support.forks import ForkedProcess
 from tests.support.processes import free_port, wait_for
-from tests.support.worlds import World, events, run_until_idle
+from tests.support.worlds import World, catalogue, events, run_until_idle
 
 
 @pytest.fixture
@@ -40,6 +42,47 @@ def test_a_process_that_starts_is_alive_and_not_ready(client):
     assert client.get("/readyz").json() == {"error": "not_ready", "message": "starting"}
     assert "omdml_build_info{" in client.get("/metrics").text
     assert client.get("/").status_code == 404
+
+
+def test_a_process_that_hangs_before_its_loop_begins_is_not_alive_for_ever(facts, client, monkeypatch):
+    monkeypatch.setattr("omdml.workers.telemetry.condition.START_LIMIT_S", 0.0)
+    assert asked(client) == (503, 503)
+    assert client.get("/healthz").json() == {
+        "error": "stuck",
+        "message": "stuck: it has been starting for 0 s, restart it",
+    }
+    # What a worker or router says before its first turn is no excuse either; once it turns, its own word counts.
+    facts.ask = lambda: STARTING
+    assert asked(client) == (503, 503)
+    facts.ask = lambda: STARTING._replace(started=True)
+    assert asked(client) == (200, 503)
+
+
+def test_a_worker_whose_start_hangs_is_seen_by_the_alert_for_loops_that_stand_still(tmp_path):
+    catalogue(tmp_path / "items")
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (tmp_path / "omdml.toml").write_text(
+            f'[log]\nkind = "kafka"\nservers = "127.0.0.1:{silent.getsockname()[1]}"\ntopic = "t"\n'
+            f'start_timeout_s = 600\n[store]\nurl = "dir:{tmp_path}/state"\n[catalogues.items]\npath = "items"\n'
+            f'[models.shop]\nlearner = "lomdml"\nrank = 2\n[worker]\nbind = "127.0.0.1:{port}"\n'
+        )
+        worker = ForkedProcess(tmp_path, "worker", "--config", str(tmp_path / "omdml.toml"))
+
+        def metrics():
+            try:
+                return httpx.get(f"http://127.0.0.1:{port}/metrics").text
+            except httpx.ConnectError:
+                return ""
+
+        wait_for(lambda: "omdml_worker_last_turn_timestamp_seconds 0.0" in metrics(), "the metric", 60, worker)
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").json() == {"status": "ok", "message": "starting"}
+        worker.kill()
+
+
+def test_a_start_has_as_long_as_systemd_gives_it():
+    unit = (Path(__file__).parents[3] / "deploy/systemd/omdml-worker@.service").read_text()
+    assert f"TimeoutStartSec={START_LIMIT_S / 60:.0f}min" in unit.splitlines()
 
 
 def test_probes_say_what_the_process_is(facts, client):

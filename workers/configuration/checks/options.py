@@ -20,8 +20,11 @@ HOST = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 ADDRESS = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 
 
-def check_all_but_models(configuration: Configuration) -> None:
-    """What needs no learner. Importing these takes a second; other mistakes should be told before that."""
+def check_all_but_models(configuration: Configuration, has_token: bool) -> None:
+    """What needs no learner. Importing these takes a second; other mistakes should be told before that.
+
+    ``has_token`` says that the table has tokens of the node. If the configuration has none, they were mistakes.
+    """
     mistakes, node = Mistakes(), configuration.node
     checks: tuple[Callable[[], object], ...] = (
         lambda: check_ranges(configuration),
@@ -29,7 +32,7 @@ def check_all_but_models(configuration: Configuration) -> None:
         lambda: _check_texts(configuration),
         lambda: configuration.log.check() if isinstance(configuration.log, KafkaLog) else None,
         lambda: check_tokens(node.token, node.tokens),
-        lambda: check_pages(node.private, node.origins, node.tokens, node.access),
+        lambda: check_pages(node.private and not has_token, node.origins, node.tokens, node.access),
         lambda: address(node.bind, "node.bind"),
         lambda: _check_hosts(node.hosts),
         lambda: address(configuration.worker.bind, "worker.bind") if configuration.worker.bind else None,

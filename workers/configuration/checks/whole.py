@@ -53,8 +53,9 @@ def checked(table: Mapping[str, Any], mistakes: Mistakes, thorough: bool = False
     known, catalogues = _known(table, mistakes), table.get("catalogues", {})
     models = known.pop("models", {})
     sound = _converted(known, mistakes)
+    node = known.get("node", {})
     with mistakes.noted():
-        check_all_but_models(sound)
+        check_all_but_models(sound, has_token=bool(node.get("token") or node.get("tokens")))
     if not thorough:
         mistakes.report()
     right = {}

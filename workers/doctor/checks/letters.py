@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from omdml.streams.letters import Book, Letter
 from omdml.workers.configuration.wording import amount, day, when
 from omdml.workers.doctor.findings import Remark, error, warning
+from omdml.workers.wiring.dead_letters import without_topic
 
 # Older letters are told of, but are no warning any more.
 FRESH_S = 7 * 86_400.0
@@ -19,9 +20,7 @@ def missing(topic: str, begun: bool) -> str | list[Remark]:
     """What it means that the letters have no topic; ``begun`` if a worker has read events, or the topic is named."""
     if not begun:
         return f"no dead letters; the first worker creates their topic, {topic}"
-    return [error(f"there is no topic {topic} for dead letters. If it was deleted, the letters in it are lost. Workers "
-                  "wait at the first event that they cannot learn, or do not start. Create it: "
-                  f"omdml topics create --topic {topic} --partitions 1")]  # fmt: skip
+    return [error(without_topic(topic))]
 
 
 def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:

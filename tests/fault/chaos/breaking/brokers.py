@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import time
+from collections.abc import Collection
 from random import Random
 
 import pytest
@@ -14,6 +16,8 @@ from tests.fault.chaos.service import PARTITIONS, Service
 
 ALL = {1, 2, 3}
 GIVE_UP_S = 5.0
+# Longer than the sessions of workers, and than those of brokers with their controller.
+FROZEN_S = 60.0
 _probes = itertools.count()
 
 
@@ -30,6 +34,28 @@ def leader_killed(service: Service, chance: Random) -> None:
     cluster.kill(broker)
     service.all_learn()
     back(service, broker)
+
+
+def one_frozen(service: Service, chance: Random) -> None:
+    """The leader of a partition stands still for a minute; the others lead meanwhile."""
+    frozen(service, [service.servers.kafka.leader(service.topic, chance.randrange(PARTITIONS))])
+
+
+def all_frozen(service: Service, chance: Random) -> None:
+    """All brokers stand still for a minute, as machines of one host that is paused."""
+    frozen(service, ALL)
+
+
+def frozen(service: Service, brokers: Collection[int]) -> None:
+    """Pause brokers, and let them go on one right after the other."""
+    nodes = [service.servers.kafka.brokers[broker] for broker in brokers]
+    for node in nodes:
+        node.pause()
+    time.sleep(FROZEN_S)
+    for node in nodes:
+        node.resume()
+    service.all_learn()
+    everywhere_in_sync(service, ALL)
 
 
 def one_copy_is_enough(service: Service, chance: Random) -> None:
