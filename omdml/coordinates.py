@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from omdml.blas import one_blas_thread
-from omdml.errors import CorruptError, ParameterError, StartError
+from omdml.errors import CorruptError, ParameterError, StartError, quoted
 from omdml.formats import MAP
 from omdml.initial import NOISE, check_sample
 from omdml.metrics.base import check_features, dims_of
@@ -99,11 +99,14 @@ class CoordinateMap:
             zeros if all items are alike.
         sample
             Number of rows drawn with ``seed``, at least 1; fewer if these have more than 16 million numbers.
+        seed
+            At least 0.
 
         Raises
         ------
         ParameterError
-            ``landmarks``, ``coordinates`` or ``sample`` is no whole number of at least 1.
+            ``landmarks``, ``coordinates`` or ``sample`` is no whole number of at least 1, or ``seed`` is none of at
+            least 0.
         FeedbackError
             ``features`` are no such matrices, at least one.
         StartError
@@ -112,6 +115,9 @@ class CoordinateMap:
         numbers: tuple[object, ...] = (landmarks, coordinates, sample)
         if not all(isinstance(number, int | np.integer) and number >= 1 for number in numbers):
             raise ParameterError(f"{landmarks=}, {coordinates=}, {sample=}: expected at least 1 of each")
+        given: object = seed
+        if not (isinstance(given, int | np.integer) and given >= 0):
+            raise ParameterError(f"seed={quoted(seed)}: expected a whole number of at least 0")
         dims = dims_of(features)
         count = check_features(features, dims)
         if not count:

@@ -5,7 +5,7 @@ A set is an array of the row numbers of its elements; ``sets`` is a sequence of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 
 from omdml.blas import one_blas_thread
-from omdml.errors import FeedbackError, StartError
-from omdml.initial import NOISE, principal
+from omdml.errors import FeedbackError, ParameterError, StartError, quoted
+from omdml.initial import LARGEST, NOISE, principal
 
 Array = NDArray[Any]
+NO_ROWS = np.empty(0, np.int64)
 # The most elements that a start looks at: their residual blocks are K times as long as the elements.
 SAMPLE = 2_000
 # Rounds of k-means.
@@ -48,12 +49,38 @@ def netvlad(elements: Array, sets: Sequence[Array], A: Array, bias: Array, c: Ar
 
 
 def begins(sets: Sequence[Array]) -> Array:
-    """The index at which each set begins among the elements of all; raises FeedbackError for a set without elements."""
+    """The index at which each set begins among the elements of all."""
     sizes = np.array([len(rows) for rows in sets], np.int64)
-    if sizes.min(initial=1) < 1:
-        empty = int(np.flatnonzero(sizes < 1)[0])
-        raise FeedbackError(f"set {empty} has no elements: leave it out", reason="empty_list", row=empty)
     return sizes.cumsum() - sizes
+
+
+def checked_sets(sets: Iterable[ArrayLike], count: int) -> list[Array]:
+    """The sets, each with row numbers below ``count``, at least one; raises FeedbackError about the first bad set."""
+    if not isinstance(sets, Iterable):
+        raise FeedbackError(f"sets are {quoted(sets)}, expected a sequence of arrays of row numbers")
+    return [row_numbers(f"set {place}", rows, count, place) for place, rows in enumerate(sets)]
+
+
+def row_numbers(what: str, rows: ArrayLike, count: int, place: int | None = None) -> Array:
+    """Row numbers (n,) of a set's elements as int64; raises FeedbackError unless there are any, each below ``count``.
+
+    The error says ``what`` set it is, and ``place`` is its ``row``.
+    """
+    try:
+        elements = np.asarray(rows)
+    except ValueError as error:
+        message = f"{what} is {quoted(rows)}, expected row numbers (n,)"
+        raise FeedbackError(message, row=place) from error
+    if elements.size == 0:
+        raise FeedbackError(f"{what} has no elements: leave it out", reason="empty_list", row=place)
+    if elements.ndim != 1 or elements.dtype.kind not in "iu":
+        message = f"{what} is {elements.dtype} of shape {elements.shape}, expected row numbers (n,)"
+        raise FeedbackError(message, row=place)
+    unknown = elements[(elements < 0) | (elements >= count)]
+    if len(unknown):
+        message = f"{what} names row {unknown[0]}, the features have rows 0 to {count - 1}"
+        raise FeedbackError(message, reason="unknown_item", row=place)
+    return elements.astype(np.int64, copy=False)
 
 
 def parts(sets: Sequence[Array], width: int) -> Iterator[slice]:
@@ -155,18 +182,32 @@ class Whitening(NamedTuple):
     matrix: Array
 
     def __call__(self, vectors: Array) -> Array:
-        """The vectors (n, d), whitened and scaled to unit length: (n, r)."""
+        """The vectors (n, d), whitened and scaled to unit length: (n, r); raises FeedbackError for another d."""
+        if vectors.ndim != 2 or vectors.shape[1] != len(self.mean):
+            raise FeedbackError(
+                f"vectors of shape {vectors.shape}, expected (n, {len(self.mean)}), as in the sample of the whitening",
+                reason="dimension",
+            )
         return unit((vectors - self.mean) @ self.matrix.T)
 
 
 def fit_whitening(sample: ArrayLike, rank: int) -> Whitening:
     """The whitening that makes a sample (n, d) uncorrelated, with variance 1 along its ``rank`` largest directions.
 
-    Raises StartError if there are not more vectors than ``rank``.
+    Raises FeedbackError if the sample has another shape, ParameterError unless ``rank`` is a whole number from 1 to d,
+    and StartError if there are not more vectors than ``rank``, or a value is not finite or above 1e140.
     """
-    vectors = np.asarray(sample, np.float64)
+    vectors = _vectors("sample", sample)
+    wanted: object = rank
+    width = vectors.shape[1]
+    if not (isinstance(wanted, int | np.integer) and 1 <= wanted <= width):
+        raise ParameterError(f"rank={quoted(rank)}: expected a whole number from 1 to {width}, the width of the sample")
     if len(vectors) <= rank:
         raise StartError(f"whitening of rank {rank} needs more than {rank} vectors, got {len(vectors)}: lower the rank")
+    sound = (np.abs(vectors) <= LARGEST).all(axis=1)
+    if not sound.all():
+        row = int(np.flatnonzero(~sound)[0])
+        raise StartError(f"row {row} of the sample has a value that is not finite, or above {LARGEST:g}: leave it out")
     with one_blas_thread():
         values, rows = principal(vectors, rank)
     varying = values > max(1e-12 * values[0], NOISE * float((vectors**2).mean()))
@@ -194,7 +235,7 @@ def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
 def mean_pooling(elements: ArrayLike, sets: Sequence[Array], whitening: Whitening | None = None) -> Array:
     """Means of unit (or whitened) elements (N, d) of each set, scaled to unit length: (n, d) (SETNET 5.1).
 
-    Raises FeedbackError for a set without elements.
+    Raises FeedbackError for elements of another shape, or a set that is empty or names other rows.
 
     Examples
     --------
@@ -202,9 +243,10 @@ def mean_pooling(elements: ArrayLike, sets: Sequence[Array], whitening: Whitenin
     array([[1.  , 0.  ],
            [0.71, 0.71]])
     """
-    vectors = np.asarray(elements, np.float64)
+    vectors = _vectors("elements", elements)
     vectors = unit(vectors) if whitening is None else whitening(vectors)
-    return unit(np.add.reduceat(vectors[np.concatenate(sets)], begins(sets)))
+    sets = checked_sets(sets, len(vectors))
+    return unit(np.add.reduceat(vectors[np.concatenate([NO_ROWS, *sets])], begins(sets)))
 
 
 def generalised_mean(
@@ -212,16 +254,40 @@ def generalised_mean(
 ) -> Array:
     """``((1/n) sum_k |x_k|^p)^(1/p)`` of each set of elements (N, d), scaled to unit length: (n, d) (SETNET 5.2).
 
-    p > 0 is a number or (d,). Raises FeedbackError for a set without elements.
+    p > 0 is a number or (d,), otherwise ParameterError is raised. Raises FeedbackError as :func:`mean_pooling` does.
 
     The paper starts p at 3 and learns 1.3 to 1.5. Whitening comes last, because the means need numbers that are not
     negative; fit it to the results without whitening.
     """
-    vectors, p, first = np.abs(np.asarray(elements, np.float64))[np.concatenate(sets)], np.asarray(power), begins(sets)
-    vectors = unit(vectors)
-    sizes = np.array([len(rows) for rows in sets])
+    vectors = _vectors("elements", elements)
+    p, sets = _powers(power, vectors.shape[1]), checked_sets(sets, len(vectors))
+    vectors, first = unit(np.abs(vectors)[np.concatenate([NO_ROWS, *sets])]), begins(sets)
+    sizes = np.array([len(rows) for rows in sets], np.int64)
     # Powers of shares of the largest number, because high powers of small numbers would underflow.
     top = np.maximum.reduceat(vectors, first)
     shares = vectors / np.repeat(np.where(top > 0, top, 1.0), sizes, axis=0)
     means = unit(top * (np.add.reduceat(shares**p, first) / sizes[:, None]) ** (1 / p))
     return means if whitening is None else whitening(means)
+
+
+def _vectors(name: str, values: ArrayLike) -> Array:
+    """The values (n, d) in double precision; raises FeedbackError for anything else than numbers of this shape."""
+    try:
+        vectors = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise FeedbackError(f"{name}={quoted(values)}: expected numbers of shape (n, d) ({error})") from error
+    if vectors.ndim != 2 or not vectors.shape[1]:
+        raise FeedbackError(f"{name} of shape {vectors.shape}: expected (n, d), d at least 1", reason="dimension")
+    return vectors
+
+
+def _powers(power: ArrayLike, width: int) -> Array:
+    """The power, or one for each dimension; raises ParameterError unless all are finite numbers above 0."""
+    expected = f"a finite number above 0, or ({width},) of them"
+    try:
+        p = np.asarray(power, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"power={quoted(power)}: expected {expected} ({error})") from error
+    if p.shape not in ((), (width,)) or not (np.isfinite(p) & (p > 0)).all():
+        raise ParameterError(f"power={quoted(power)}: expected {expected}")
+    return p

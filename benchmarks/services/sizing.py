@@ -74,7 +74,9 @@ def one_model() -> Table:
             speed = TRIPLETS / (time.process_time() - begin)
         embedded = model.metric.embed({name: values[:10] for name, values in features.items()})
         gallery = embedded.nbytes / 10 * 100_000
-        parts = (held, len(model.to_bytes()), len(metric_to_bytes(model.metric)))
+        snapshot = len(metric_to_bytes(model.metric))
+        # A checkpoint holds the learner's state, and the metric that the guard compares new versions with.
+        parts = (held, len(model.to_bytes()) + snapshot, snapshot)
         table.add_row(
             kind.name, f"{sum(sizes):,}" + (", mapped" if mapped else ""), f"{rank}",
             *(f"{size / 1e6:.2f} MB" for size in parts), f"{speed:,.0f}", f"{gallery / 1e6:,.0f} MB",

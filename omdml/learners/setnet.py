@@ -17,7 +17,7 @@ from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rate, check_step, expect, number, whole
 from omdml.metrics.base import check_features
 from omdml.metrics.sets import PARAMETERS, SetMetric, misshapen
-from omdml.pooling import SAMPLE, netvlad_start, shrunk_whitening
+from omdml.pooling import SAMPLE, netvlad_start, row_numbers, shrunk_whitening
 
 # The logistic part of the start.
 LOGISTIC = {"w": 10.0, "b": -3.0}
@@ -265,18 +265,9 @@ def named(query: Array, relevant: Sequence[Array], irrelevant: Sequence[Array]) 
 def group(t: int, what: str, rows: ArrayLike, count: int) -> Array:
     """Row numbers of a set's elements as int64; raises FeedbackError unless each is below ``count``."""
     try:
-        elements = np.asarray(rows)
-    except ValueError as error:
-        raise refused(t, f"{what} is {quoted(rows)}, expected row numbers (n,)", "invalid") from error
-    if elements.size == 0:
-        raise refused(t, f"{what} has no elements: leave it out", "empty_list")
-    if elements.ndim != 1 or elements.dtype.kind not in "iu":
-        raise refused(t, f"{what} is {elements.dtype} of shape {elements.shape}, expected row numbers (n,)", "invalid")
-    if elements.min() < 0 or elements.max() >= count:
-        raise refused(
-            t, f"{what} names rows {elements.tolist()}, the features have rows 0 to {count - 1}", "unknown_item"
-        )
-    return elements.astype(np.int64)
+        return row_numbers(what, rows, count)
+    except FeedbackError as error:
+        raise refused(t, str(error), error.reason) from None
 
 
 def refused(t: int, what: str, reason: str) -> FeedbackError:

@@ -11,7 +11,7 @@ from scipy.special import expit
 from omdml.blas import one_blas_thread
 from omdml.kernels.retrieval.matching import greedy_matches
 from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
-from omdml.pooling import Whitening, begins, netvlad, parts, unit
+from omdml.pooling import Whitening, begins, checked_sets, netvlad, parts, unit
 
 PARAMETERS = ("A", "bias", "c", "P", "p0", "w", "b", "scale")
 
@@ -56,12 +56,16 @@ class SetMetric(Metric):
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """v of every row as a set of one: (n, r), of unit length. Inner products, not distances, are learned."""
         rows = check_features(features, self._dims)
-        return self.embed_sets(features, list(np.arange(rows)[:, None]))
+        return self._embedded(features, list(np.arange(rows)[:, None]))
 
     def embed_sets(self, features: Mapping[str, Array], sets: Sequence[Array]) -> Array:
-        """v of every set of row numbers: (n, r), of unit length; raises FeedbackError for a set without elements."""
-        check_features(features, self._dims)
-        begins(sets)
+        """v of every set of row numbers: (n, r), of unit length.
+
+        Raises FeedbackError if the features do not fit, or for a set that is empty or names rows that do not exist.
+        """
+        return self._embedded(features, checked_sets(sets, check_features(features, self._dims)))
+
+    def _embedded(self, features: Mapping[str, Array], sets: Sequence[Array]) -> Array:
         A, bias, c, P, p0 = (self.parameters[name] for name in ("A", "bias", "c", "P", "p0"))
         vectors = np.empty((len(sets), len(P)), P.dtype)
         with one_blas_thread():

@@ -211,6 +211,12 @@ def test_a_map_of_nothing_is_refused(option):
         CoordinateMap.fit(items(), **{option: 0})
 
 
+@pytest.mark.parametrize("seed", [-1, 0.5, None, "many"])
+def test_a_seed_that_nothing_can_be_drawn_with_is_refused(seed):
+    with pytest.raises(ParameterError, match=f"seed={seed!r}: expected a whole number of at least 0"):
+        CoordinateMap.fit(items(), seed=seed)
+
+
 def test_wide_items_are_mapped_a_few_at_a_time(monkeypatch):
     made, sample = CoordinateMap.fit(items()), items(1)
     expected = made.apply(sample)

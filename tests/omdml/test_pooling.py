@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from omdml.errors import FeedbackError, StartError
+from omdml.errors import FeedbackError, ParameterError, StartError
 from omdml.pooling import fit_whitening, generalised_mean, mean_pooling, parts, shrunk_whitening, unit
 
 SETS = [np.array([0, 1]), np.array([2]), np.array([5, 3, 4])]
@@ -60,10 +60,67 @@ def test_a_shrunk_whitening_begins_as_none_and_ends_as_the_full_one():
     np.testing.assert_allclose(white / white[0, 0], np.eye(4), atol=1e-6)
 
 
-@pytest.mark.parametrize("pool", [mean_pooling, generalised_mean])
-def test_a_set_without_elements_is_named(pool):
-    with pytest.raises(FeedbackError, match="set 1 has no elements"):
-        pool(elements(), [np.array([0]), np.array([], np.int64)])
+pools = pytest.mark.parametrize("pool", [mean_pooling, generalised_mean])
+
+
+@pools
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ([], "set 1 has no elements"),
+        ([0, 300], "set 1 names row 300, the features have rows 0 to 299"),
+        ([-1], "set 1 names row -1"),
+        ([0.5], r"set 1 is float64 of shape \(1,\), expected row numbers"),
+        ([[0], [1, 2]], "set 1 is .*, expected row numbers"),
+        (3, r"set 1 is int64 of shape \(\), expected row numbers"),
+    ],
+)
+def test_a_set_that_names_no_elements_is_refused_by_its_number(pool, bad, message):
+    with pytest.raises(FeedbackError, match=message) as caught:
+        pool(elements(), [[0], bad])
+    assert caught.value.row == 1
+
+
+@pools
+def test_sets_that_are_no_sequence_are_refused_and_none_are_none(pool):
+    with pytest.raises(FeedbackError, match="sets are None, expected a sequence"):
+        pool(elements(), None)
+    assert pool(elements(), []).shape == (0, 4)
+
+
+@pools
+@pytest.mark.parametrize("wrong", [[1.0, 2.0], [["a"]], [[1.0], [1.0, 2.0]], np.empty((3, 0)), None], ids=repr)
+def test_elements_that_are_no_table_of_numbers_are_refused(pool, wrong):
+    with pytest.raises(FeedbackError, match="elements"):
+        pool(wrong, [[0]])
+    with pytest.raises(FeedbackError, match="sample"):
+        fit_whitening(wrong, 1)
+
+
+@pools
+def test_vectors_of_another_width_than_the_whitening_s_are_refused(pool):
+    with pytest.raises(FeedbackError, match=r"shape \((300|3), 4\), expected \(n, 5\)"):
+        pool(elements(), SETS, whitening=fit_whitening(elements(d=5), 2))
+
+
+@pytest.mark.parametrize("power", [0, -1.0, np.nan, np.inf, [1, 2], "high", None])
+def test_powers_that_give_no_mean_are_refused(power):
+    with pytest.raises(ParameterError, match=r"power=.*above 0, or \(4,\) of them"):
+        generalised_mean(elements(), SETS, power)
+
+
+@pytest.mark.parametrize("rank", [0, -1, 5, 2.5, "all"])
+def test_a_whitening_of_a_rank_that_there_is_not_is_refused(rank):
+    with pytest.raises(ParameterError, match=f"rank={rank!r}: expected a whole number from 1 to 4"):
+        fit_whitening(elements(), rank)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+def test_a_whitening_of_a_value_that_is_not_finite_names_its_row(value):
+    sample = elements()
+    sample[7, 2] = value
+    with pytest.raises(StartError, match="row 7 of the sample"):
+        fit_whitening(sample, 2)
 
 
 def test_sets_are_pooled_in_parts_that_fit_memory(monkeypatch):

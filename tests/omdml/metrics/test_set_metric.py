@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import SetNet
-from omdml.errors import CorruptError
+from omdml.errors import CorruptError, FeedbackError
 from omdml.kernels.retrieval.matching import greedy_matches
 from omdml.metrics import SetMetric
 from omdml.snapshot import Snapshot
@@ -60,6 +60,27 @@ def test_a_snapshot_scores_sets_as_the_learner_judges_them(whiten):
     if not whiten:
         expected = metric.similarities(asked, irrelevant).mean() - metric.similarities(asked, relevant).mean()
         assert model.learn_one(last, items).scores[0] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ([[0], []], "set 1 has no elements"),
+        ([[0], [1, 40]], "set 1 names row 40, the features have rows 0 to 39"),
+        ([[0], [-1]], "set 1 names row -1"),
+        ([[0], [0.5]], "set 1 is float64"),
+        ([0, 1], r"set 0 is int64 of shape \(\), expected row numbers"),
+        (5, "sets are 5, expected a sequence"),
+    ],
+)
+def test_sets_that_no_vector_can_be_made_of_are_refused(sets, message):
+    with pytest.raises(FeedbackError, match=message):
+        SetMetric(DIMS, arrays()).embed_sets(features(items=40), sets)
+
+
+def test_no_sets_have_no_vectors():
+    metric = SetMetric(DIMS, arrays())
+    assert metric.embed_sets(features(), []).shape == (0, metric.size)
 
 
 def test_whitened_vectors_of_judged_sets_are_uncorrelated():

@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from random import Random
 
 from prometheus_client import CollectorRegistry
 
+from omdml.errors import SourceError
 from omdml.workers.configuration import process
 from omdml.workers.configuration.loading import load
 from omdml.workers.wiring.worker import build_worker
@@ -40,9 +42,11 @@ def main(path: str) -> None:
     process.one_thread()
     configuration, chance = load(path, {}, {}), Random(0)
     while True:
-        worker = build_worker(configuration, CollectorRegistry())
-        threading.Timer(chance.uniform(*STAY_S), worker.stop).start()
-        worker.run()
+        # On a busy machine a broker may not answer in time: then this worker comes again, as supervisors have it.
+        with suppress(SourceError):
+            worker = build_worker(configuration, CollectorRegistry())
+            threading.Timer(chance.uniform(*STAY_S), worker.stop).start()
+            worker.run()
 
 
 if __name__ == "__main__":
