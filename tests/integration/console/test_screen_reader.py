@@ -311,7 +311,7 @@ def test_health_is_told_again_only_if_it_changes(shop, site, browser):
         page.route(re.compile("/status"), lambda route: look(route, 2))
         page.clock.fast_forward(31_000)
         expect(page.get_by_text("2 warnings")).to_be_visible()
-        assert heard(page) == ["no errors2 warnings"]
+        assert heard(page) == ["no errors, 2 warnings"]
         expect(models).to_be_focused()
 
 

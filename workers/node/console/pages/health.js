@@ -70,7 +70,7 @@ export async function healthPage(place) {
     const { status } = seen;
     const { errors, warnings } = status;
     refill(verdict, errors ? tag("bad", `${errors} ${errors === 1 ? "error" : "errors"}`) : tag("good", "no errors"),
-      ...(warnings ? [tag("warn", `${warnings} ${warnings === 1 ? "warning" : "warnings"}`)] : []));
+      ...(warnings ? [el("span", { className: "unseen" }, ", "), tag("warn", `${warnings} ${warnings === 1 ? "warning" : "warnings"}`)] : []));
     lookedAt.textContent = `seen at ${new Date(status.at * 1000).toLocaleTimeString()}`;
     refill(facts, ...factsOf(status));
     const sorted = seen.findings.toSorted((one, other) => RANK[one.level] - RANK[other.level]);
