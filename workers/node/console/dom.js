@@ -24,11 +24,38 @@ export function table(columns, rows, caption = "") {
 /** Put a new table in the place of the one that was there; how far somebody scrolled it, and the focus, stay. */
 export function redraw(place, made) {
   const before = place.firstElementChild;
-  const [left, focused] = [before?.scrollLeft ?? 0, before?.contains(document.activeElement)];
-  place.replaceChildren(made);
-  made.scrollLeft = left;
-  if (focused) made.focus({ preventScroll: true });
+  if (!before) {
+    place.append(made);
+    return;
+  }
+  const left = before.scrollLeft;
+  const focused = before.contains(document.activeElement);
+  before.ariaLabel = made.ariaLabel;
+  refill(before, ...made.childNodes);
+  before.scrollLeft = left;
+  if (focused && !before.contains(document.activeElement)) before.focus({ preventScroll: true });
 }
+
+/** Put these into a place, unless it has the same already: a screen reader loses where it reads if that is replaced. */
+export function refill(place, ...made) {
+  const now = el("div", {}, ...made);
+  if (now.innerHTML !== place.innerHTML) place.replaceChildren(...now.childNodes);
+}
+
+/** Give a choice these options, each a value and a text, unless it has them already: an open list would close, or jump. */
+export function choices(select, options, chosen) {
+  if (JSON.stringify(options) === JSON.stringify([...select.options].map((option) => [option.value, option.textContent]))) return;
+  select.replaceChildren(...options.map(([value, text]) => el("option", { value, selected: value === chosen }, text)));
+}
+
+/** Say whether a button can do something now. If not, it keeps the focus, unlike a disabled one: it may be what was just pressed. */
+export function allow(button, allowed) {
+  button.ariaDisabled = String(!allowed);
+}
+
+addEventListener("click", (click) => {
+  if (click.target.closest?.("[aria-disabled='true']")) click.stopImmediatePropagation();
+}, { capture: true });
 
 export const whole = (number) => Math.round(number).toLocaleString("en");
 export const seconds = (s) => (s === null || s === undefined ? "–" : s < 0.00995 ? `${(s * 1000).toFixed(1)} ms` : s < 0.9995 ? `${Math.round(s * 1000)} ms` : s < 90 ? `${s.toFixed(1)} s` : `${whole(s / 60)} min`);
@@ -40,10 +67,10 @@ export const day = (at) => new Date(at * 1000).toLocaleString([], { dateStyle: "
 const A_CHARACTER_MS = 70;
 let passing = 0;
 
-/** Say something at the bottom of the page, for a while. */
-export function say(text, bad = false) {
+/** Say something at the bottom of the page, for a while; only to screen readers if everybody else sees it elsewhere. */
+export function say(text, bad = false, seen = true) {
   const place = document.getElementById("said");
-  place.replaceChildren(el("p", { className: bad ? "bad" : "" }, text));
+  place.replaceChildren(el("p", { className: bad ? "bad" : seen ? "" : "unseen" }, text));
   clearTimeout(passing);
   // As long as it takes to read it.
   passing = setTimeout(hush, Math.max(bad ? 12000 : 5000, text.length * A_CHARACTER_MS));
@@ -52,6 +79,11 @@ export function say(text, bad = false) {
 /** Say nothing more of what was said. */
 export function hush() {
   document.getElementById("said").replaceChildren();
+}
+
+/** Tell screen readers what everybody else sees. */
+export function tell(text) {
+  document.getElementById("heard").replaceChildren(text);
 }
 
 /** Whether a click is the second of a double click. It would fall on what the first one puts in its place. */

@@ -1,6 +1,6 @@
 // The frame: which page and which model, and what is live.
 import { askForToken, get, signIn, takeToken } from "./api.js";
-import { el, hush, say, trying, whole } from "./dom.js";
+import { choices, el, hush, say, trying, whole } from "./dom.js";
 import { experimentsPage } from "./pages/experiments.js";
 import { healthPage } from "./pages/health.js";
 import { lettersPage } from "./pages/letters.js";
@@ -19,6 +19,7 @@ const LOST = { away: "this node is out of reach", refused: "this node refuses th
 const place = document.getElementById("page");
 const choice = document.getElementById("model");
 const live = document.getElementById("live");
+const tabs = document.getElementById("tabs");
 const listeners = new Set();
 const remarkListeners = new Set();
 let leave = () => {};
@@ -67,11 +68,13 @@ async function show(again = false) {
   if (model && ![...choice.options].some((one) => one.value === model)) choice.append(el("option", { value: model }, model));
   choice.value = model;
   document.title = `${PAGES[page][0]} · ${model || "omdml"}`;
-  document.getElementById("tabs").replaceChildren(...Object.entries(PAGES).map(([name, [title]]) =>
-    el("a", { href: addressOf(name, model), ...(name === page ? { ariaCurrent: "page" } : {}) }, title)));
+  Object.entries(PAGES).forEach(([name, [title]], at) => {
+    const tab = tabs.children[at] ?? tabs.appendChild(el("a", {}, title));
+    Object.assign(tab, { href: addressOf(name, model), ariaCurrent: name === page ? "page" : null });
+  });
   if (!again) hush();
   generation = "";
-  const inside = el("div", {}, el("h1", { className: "unseen" }, `${PAGES[page][0]}: ${model}`));
+  const inside = el("div", {}, el("h1", { className: "unseen", tabIndex: -1 }, `${PAGES[page][0]}: ${model}`));
   if (!again) place.replaceChildren(inside);
   drawLive(null);
   try {
@@ -93,6 +96,9 @@ async function show(again = false) {
     leave = () => { for (const end of ends) end(); };
   }
 }
+
+/** What the keyboard and screen readers begin a page at. */
+const beginning = () => place.querySelector("h1") ?? place;
 
 function refuse(inside, error, again) {
   const title = inside.querySelector("h1") ?? el("h1", { className: "unseen" }, "omdml");
@@ -144,8 +150,7 @@ function renew(models) {
 function drawChoice(models) {
   const { model } = where();
   const names = [...new Set([...models.map((one) => one.model), model])].filter(Boolean);
-  if (names.join() === [...choice.options].map((one) => one.value).join()) return;
-  choice.replaceChildren(...names.map((name) => el("option", { value: name, selected: name === model }, name)));
+  choices(choice, names.map((name) => [name, name]), model);
 }
 
 function lost(how) {
@@ -179,7 +184,15 @@ async function begin() {
   choice.addEventListener("change", () => { location.hash = addressOf(where().page, choice.value); });
   addEventListener("hashchange", async () => {
     if (takeToken()) await signIn();
-    await show();
+    const shown = show();
+    // What had the focus led here, or is gone with the page before.
+    if (document.activeElement === document.body || tabs.contains(document.activeElement)) beginning().focus({ preventScroll: true });
+    await shown;
+  });
+  // The address holds the page that is shown, and no other place.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    beginning().focus();
   });
   document.getElementById("token-button").addEventListener("click", async () => {
     if (await askForToken()) await show();

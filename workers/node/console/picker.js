@@ -1,6 +1,6 @@
 // A grid to pick an item from, of any number of items: only what is in sight is in the page, and was asked for.
 import { get } from "./api.js";
-import { el, say, trying } from "./dom.js";
+import { el, say, tell, trying, whole } from "./dom.js";
 import { itemAt, labelOf, listed } from "./picture.js";
 
 // Pixels a side, at least: items fill the width.
@@ -44,8 +44,15 @@ export class Picker {
     const first = await trying(() => this.part(0));
     if (!first || this.find !== find) return;
     this.total = first.total;
-    if (find && !first.total) say(`No item has "${find}" in its id${first.labels ? " or label" : ""}.`);
+    if (find && first.total) tell(`${whole(first.total)} ${first.total === 1 ? "item" : "items"} found.`);
+    else if (find) say(`No item has "${find}" in its id${first.labels ? " or label" : ""}.`);
     this.draw(true);
+  }
+
+  /** Pick the first item that this finds. */
+  async pickFirst(find) {
+    await this.show(find);
+    if (this.find === find && this.total) this.picked(itemAt(await this.part(0), 0));
   }
 
   /** A part of the ids; asked for once. */
@@ -94,7 +101,7 @@ export class Picker {
   }
 
   async add(at, columns, step) {
-    const cell = el("button", { type: "button", tabIndex: at === this.at ? 0 : -1, aria: { role: "option", selected: "false" } });
+    const cell = el("button", { type: "button", tabIndex: at === this.at ? 0 : -1, aria: { role: "option", selected: "false", setsize: this.total, posinset: at + 1 } });
     cell.style.width = cell.style.height = `${step - GAP}px`;
     cell.style.left = `${GAP + (at % columns) * step}px`;
     cell.style.top = `${GAP + Math.floor(at / columns) * step}px`;

@@ -1,6 +1,6 @@
 // Health: this node, the models it answers with, and the whole installation as omdml status and omdml doctor see it.
 import { copyAsCurl, get } from "../api.js";
-import { bytes, day, el, redraw, seconds, table, trying, whole } from "../dom.js";
+import { bytes, day, el, redraw, refill, seconds, table, trying, whole } from "../dom.js";
 import { whileSeen } from "../live.js";
 
 const NODE_MS = 5000;
@@ -20,7 +20,9 @@ const tag = (kind, text) => el("span", { className: `tag ${kind}` }, text);
 const fact = (name, value, kind = "") => el("div", { className: "fact" }, el("span", {}, name), el("b", { className: kind }, value));
 
 export async function healthPage(place) {
+  // Screen readers tell what was found, but not at each look when that was.
   const verdict = el("div", { className: "row", aria: { live: "polite" } });
+  const lookedAt = el("span", { className: "soft" });
   const facts = el("div", { className: "facts" });
   const findings = el("ul", { className: "findings" });
   const well = el("details", { hidden: true }, el("summary", {}, "Checks that found nothing wrong"), el("ul", { className: "findings" }));
@@ -30,7 +32,7 @@ export async function healthPage(place) {
   const node = el("p", { className: "row" });
   place.append(el("div", { className: "stack" },
     el("section", { className: "card stack" },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Installation"), verdict, board,
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Installation"), verdict, lookedAt, board,
         el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/status") } }, "Copy as curl")),
       facts, findings, well),
     el("section", { className: "card stack" }, el("div", { className: "row" }, el("h2", { className: "grow" }, "Models on this node"), node), models),
@@ -43,8 +45,7 @@ export async function healthPage(place) {
       models.replaceChildren();
       throw error;
     });
-    node.replaceChildren(
-      tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
+    refill(node, tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
       tag(told.stale_seconds > 0 ? "warn" : "good", told.stale_seconds > 0 ? `${seconds(told.stale_seconds)} behind` : "up to date"));
     redraw(models, table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["99 of 100 within", "number"], ["live since", ""], ["note", "wide"]],
       told.models.map((one) => (one.ready
@@ -61,24 +62,25 @@ export async function healthPage(place) {
     try {
       seen = await get("/status");
     } catch (error) {
-      verdict.replaceChildren(tag("bad", error.message));
+      refill(verdict, tag("bad", error.message));
+      lookedAt.textContent = "";
       if (!looked) partitions.replaceChildren(el("p", { className: "soft" }, "Nothing is known of it yet."));
       return;
     }
     const { status } = seen;
     const { errors, warnings } = status;
-    verdict.replaceChildren(errors ? tag("bad", `${errors} ${errors === 1 ? "error" : "errors"}`) : tag("good", "no errors"),
-      ...(warnings ? [tag("warn", `${warnings} ${warnings === 1 ? "warning" : "warnings"}`)] : []),
-      el("span", { className: "soft" }, `seen at ${new Date(status.at * 1000).toLocaleTimeString()}`));
-    facts.replaceChildren(...factsOf(status));
+    refill(verdict, errors ? tag("bad", `${errors} ${errors === 1 ? "error" : "errors"}`) : tag("good", "no errors"),
+      ...(warnings ? [el("span", { className: "unseen" }, ", "), tag("warn", `${warnings} ${warnings === 1 ? "warning" : "warnings"}`)] : []));
+    lookedAt.textContent = `seen at ${new Date(status.at * 1000).toLocaleTimeString()}`;
+    refill(facts, ...factsOf(status));
     const sorted = seen.findings.toSorted((one, other) => RANK[one.level] - RANK[other.level]);
     const item = (one) => el("li", {}, tag(TAG[one.level], one.level), el("b", {}, one.check), el("span", { className: "text" }, one.text, one.level === "ok" ? "" : more(one.check, seen.links?.runbook)));
-    board.replaceChildren(...(seen.links?.grafana ? [outside(seen.links.grafana, "Grafana")] : []));
-    findings.replaceChildren(...sorted.filter((one) => one.level !== "ok").map(item));
+    refill(board, ...(seen.links?.grafana ? [outside(seen.links.grafana, "Grafana")] : []));
+    refill(findings, ...sorted.filter((one) => one.level !== "ok").map(item));
     const fine = sorted.filter((one) => one.level === "ok");
     well.hidden = fine.length === 0;
     well.firstChild.textContent = `${fine.length} ${fine.length === 1 ? "check" : "checks"} found nothing wrong`;
-    well.lastChild.replaceChildren(...fine.map(item));
+    refill(well.lastChild, ...fine.map(item));
     drawLog(status);
   }
 
@@ -88,7 +90,7 @@ export async function healthPage(place) {
       return;
     }
     const rows = log.partitions.map((one) => [String(one.number), whole(one.lag), one.owner ? one.owner : tag("bad", "nobody reads it"), one.models === null ? "" : whole(one.models), one.wrong]);
-    partitions.replaceChildren(el("p", { className: "soft" }, `${log.name}, ${log.workers.length} ${log.workers.length === 1 ? "worker" : "workers"}`),
+    refill(partitions, el("p", { className: "soft" }, `${log.name}, ${log.workers.length} ${log.workers.length === 1 ? "worker" : "workers"}`),
       rows.length ? table([["partition", ""], ["events not saved yet", "number"], ["owner", ""], ["models", "number"], ["problem", "wide"]], rows, "Partitions") : el("p", {}, "No partition yet: the first event makes the log."));
   }
 

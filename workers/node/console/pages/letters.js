@@ -1,6 +1,6 @@
 // Dead letters: events that could not be learned, why, and what to do about them.
 import { copyAsCurl, copyInstead, get, post } from "../api.js";
-import { day, el, isSecond, say, trying, whole } from "../dom.js";
+import { choices, day, el, isSecond, say, trying, whole } from "../dom.js";
 
 const LAST = 100;
 const WHY = "Events that could not be learned are kept here. Correct the cause first; then send them again, or dismiss those that nobody can correct.";
@@ -35,8 +35,7 @@ export async function lettersPage(place, { model }) {
       throw error;
     }
     const known = [...new Set([...Object.keys(found.reasons), state.reason])].filter(Boolean).sort();
-    reasons.replaceChildren(el("option", { value: "" }, "any"), ...known.map((name) => el("option", { value: name, selected: name === state.reason },
-      found.reasons[name] ? `${name} (${whole(found.reasons[name])})` : name)));
+    choices(reasons, [["", "any"], ...known.map((name) => [name, found.reasons[name] ? `${name} (${whole(found.reasons[name])})` : name])], state.reason);
     const shown = found.letters.length < found.total ? `, the newest ${whole(found.letters.length)} are shown` : "";
     summary.textContent = found.total
       ? `${whole(found.total)} ${found.total === 1 ? "letter" : "letters"}${shown}, ${whole(found.open)} open.${found.whole ? "" : " Older ones were not read; omdml letters list shows all."}`
@@ -49,14 +48,15 @@ export async function lettersPage(place, { model }) {
   }
 
   function card(letter) {
-    const more = el("div");
+    const more = el("div", { aria: { live: "polite" } });
+    const which = `: ${letter.reason} at ${placeOf(letter.position)}`;
     return el("li", { className: "card stack" },
       el("div", { className: "row" },
         el("span", { className: `tag ${letter.since_then ? "" : "bad"}` }, letter.reason),
         letter.since_then ? el("span", { className: "tag good" }, letter.since_then) : null,
         el("span", { className: "grow soft" }, [letter.model, letter.at && day(letter.at), `at ${placeOf(letter.position)}`].filter(Boolean).join(" · ")),
-        el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl("/letters/explain", { parameters: { position: letter.position } }) : trying(() => explain(letter, more))) } }, "Explain"),
-        ...(letter.since_then ? [] : [settle("Send again", "resend", [letter.position]), settle("Dismiss", "dismiss", [letter.position])])),
+        el("button", { className: "quiet", type: "button", aria: { label: `Explain${which}` }, on: { click: (event) => (copy.asked(event) ? copyAsCurl("/letters/explain", { parameters: { position: letter.position } }) : trying(() => explain(letter, more))) } }, "Explain"),
+        ...(letter.since_then ? [] : [settle("Send again", "resend", [letter.position], which), settle("Dismiss", "dismiss", [letter.position], which)])),
       el("p", {}, letter.error), payload(letter.event), more);
   }
 
@@ -68,9 +68,9 @@ export async function lettersPage(place, { model }) {
       ...(full.event === letter.event ? [] : [payload(full.event)]));
   }
 
-  function settle(text, verb, positions) {
+  function settle(text, verb, positions, which = "") {
     const body = { positions };
-    return el("button", { type: "button", on: {
+    return el("button", { type: "button", aria: { label: text + which }, on: {
       click: (event) => !isSecond(event) && (copy.asked(event) ? copyAsCurl(`/letters/${verb}`, { body }) : trying(async () => {
         const focused = [...list.children].findIndex((one) => one.contains(document.activeElement));
         const { settled, left } = await post(`/letters/${verb}`, body);

@@ -1,7 +1,7 @@
 // Try: pick an item, words or a picture, look at what is similar, mark what fits and what does not, and see the order change.
 import { copyAsCurl, get, post } from "../api.js";
 import { describeFields } from "../describe.js";
-import { el, say, seconds, trying } from "../dom.js";
+import { allow, el, say, seconds, tell, trying } from "../dom.js";
 import { Seldom } from "../live.js";
 import { legend, shares } from "../parts.js";
 import { anyItem, Picker } from "../picker.js";
@@ -40,12 +40,13 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   const about = el("p", { className: "soft" });
   const shown = el("div", { className: "shown" });
   const key = el("p", { className: "soft legend" });
-  const counted = el("p", { className: "grow", aria: { live: "polite" } });
-  const send = el("button", { className: "main", type: "button", disabled: true, on: { click: () => trying(sendMarks) } }, "Send");
-  const clear = el("button", { type: "button", disabled: true, on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
-  const curl = el("button", { className: "quiet", type: "button", disabled: true, on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
-  const undo = el("button", { type: "button", disabled: true, on: { click: () => undoMark() } }, "Undo");
-  const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
+  const counted = el("span", { aria: { live: "polite" } });
+  const hint = el("span", { className: "keys" }, " ", el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "U"), " takes back, ", el("kbd", {}, "Enter"), " sends.");
+  const send = el("button", { className: "main", type: "button", ariaDisabled: "true", on: { click: () => trying(sendMarks) } }, "Send");
+  const clear = el("button", { type: "button", ariaDisabled: "true", on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
+  const curl = el("button", { className: "quiet", type: "button", ariaDisabled: "true", on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
+  const undo = el("button", { type: "button", ariaDisabled: "true", on: { click: () => undoMark() } }, "Undo");
+  const bar = el("div", { className: "send card" }, el("p", { className: "grow" }, counted, hint), curl, undo, clear, send);
   const news = el("p", { className: "news", hidden: true });
   const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark what fits ✓ and what does not ✗", "Send", "Watch the order change"].map((step) => el("li", {}, step)));
   const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
@@ -53,7 +54,10 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   let typing = 0;
   const find = el("input", {
     type: "search", placeholder: items.labels ? "Find an item" : "Find an id", autocomplete: "off", aria: { label: `Find an item by its id${items.labels ? " or label" : ""}` },
-    on: { input: () => { clearTimeout(typing); typing = setTimeout(() => picker.show(find.value.trim()), PAUSE_MS); } },
+    on: {
+      input: () => { clearTimeout(typing); typing = setTimeout(() => picker.show(find.value.trim()), PAUSE_MS); },
+      keydown: (press) => { if (press.key === "Enter" && find.value.trim()) { clearTimeout(typing); picker.pickFirst(find.value.trim()); } },
+    },
   });
   const random = el("button", { type: "button", on: { click: () => trying(async () => search(await anyItem(model, items.total))) } }, "Any item");
   const searchCurl = el("button", {
@@ -78,7 +82,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     begunFrom.set(model, one);
     shown.replaceChildren(...(items.pictures ? [picture(model, one, true)] : []), el("div", {}, el("p", { className: "soft" }, "Similar to"), named(one), labelOf(one) !== id && el("p", { className: "soft id" }, id)));
     picker.choose(id);
-    await first();
+    await first(labelOf(one));
   }
 
   /** Search by words, vectors or a picture; `looks` shows what was asked, `told` says what it is. */
@@ -86,17 +90,18 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     begin(query);
     shown.replaceChildren(looks, el("p", { className: "soft" }, `Similar to ${told}`));
     picker.choose("");
-    await first();
+    await first(told);
   }
 
-  /** Search for a query that is new. */
-  async function first() {
+  /** Search for a query that is new; `told` says what it is. */
+  async function first(told) {
     const { query } = state;
-    await again().catch((error) => {
+    const answered = await again().catch((error) => {
       // Results of the query before would look like an answer to this one.
       if (state.query === query) wipe();
       throw error;
     });
+    if (answered) tell(`${state.shown.length} results similar to ${told}.`);
   }
 
   function wipe() {
@@ -182,12 +187,15 @@ export async function tryPage(place, { model, query, remember, onStep }) {
 
   function drawResults(compare) {
     const places = new Map([...results.children].map((card) => [card.dataset.id, card.getBoundingClientRect()]));
-    const focused = document.activeElement?.closest?.("li")?.dataset.id;
+    const before = document.activeElement?.closest?.(".results > li");
+    const pressed = [...before?.querySelectorAll("button") ?? []].indexOf(document.activeElement);
     results.dataset.of = state.query.id ?? "";
     results.ariaBusy = "false";
     results.replaceChildren(...state.shown.map((one, rank) => card(one, rank, compare)));
     drawMarks();
-    if (focused) [...results.children].find((one) => one.dataset.id === focused)?.focus();
+    // Whoever searched from a result goes on at the first one that is similar to it.
+    const same = before && [...results.children].find((one) => one.dataset.id === before.dataset.id);
+    if (before) (same ? same.querySelectorAll("button")[pressed] ?? same : results.firstElementChild)?.focus();
     if (!compare || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
     for (const now of results.children) {
       const was = places.get(now.dataset.id);
@@ -200,13 +208,14 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   }
 
   function card(one, rank, compare) {
+    const moved = compare ? arrow(one.was, rank) : null;
     const button = (mark, className, text, does) => el("button", {
       className, type: "button", data: { mark }, aria: { pressed: "false", label: `${does}: ${labelOf(one)}` }, on: { click: () => setMark(one.id, mark) },
     }, text);
-    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${labelOf(one)}` } },
+    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: [`${rank + 1}. ${labelOf(one)}`, moved && (moved.ariaLabel ?? moved.textContent)].filter(Boolean).join(", ") } },
       el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${labelOf(one)}` }, on: { click: () => trying(() => search(one)) } },
         items.pictures ? picture(model, one, true) : named(one)),
-      el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compare ? arrow(one.was, rank) : null, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
+      el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), moved, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
       items.pictures ? named(one) : el("p", { className: "soft more", dir: "auto" }, moreOf(one).join(", ")),
       shares(one.parts),
       fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
@@ -245,16 +254,17 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     const places = new Set([...results.children].map((one) => one.dataset.id));
     const elsewhere = [...state.marks.keys()].filter((id) => !places.has(id)).length;
     const counts = `${fits} marked as fitting, ${not} as not fitting.${elsewhere ? ` ${elsewhere} of these ${elsewhere === 1 ? "is" : "are"} not on this page now.` : ""}`;
-    send.disabled = curl.disabled = !ready;
-    clear.disabled = !fits && !not;
-    undo.disabled = clear.disabled && !state.sent;
-    if (!fromItem()) {
-      counted.replaceChildren("Marks need an item to compare with: open a result, and mark what is similar to it.");
-      return;
-    }
-    counted.replaceChildren(...(ready || fits + not === 0
-      ? [ready ? `${counts} Once sent, they cannot be taken back.` : "Mark what fits and what does not. ", ...(ready ? [] : [el("span", { className: "keys" }, el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "U"), " takes back, ", el("kbd", {}, "Enter"), " sends.")])]
-      : [`${counts} Mark at least one ${fits ? "that does not fit" : "that fits"}.`]));
+    const none = fits + not === 0;
+    allow(send, ready);
+    allow(curl, ready);
+    allow(clear, !none);
+    allow(undo, !none || state.sent);
+    hint.hidden = !fromItem() || !none;
+    const words = !fromItem() ? "Marks need an item to compare with: open a result, and mark what is similar to it."
+      : ready ? `${counts} Once sent, they cannot be taken back.`
+        : none ? "Mark what fits and what does not." : `${counts} Mark at least one ${fits ? "that does not fit" : "that fits"}.`;
+    // Screen readers tell it again if it is only written again.
+    if (counted.textContent !== words) counted.textContent = words;
   }
 
   function idOf(event) {
@@ -264,7 +274,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   }
 
   async function sendMarks() {
-    if (send.disabled) return;
+    if (send.ariaDisabled === "true") return;
     const sent = event();
     const pairs = sent.relevant.length * sent.irrelevant.length;
     const { marks, interleaved } = state;
@@ -311,7 +321,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   /** Whether a version has learned the marks that were sent last, and not only those of other people. */
   const hasLearned = (step) => state.waiting !== null && step.newest_event_at >= state.waiting.takenAt;
   // Nothing moves under a hand that marks, or is about to, nor while somebody waits for what their marks move.
-  const keepsStill = () => (state.waiting && !state.waiting.late) || (results.childElementCount && (state.marks.size || results.matches(":hover")));
+  const keepsStill = () => (state.waiting && !state.waiting.late) || (results.childElementCount && (state.marks.size || results.matches(":hover, :has(:focus-visible)")));
   const follow = new Seldom(async () => {
     if (newest === null) return;
     const { waiting } = state;
@@ -322,12 +332,13 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     const passed = learned ? performance.now() - waiting.since : Infinity;
     if (passed < TOLD_MS) {
       const told = `Version ${state.version.toLocaleString("en")} went live. This page shows it ${seconds(passed / 1000)} after you sent the marks; ${state.moved} of ${state.shown.length} items moved.`;
-      say(told);
       news.textContent = told;
       news.hidden = false;
+      say(told, false, !inSight(news));
     }
   }, FOLLOW_MS);
   results.addEventListener("pointerleave", () => follow.ask());
+  results.addEventListener("focusout", () => follow.ask());
   const forget = onStep((step) => {
     if (step.model !== model || !state.query) return;
     newest = step;
@@ -370,4 +381,10 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   // Unless somebody was quicker.
   if (!state.query) await trying(() => search(one));
   return end;
+}
+
+/** Whether somebody sees all of it now, and nothing covers it. */
+function inSight(element) {
+  const { left, top, bottom } = element.getBoundingClientRect();
+  return [top, bottom - 1].every((y) => element.contains(document.elementFromPoint(left + 9, y)));
 }

@@ -1,6 +1,6 @@
 // Versions: what was live when, before and after side by side, and moving what answers.
 import { copyAsCurl, copyInstead, get, post } from "../api.js";
-import { day, el, isSecond, percent, redraw, say, table, trying, whole } from "../dom.js";
+import { allow, choices, day, el, isSecond, percent, redraw, refill, say, table, tell, trying, whole } from "../dom.js";
 import { Seldom } from "../live.js";
 import { anyItem } from "../picker.js";
 import { arrow, fieldsOf, itemOf, labelOf, named, picture } from "../picture.js";
@@ -16,22 +16,30 @@ const LOOK_MS = 2000;
 export async function versionsPage(place, { model, query: begin, remember, onStep }) {
   const path = `/models/${encodeURIComponent(model)}`;
   const items = await get("/items", { model, limit: 1 });
-  const now = el("div", { className: "stack" });
   const held = el("div", { className: "stack" });
   const compared = el("div", { className: "two" });
-  const asked = el("span", { className: "asked", hidden: true });
+  const shown = el("span", { className: "asked", hidden: true });
   const told = el("div");
-  const from = el("select", { aria: { label: "Before" }, on: { change: () => trying(compare) } });
-  const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
+  const later = { change: () => trying(compare), blur: () => looking.ask() };
+  const from = el("select", { aria: { label: "Before" }, on: later });
+  const to = el("select", { aria: { label: "After" }, on: later });
   const query = el("input", { type: "search", value: begin, aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
   const any = el("button", { type: "button", on: { click: () => trying(compareAny) } }, "Any item");
   const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional, for the history" });
   const copy = copyInstead();
+  // What the keyboard may be on stays, and changes: a screen reader would tell each new one.
+  const title = el("h2", { className: "grow" });
+  const follows = el("span");
+  const pin = el("button", { type: "button", on: { click: (event) => (described?.pinned ? move(event, "unpin", null) : move(event, "pin", described?.version ?? null)) } });
+  const back = action("Roll back by one", "rollback", null);
+  const facts = el("span", { className: "soft" });
+  const what = el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl(`${path}/inspect`) : trying(inspect)) } }, "What it holds");
+  const now = el("div", { className: "stack" }, el("div", { className: "row" }, title, follows, pin, back), el("div", { className: "row" }, facts, what));
   const page = el("div", { className: "stack" }, el("section", { className: "card stack" }, now, held,
       el("div", { className: "row" }, el("label", { className: "reason grow" }, "Reason for a move ", reason), copy.element),
       el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time.")),
     el("section", { className: "card stack" },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), asked, el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to),
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), shown, el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to),
         el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/compare`, { parameters: comparison() }) } }, "Copy as curl")), compared),
     el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told));
 
@@ -55,7 +63,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
       seen = Math.max(0, ...lines.map((line) => line.serial));
       drawHistory(lines, kept);
     }
-    if (to.value === LIVE && query.value) await compare();
+    if (to.value === LIVE && query.value) await compare(false);
   }
 
   function drawHistory(lines, kept) {
@@ -66,35 +74,34 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   }
 
   function drawNow(older) {
-    const back = action("Roll back by one", "rollback", null);
-    back.disabled = !older;
-    const pinned = Boolean(described?.pinned);
-    const focused = [...now.querySelectorAll("button")].indexOf(document.activeElement);
-    now.replaceChildren(el("div", { className: "row" },
-      el("h2", { className: "grow" }, described?.ready ? `Version ${whole(described.version)} of ${model} answers` : `${model} has no version yet`),
-      pinned ? el("span", { className: "tag bad" }, "pinned: newer versions do not go live") : el("span", { className: "tag good" }, "follows what is learned"),
-      pinned ? action("Unpin", "unpin", null) : action("Pin this", "pin", described?.version ?? null), back),
-    el("div", { className: "row" }, el("span", { className: "soft" }, described?.ready ? `learner ${described.learner}, ${whole(described.items)} items, live since ${day(described.live_since)}` : ""),
-      el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl(`${path}/inspect`) : trying(inspect)) } }, "What it holds")));
-    now.querySelectorAll("button")[focused]?.focus();
+    const { ready, pinned, version } = described ?? {};
+    title.textContent = ready ? `Version ${whole(version)} of ${model} answers` : `${model} has no version yet`;
+    follows.className = `tag ${pinned ? "bad" : "good"}`;
+    follows.textContent = pinned ? "pinned: newer versions do not go live" : "follows what is learned";
+    pin.textContent = pinned ? "Unpin" : "Pin this";
+    allow(back, older);
+    facts.textContent = ready ? `learner ${described.learner}, ${whole(described.items)} items, live since ${day(described.live_since)}` : "";
   }
 
   function action(text, verb, version) {
+    const label = version === null ? text : `${text}${verb === "rollback" ? " to" : ""} version ${whole(version)}`;
+    return el("button", { type: "button", aria: { label }, on: { click: (event) => move(event, verb, version) } }, text);
+  }
+
+  function move(event, verb, version) {
+    if (isSecond(event)) return;
     // The node refuses what would undo a move of somebody else that this page does not show yet.
-    const body = () => ({ ...(version === null ? {} : { version }), ...(reason.value ? { reason: reason.value } : {}), seen });
-    return el("button", {
-      type: "button", on: {
-        click: (event) => !isSecond(event) && (copy.asked(event) ? copyAsCurl(`${path}/${verb}`, { body: body() }) : trying(async () => {
-          const moved = await post(`${path}/${verb}`, body()).catch((error) => {
-            if (error.error === "moved") trying(refresh);
-            throw error;
-          });
-          reason.value = "";
-          say(`Version ${whole(moved.version)} answers${moved.pinned ? ", pinned" : ""}.`);
-          await refresh();
-        })),
-      },
-    }, text);
+    const body = { ...(version === null ? {} : { version }), ...(reason.value ? { reason: reason.value } : {}), seen };
+    if (copy.asked(event)) copyAsCurl(`${path}/${verb}`, { body });
+    else trying(async () => {
+      const moved = await post(`${path}/${verb}`, body).catch((error) => {
+        if (error.error === "moved") trying(refresh);
+        throw error;
+      });
+      reason.value = "";
+      say(`Version ${whole(moved.version)} answers${moved.pinned ? ", pinned" : ""}.`);
+      await refresh();
+    });
   }
 
   async function inspect() {
@@ -118,7 +125,8 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
 
   const comparison = () => ({ id: query.value, before: from.value, k: SHOWN, ...(to.value === LIVE ? {} : { after: to.value }) });
 
-  async function compare() {
+  /** Compare again. Screen readers are told if somebody on this page `asked` for it. */
+  async function compare(asked = true) {
     if (!query.value || !from.value || !to.value) return;
     const mine = (turn += 1);
     const id = query.value;
@@ -134,16 +142,17 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     }
     if (mine !== turn) return;
     const [item, before, after] = answers;
-    asked.hidden = !items.pictures && labelOf(item) === id;
-    asked.replaceChildren(...(items.pictures ? [picture(model, item, true)] : []), ...(labelOf(item) === id ? [] : [named(item)]));
+    shown.hidden = !items.pictures && labelOf(item) === id;
+    refill(shown, ...(items.pictures ? [picture(model, item, true)] : []), ...(labelOf(item) === id ? [] : [named(item)]));
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
-    const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
+    const column = (answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, titleOf(answer.version)),
       el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, items.pictures && picture(model, one, true),
         el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), compareTo ? arrow(compareTo.get(one.id) ?? -1, rank) : null), named(one)))));
-    compared.replaceChildren(column(titleOf(before.version), before, null), column(titleOf(after.version), after, ranks));
+    refill(compared, column(before, null), column(after, ranks));
+    if (asked) tell(`${titleOf(before.version)}, and ${titleOf(after.version)}: ${after.items.filter((one, rank) => ranks.get(one.id) !== rank).length} of ${after.items.length} items moved.`);
   }
 
-  // A click is lost if its button is replaced before it ends.
+  // Whoever is about to press "Pin this" presses no "Unpin".
   const looking = new Seldom(() => (now.matches(":active") ? looking.ask() : trying(() => refresh(false))), LOOK_MS);
   told.addEventListener("pointerleave", () => looking.ask());
   told.addEventListener("focusout", () => looking.ask());
@@ -166,10 +175,11 @@ function titleOf(version) {
   return version ? `Version ${whole(version)}` : "Before the first click (version 0)";
 }
 
-/** Fill a choice of versions; what was chosen stays if it is still kept. */
+/** Fill a choice of versions, unless somebody chooses now; what was chosen stays if it is still kept. */
 function options(select, versions, otherwise) {
+  if (document.activeElement === select) return;
   const chosen = versions.some((version) => String(version) === select.value) ? select.value : String(otherwise);
-  select.replaceChildren(...versions.toReversed().map((version) => el("option", { value: String(version), selected: String(version) === chosen }, choice(version))));
+  choices(select, versions.toReversed().map((version) => [String(version), choice(version)]), chosen);
 }
 
 function choice(version) {

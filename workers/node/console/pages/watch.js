@@ -1,6 +1,6 @@
 // Watch: how learning goes, from what went live on this node since it started.
 import { copyAsCurl, get } from "../api.js";
-import { clock, day, el, percent, redraw, seconds, table, trying, whole } from "../dom.js";
+import { clock, day, el, percent, redraw, refill, seconds, table, tell, trying, whole } from "../dom.js";
 import { interval } from "../interval.js";
 import { Seldom, whileSeen } from "../live.js";
 import { colourOf } from "../parts.js";
@@ -21,17 +21,18 @@ const RATE_S = 10;
 export async function watchPage(place, { model, onStep, onRemark }) {
   // What goes live while the page is made is not lost.
   const early = [];
-  let shown = "";
+  let decided = "";
   const stopEarly = onStep((step) => early.push(step));
   const path = `/models/${encodeURIComponent(model)}`;
   let { steps } = await get(`${path}/steps`).catch((error) => {
     stopEarly();
     throw error;
   });
-  const big = el("div", { className: "big grow" });
+  const figures = ["version that is live", "mistakes of late", "from click to live, typically", "last change"].map((name) => [el("b"), name]);
+  const big = el("div", { className: "big grow" }, ...figures.map(([value, name]) => el("div", {}, value, el("span", {}, name))));
   const curl = el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/steps`) } }, "Copy as curl");
   const grid = el("div", { className: "charts" });
-  const guard = el("div", { className: "guard", aria: { live: "polite" } });
+  const guard = el("div", { className: "guard" });
   const decisions = el("ul", { className: "moves", tabIndex: 0, aria: { label: "What was withheld, taken back or moved, newest first" } });
   place.append(el("div", { className: "figures" }, big, curl), grid);
   const charts = [
@@ -58,25 +59,22 @@ export async function watchPage(place, { model, onStep, onRemark }) {
 
   function draw() {
     const last = steps.at(-1);
-    const figure = (value, name) => el("div", {}, el("b", {}, value), el("span", {}, name));
     const fresh = steps.slice(-50).map(waited).filter((s) => s !== null).sort((a, b) => a - b);
-    big.replaceChildren(
-      figure(last ? whole(last.version) : "–", "version that is live"),
-      figure(percent(last && learned("recent_mistake_rate")(last)), "mistakes of late"),
-      figure(fresh.length ? seconds(fresh[Math.floor(fresh.length / 2)]) : "–", "from click to live, typically"),
-      figure(last ? clock(last.at) : "–", "last change"),
-    );
+    figures[0][0].textContent = last ? whole(last.version) : "–";
+    figures[1][0].textContent = percent(last && learned("recent_mistake_rate")(last));
+    figures[2][0].textContent = fresh.length ? seconds(fresh[Math.floor(fresh.length / 2)]) : "–";
+    figures[3][0].textContent = last ? clock(last.at) : "–";
     for (const chart of charts) chart.draw(steps);
   }
 
   async function drawDecisions() {
     const [{ lines }, judged] = await Promise.all([get(`${path}/history`, { last: LINES }), get(`${path}/guard`)]);
-    // Screen readers tell what is new here.
-    const now = JSON.stringify(judged);
-    if (now !== shown) guard.replaceChildren(...judgement(judged));
-    shown = now;
+    refill(guard, ...judgement(judged));
+    // Every version is judged. Screen readers tell only another decision.
+    if (decided && decided !== judged.decision) tell(`The guard: ${wordsOf(judged.decision)}.`);
+    decided = judged.decision;
     const told = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
-    decisions.replaceChildren(...told.map((line) => el("li", {},
+    refill(decisions, ...told.map((line) => el("li", {},
       el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, whatOf(line)), `version ${whole(line.version)}`,
       el("span", { className: "soft" }, [line.actor, day(line.at)].filter(Boolean).join(", ")), line.reason ? el("p", {}, line.reason) : null)),
     ...(told.length ? [] : [el("li", {}, "Nothing was withheld, mistakes did not become more frequent, and nobody moved a version.")]));
@@ -138,15 +136,16 @@ const DECISIONS = {
   allowed: ["good", "the newest version may answer"], withheld: ["warn", "newer versions are withheld"],
   "taken back": ["warn", "an earlier version answers again"], "not judged": ["", "nothing was judged yet"],
 };
+const wordsOf = (decision) => DECISIONS[decision]?.[1] ?? decision;
 const BAD = new Set(["held", "taken back", "drift"]);
 
 /** The guard's last decision, and by how much a version was better or worse than the one it was compared with. */
 function judgement({ decision, at, reason, sentence, margin, doubt, version, reference }) {
-  const [kind, words] = DECISIONS[decision] ?? ["", decision];
+  const kind = DECISIONS[decision]?.[0] ?? "";
   const most = 1.15 * (Math.abs(margin) + doubt) || 1;
   const on = (value) => 0.5 + value / most / 2;
   return [
-    el("p", { className: "row" }, el("span", { className: `tag ${kind}` }, words), at === null ? null : el("span", { className: "soft" }, day(at))),
+    el("p", { className: "row" }, el("span", { className: `tag ${kind}` }, wordsOf(decision)), at === null ? null : el("span", { className: "soft" }, day(at))),
     reason ? el("p", {}, reason) : null, el("p", {}, sentence),
     margin === null ? null : interval({ low: on(margin - doubt), at: on(margin), high: on(margin + doubt) },
       [`version ${whole(reference)} is better`, "equal", `version ${whole(version)} is better`], sentence),
@@ -159,7 +158,7 @@ class Chart {
     Object.assign(this, { told, series, names: "", plot: null });
     this.canvas = el("div", { aria: { role: "img", label: `${title}, as lines; the table below has the numbers` } });
     this.rows = el("div");
-    this.details = el("details", { on: { toggle: () => this.fill() } }, el("summary", {}, "As a table"), this.rows);
+    this.details = el("details", { on: { toggle: () => this.fill() } }, el("summary", {}, "As a table", el("span", { className: "unseen" }, `: ${title}`)), this.rows);
     this.empty = el("p", { className: "soft" }, nothing);
     this.element = el("section", { className: "card chart" }, el("h2", {}, title), el("p", { className: "soft" }, about), this.empty, this.canvas, this.details);
     this.title = title;
