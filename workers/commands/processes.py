@@ -33,7 +33,6 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     from omdml.workers.wiring.feedback_log import log_names
     from omdml.workers.wiring.worker import build_worker
 
-    process.one_arena()
     announce_compiling()
     process.lend_threads()
     traces.start("omdml-worker")

@@ -32,8 +32,6 @@ EVERY_ADDRESS = ("0.0.0.0", "[::]", "::", "[::0]")
 COLLECT_AFTER = (5_000, 10, 50)
 # Seconds between two collections of everything.
 COLLECT_EVERY_S = 60.0
-# The number of this parameter of glibc's mallopt (malloc.h).
-M_ARENA_MAX = -8
 
 
 class LogStream:
@@ -125,16 +123,6 @@ def lend_threads() -> None:
     from omdml.blas import lend_threads
 
     lend_threads(ThreadPoolExecutor(2, thread_name_prefix="omdml-refresh").map)
-
-
-def one_arena() -> None:
-    """Have all threads that start from now on take memory from one pool, so that each can use what others freed.
-
-    By default glibc gives each thread a pool of its own. Python runs one thread at a time, or nearly, so that gains
-    nothing here.
-    """
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(M_ARENA_MAX, 1)
 
 
 def forget_start() -> None:

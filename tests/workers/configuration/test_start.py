@@ -79,27 +79,3 @@ print(held() <= most - 40_000_000)
 def test_memory_between_pieces_that_stay_is_given_back() -> None:
     ended = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
     assert ended.stdout == "True\n"
-
-
-POOLS = """
-import ctypes, sys, threading
-from omdml.workers.configuration import process
-
-process.one_arena()
-held = []
-threads = [threading.Thread(target=lambda: held.extend(bytearray(1_000) for _ in range(100))) for _ in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-libc = ctypes.CDLL(None)
-libc.fdopen.restype = ctypes.c_void_p
-stream = ctypes.c_void_p(libc.fdopen(1, b"w"))
-libc.malloc_info(0, stream)
-libc.fflush(stream)
-"""
-
-
-def test_threads_share_one_pool_of_memory() -> None:
-    ended = subprocess.run([sys.executable, "-c", POOLS], capture_output=True, text=True, check=True)
-    assert ended.stdout.count("<heap nr=") == 1
