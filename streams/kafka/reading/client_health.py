@@ -90,27 +90,28 @@ class Flow:
     long while the client waits for its group: a new client would have all members share out the partitions once
     more. If machines are slow, the members would do that to each other for ever.
 
-    A member that has no partitions shows none that is stuck. If brokers were frozen, the answer to its join may never
-    come, and the client would wait for it for five minutes.
+    A client that waits shows no partition that is stuck: for its group, if it has no partition, or for the topic's ends
+    or first positions. If brokers were frozen, some clients wait for five minutes, or for ever.
     """
 
     def __init__(self) -> None:
         self._idle = False
-        # How many checks found the client waiting for its group without a partition.
+        # How many checks found the client waiting, and nothing delivered in between.
         self._waited = 0
         # For each partition: its position, how many checks found it there, and how many of these were idle.
         self._still: dict[TopicPartition, tuple[int, int, int]] = {}
 
     def delivered(self, partitions: Collection[TopicPartition]) -> None:
         """Note that these partitions delivered records, so they flow, even if the reader seeks back."""
-        self._idle = self._idle and not partitions
+        if partitions:
+            self._idle, self._waited = False, 0
         for tp in partitions:
             self._still.pop(tp, None)
 
-    def look(self, progress: Mapping[TopicPartition, tuple[int, int]], joining: bool = False) -> list[TopicPartition]:
-        """Note positions and ends, and if the client waits for its group; returns the partitions that are stuck."""
-        before, idle = self._still, self._idle and not joining
-        self._waited = self._waited + 1 if joining and not progress else 0
+    def look(self, progress: Mapping[TopicPartition, tuple[int, int]], waiting: bool = False) -> list[TopicPartition]:
+        """Note positions and ends as far as they are known, and if the client waits; returns what is stuck."""
+        before, idle = self._still, self._idle and not waiting
+        self._waited = self._waited + 1 if waiting and not progress else 0
         self._idle = True
         self._still = {}
         for tp, (position, end) in progress.items():
@@ -122,8 +123,8 @@ class Flow:
 
     @property
     def waits_for_ever(self) -> bool:
-        """Whether the client waits for its group without a partition for longer than a group takes."""
-        return self._waited > STUCK_BUSY_LOOKS
+        """Whether the client waits for longer than a group takes; True again after as many checks as before."""
+        return self._waited > 0 and self._waited % STUCK_BUSY_LOOKS == 0
 
 
 class Failures:

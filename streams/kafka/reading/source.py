@@ -102,13 +102,12 @@ class KafkaSource:
         self._flow = Flow()
         self._failures = Failures()
         self._closed = False
-        self._admin = topics.open_admin(options)
-        self._watch = TopicWatch(self._admin, options, topic)
+        self._watch = TopicWatch(options, topic)
         try:
-            description = topics.require(self._admin, options, topic)
+            description = topics.require(self._watch.admin, options, topic)
             self._consumer = self._connect()
         except BaseException:
-            self._admin.close()
+            self._watch.admin.close()
             raise
         self.topic_id, self.partitions = description
         self._commits = Commits(topic, self.topic_id, group)
@@ -216,12 +215,12 @@ class KafkaSource:
         try:
             leave(self._consumer, self.group)
             if self.group_instance_id and member.member_id:
-                remove_static_member(self._admin, self.group, self.group_instance_id, member.member_id)
+                remove_static_member(self._watch.admin, self.group, self.group_instance_id, member.member_id)
             if uncommitted and not self._watch.away:
                 offsets = {TopicPartition(self.topic, place.number): offset for place, offset in uncommitted.items()}
-                self._commits.commit_when_all_left(self._admin, offsets, self._epochs)
+                self._commits.commit_when_all_left(self._watch.admin, offsets, self._epochs)
         finally:
-            self._admin.close()
+            self._watch.admin.close()
         self._assignments.raise_listener_error()
 
     # The polling thread
@@ -236,8 +235,8 @@ class KafkaSource:
         try:
             if self._commits.replaced:
                 raise kafka.errors.FencedInstanceIdError
-            if self._watch.is_due and self._look():
-                self._restart_if_stuck()
+            if self._watch.is_due:
+                self._restart_if_stuck(self._look())
             if self._assignments.given:
                 self._take_over()
             internals.go_on_joining(self._consumer)
@@ -333,10 +332,13 @@ class KafkaSource:
             self._epochs.seek(self._consumer, tp, batch[0].offset)
         return False
 
-    def _restart_if_stuck(self) -> None:
-        progress, flowing = self.progress(), self._owned.keys() - self._gaps.stopped
+    def _restart_if_stuck(self, answered: bool) -> None:
+        # Without an answer, neither ends nor first positions are known.
+        unanswered = not answered or bool(self._assignments.given)
+        progress, flowing = {} if unanswered else self.progress(), self._owned.keys() - self._gaps.stopped
         looked_at = {tp: progress[self._owned[tp]] for tp in flowing if self._owned[tp] in progress}
-        if (stuck := self._flow.look(looked_at, internals.is_joining(self._consumer))) or self._flow.waits_for_ever:
+        stuck = self._flow.look(looked_at, unanswered or internals.is_joining(self._consumer))
+        if stuck or (self._flow.waits_for_ever and self._watch.is_reached_anew()):
             numbers = sorted(tp.partition for tp in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
             self._make_client()

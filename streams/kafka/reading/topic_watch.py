@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import kafka.errors
+import msgspec
 import structlog
 from kafka import TopicPartition
 
+from omdml.errors import SourceError
 from omdml.streams.kafka import topic as topics
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.client_health import Absence, Outage
@@ -18,6 +20,8 @@ from omdml.streams.kafka.reading.consumer import milliseconds
 # Seconds between two checks.
 LOOK_EVERY_S = 1.0
 LOOK_LIMIT_S = 0.5
+# Seconds that a new client has to reach the cluster, if the old ones get no answer.
+NEW_CLIENT_LIMIT_S = 2.0
 # Seconds between two looks at whether somebody made the topic a compacted one.
 POLICY_EVERY_S = 60.0
 
@@ -29,12 +33,19 @@ class TopicWatch:
 
     Attributes
     ----------
+    admin
+        The client that asks. Whoever makes a watch closes it.
     ends
         For each partition, the offset after its last record (of committed transactions) at the last check.
+
+    Raises
+    ------
+    SourceError
+        The cluster is out of reach for ``options.start_timeout_s`` or refuses.
     """
 
-    def __init__(self, admin: Any, options: KafkaOptions, topic: str) -> None:
-        self._admin = admin
+    def __init__(self, options: KafkaOptions, topic: str) -> None:
+        self.admin = topics.open_admin(options)
         self._topic = topic
         self.ends: dict[TopicPartition, int] = {}
         self._looked_at = float("-inf")
@@ -63,7 +74,7 @@ class TopicWatch:
         """
         topic, reason = None, f"topic {self._topic!r} is missing"
         try:
-            topic = topics.describe(self._admin, self._topic)
+            topic = topics.describe(self.admin, self._topic)
             self._absence.note(topic is None)
             if topic:
                 partitions = list(owned) or [TopicPartition(self._topic, 0)]
@@ -78,10 +89,20 @@ class TopicWatch:
             self._outage.check_succeeded()
         return topic
 
+    def is_reached_anew(self) -> bool:
+        """Whether a new client reaches the cluster. It asks from now on: those that get no answer are broken then."""
+        try:
+            admin = topics.open_admin(msgspec.structs.replace(self._options, start_timeout_s=NEW_CLIENT_LIMIT_S))
+        except SourceError:
+            return False
+        self.admin.close()
+        self.admin = admin
+        return True
+
     def _look_at_policy(self) -> None:
         """Once a minute, log an error if the topic is compacted. Reading goes on, so that less is dropped unread."""
         if time.monotonic() - self._policy_looked_at < POLICY_EVERY_S:
             return
         self._policy_looked_at = time.monotonic()
-        if reason := topics.compaction(self._admin, self._options, self._topic):
+        if reason := topics.compaction(self.admin, self._options, self._topic):
             log.error("topic_compacted", topic=self._topic, reason=reason, action="reads on before more is dropped")

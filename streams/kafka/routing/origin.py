@@ -65,7 +65,8 @@ class RoutedSource(KafkaSource):
         A partition without an offset was added to the topic, if others have one (streams/kafka/routing/beginning.py).
         """
         with translated(self.options, f"looking up the offsets of group {self.group!r}"):
-            if not is_known(self._admin, self.group, [TopicPartition(self.topic, n) for n in range(self.partitions)]):
+            partitions = [TopicPartition(self.topic, n) for n in range(self.partitions)]
+            if not is_known(self._watch.admin, self.group, partitions):
                 raise forgotten(self.options, self.topic, self.group)
 
     def _take_over(self) -> None:

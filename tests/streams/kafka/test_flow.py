@@ -17,11 +17,11 @@ from omdml.streams.protocols.log import Partition
 STUCK, FLOWING = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def looks_until_told(flow, progress, delivered=(), joining=False):
+def looks_until_told(flow, progress, delivered=(), waiting=False):
     """How many looks it takes, of at most a thousand."""
     for look in range(1, 1000):
         flow.delivered(delivered)
-        if message := flow.look(progress(look), joining):
+        if message := flow.look(progress(look), waiting):
             assert message == [STUCK]
             return look
     return None
@@ -38,7 +38,7 @@ def test_and_later_where_other_partitions_are_delivered():
 
 
 def test_and_later_where_the_client_waits_for_its_group():
-    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)}, joining=True)
+    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)}, waiting=True)
     assert STUCK_BUSY_LOOKS < told <= STUCK_BUSY_LOOKS + 2
 
 
@@ -94,6 +94,24 @@ def test_a_topic_made_again_is_reported_without_positions_that_nobody_knows():
         assert ("Offset 7 of partition 0 belongs to the old topic" in text) is told
         assert "None" not in text
         assert "omdml topics rewind" in text
+
+
+def test_a_client_that_waits_and_delivers_nothing_waits_for_ever_once_a_minute():
+    flow, told = Flow(), []
+    for look in range(1, 2 * STUCK_BUSY_LOOKS + 1):
+        flow.look({}, waiting=True)
+        if flow.waits_for_ever:
+            told.append(look)
+    assert told == [STUCK_BUSY_LOOKS, 2 * STUCK_BUSY_LOOKS]
+
+
+@pytest.mark.parametrize("sign", ["delivered", "answered"])
+def test_a_client_that_delivers_or_answers_meanwhile_does_not_wait_for_ever(sign):
+    flow = Flow()
+    for look in range(1, 3 * STUCK_BUSY_LOOKS):
+        flow.look({FLOWING: (5, 5)} if sign == "answered" and look % 50 == 0 else {}, waiting=True)
+        flow.delivered([FLOWING] if sign == "delivered" and look % 50 == 0 else [])
+        assert not flow.waits_for_ever
 
 
 def test_a_topic_that_is_missing_for_a_moment_only_ends_nobody(monkeypatch):

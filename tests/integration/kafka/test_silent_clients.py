@@ -1,0 +1,85 @@
+"""A source whose clients get no answers any more, although the cluster answers others, against a real broker.
+
+That was seen after all brokers had been frozen for a minute. A check is made once a second as a rule.
+"""
+
+from typing import Any
+
+import kafka.errors
+import pytest
+
+from deploy.local import KafkaServer
+from omdml.streams.kafka.reading import topic_watch
+from tests.support.servers.kafka_reader import NewTopic, Open, numbered, write
+
+
+def unanswered(*args: Any, **options: Any) -> Any:
+    raise kafka.errors.KafkaTimeoutError
+
+
+def test_a_member_whose_consumer_is_never_answered_goes_on_with_another(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.05)
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    monkeypatch.setattr(reader.source._consumer, "end_offsets", unanswered)
+    monkeypatch.setattr(reader.source._consumer, "poll", lambda **options: {})
+    write(kafka, topic, numbered(5))
+    reader.read_until(lambda: reader.values == numbered(5))
+
+
+def test_a_member_that_never_hears_where_its_new_partitions_begin_goes_on_with_another_client(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.05)
+    topic = new_topic()
+    write(kafka, topic, numbered(5))
+    reader = open_reader(topic)
+    monkeypatch.setattr(reader.source._consumer, "beginning_offsets", unanswered)
+    reader.read_until(lambda: reader.values == numbered(5))
+
+
+def test_a_member_whose_administration_client_is_never_answered_asks_with_another(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.05)
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    admin = reader.source._watch.admin
+    monkeypatch.setattr(admin, "describe_topics", unanswered)
+    reader.read_until(lambda: reader.source._watch.admin is not admin)
+    write(kafka, topic, numbered(5))
+    reader.read_until(lambda: reader.values == numbered(5))
+
+
+def test_in_a_long_outage_a_member_keeps_its_clients(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a cluster that answers nobody for more than 60 checks
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    clients = reader.source._watch.admin, reader.source._consumer
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(clients[0], "describe_topics", unanswered)
+    answers: list[bool] = []
+    ask = reader.source._watch.is_reached_anew
+
+    def asked() -> bool:
+        answers.append(ask())
+        return answers[-1]
+
+    monkeypatch.setattr(reader.source._watch, "is_reached_anew", asked)
+    kafka.pause()
+    reader.read_until(lambda: answers)
+    # Then new clients do not reach it either, and the old ones stay.
+    assert answers == [False]
+    assert (reader.source._watch.admin, reader.source._consumer) == clients
+    # When it answers again, the member goes on.
+    kafka.resume()
+    monkeypatch.undo()
+    write(kafka, topic, numbered(5))
+    reader.read_until(lambda: reader.values == numbered(5))
