@@ -19,6 +19,8 @@ OUTAGE_AFTER_S = 2.0
 # A partition is stuck after this many checks, one a second: if nothing else is delivered, and under load.
 STUCK_LOOKS = 10
 STUCK_BUSY_LOOKS = 60
+# A client that waits for this many seconds, for its group or for answers, may be broken.
+WAIT_S = 60.0
 CLIENTS_IN_A_ROW = 6
 # A client that worked for this many seconds begins a new row of failures.
 STEADY_S = 60.0
@@ -96,22 +98,22 @@ class Flow:
 
     def __init__(self) -> None:
         self._idle = False
-        # How many checks found the client waiting, and nothing delivered in between.
-        self._waited = 0
+        # Since when checks find the client waiting, with nothing delivered in between.
+        self._waiting_since: float | None = None
         # For each partition: its position, how many checks found it there, and how many of these were idle.
         self._still: dict[TopicPartition, tuple[int, int, int]] = {}
 
     def delivered(self, partitions: Collection[TopicPartition]) -> None:
         """Note that these partitions delivered records, so they flow, even if the reader seeks back."""
         if partitions:
-            self._idle, self._waited = False, 0
+            self._idle, self._waiting_since = False, None
         for tp in partitions:
             self._still.pop(tp, None)
 
     def look(self, progress: Mapping[TopicPartition, tuple[int, int]], waiting: bool = False) -> list[TopicPartition]:
         """Note positions and ends as far as they are known, and if the client waits; returns what is stuck."""
         before, idle = self._still, self._idle and not waiting
-        self._waited = self._waited + 1 if waiting and not progress else 0
+        self._waiting_since = (self._waiting_since or time.monotonic()) if waiting and not progress else None
         self._idle = True
         self._still = {}
         for tp, (position, end) in progress.items():
@@ -121,10 +123,13 @@ class Flow:
                 self._still[tp] = (position, 1, 0) if moved else (position, looks + 1, quiet + 1 if idle else 0)
         return [tp for tp, (_, looks, quiet) in self._still.items() if quiet >= STUCK_LOOKS or looks > STUCK_BUSY_LOOKS]
 
-    @property
-    def waits_for_ever(self) -> bool:
-        """Whether the client waits for longer than a group takes; True again after as many checks as before."""
-        return self._waited > 0 and self._waited % STUCK_BUSY_LOOKS == 0
+    def has_waited_long(self) -> bool:
+        """Whether the client waits for longer than a group takes. If so, it is True again only after as long."""
+        now = time.monotonic()
+        if self._waiting_since is None or now - self._waiting_since < WAIT_S:
+            return False
+        self._waiting_since = now
+        return True
 
 
 class Failures:

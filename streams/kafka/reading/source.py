@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -171,8 +172,7 @@ class KafkaSource:
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
 
-        A position that cannot be found while the cluster is out of reach is left out. All of them together take at
-        most half a second.
+        A position that cannot be found while the cluster is out of reach is left out. This takes at most half a second.
         """
         until = time.monotonic() + LOOK_LIMIT_S
         progress: dict[Partition, tuple[int, int]] = {}
@@ -237,33 +237,34 @@ class KafkaSource:
                 raise kafka.errors.FencedInstanceIdError
             if self._watch.is_due:
                 self._restart_if_stuck(self._look())
-            if self._assignments.given:
-                self._take_over()
+            # Without this member's polls, the whole group would wait until the cluster answers it.
+            with suppress(kafka.errors.RetriableError):
+                if self._assignments.given:
+                    self._take_over()
             internals.go_on_joining(self._consumer)
             batches = self._consumer.poll(timeout_ms=milliseconds(timeout_s), max_records=max_records)
         except kafka.errors.OffsetOutOfRangeError as error:
             self._stop(error.args[0], gap.out_of_range)
-            return []
         except kafka.errors.LogTruncationError as error:
             self._stop_at_cuts(error.divergent_offsets)
-            return []
         except Unreadable as error:
             self._stop_if_damaged(error)
-            return []
         except kafka.errors.RetriableError:
             # The cluster is away. The regular checks log when that begins and ends.
             time.sleep(timeout_s)
-            return []
         except kafka.errors.FencedInstanceIdError as error:
             self._failures.name_taken(self.group, self.group_instance_id, error)
             self._make_client()
-            return []
         except (OmdmlError, *REFUSALS):
             raise
         except Exception as error:
             # Whatever the error is, a client that raises it cannot be trusted any more.
             self._replace_client(error)
-            return []
+        else:
+            return self._records(batches)
+        return []
+
+    def _records(self, batches: Mapping[TopicPartition, list[Any]]) -> list[Record]:
         if batches and not self._is_ours(batches):
             return []
         self._epochs.note(self._consumer, self._owned)
@@ -320,10 +321,9 @@ class KafkaSource:
         return True
 
     def _is_ours(self, batches: Mapping[TopicPartition, list[Any]]) -> bool:
-        """Whether these records belong to this topic. The check costs nothing.
+        """Whether these records belong to this topic: the client reads by name, also from a topic created again.
 
-        The client reads by name, so it would go on reading a topic that was deleted and created again. Raises GapError
-        if the topic surely is another one. If the cluster cannot say now, the records are polled again.
+        Raises GapError if the topic surely is another one. If the cluster cannot say now, the records are polled again.
         """
         seen = internals.topic_id(self._consumer, self.topic)
         if seen is None or str(seen) == self.topic_id or self._look():
@@ -338,7 +338,7 @@ class KafkaSource:
         progress, flowing = {} if unanswered else self.progress(), self._owned.keys() - self._gaps.stopped
         looked_at = {tp: progress[self._owned[tp]] for tp in flowing if self._owned[tp] in progress}
         stuck = self._flow.look(looked_at, unanswered or internals.is_joining(self._consumer))
-        if stuck or (self._flow.waits_for_ever and self._watch.is_reached_anew()):
+        if stuck or (self._flow.has_waited_long() and self._watch.is_reached_anew()):
             numbers = sorted(tp.partition for tp in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, action="making a new client")
             self._make_client()

@@ -138,6 +138,21 @@ def test_a_button_that_can_do_nothing_more_keeps_the_focus(console):
         assert heard(page) == []
 
 
+def test_a_late_count_of_items_is_not_told_over_the_results_of_the_item_picked(console):
+    page, held = console(), []
+    page.route(re.compile("find=i5"), lambda route: held.append(route))
+    with page.expect_request(re.compile("find=i5")):
+        page.get_by_label("Find an item by its id").fill("i5")
+    items = page.get_by_role("listbox", name="Items")
+    items.locator("button[data-id='i5']").click()
+    expect(page.locator("#heard")).to_have_text("20 results similar to i5.")
+    with page.expect_response(re.compile("find=i5")):
+        held[0].continue_()
+    # The grid has drawn what was answered.
+    expect(items.locator("button")).to_have_count(11)
+    expect(page.locator("#heard")).to_have_text("20 results similar to i5.")
+
+
 def test_marks_are_counted_aloud_once_each(console):
     page = console()
     search(page, "i5")

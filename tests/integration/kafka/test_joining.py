@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deploy.local import KafkaServer
-from omdml.streams.kafka.reading import topic_watch
+from omdml.streams.kafka.reading import client_health, topic_watch
 from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.protocols.log import CommitResult
 from tests.integration.waiting import until
@@ -85,10 +85,10 @@ def test_a_member_without_partitions_whose_join_is_never_answered_joins_again(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     # Given a cluster that loses the answer to a join, as brokers that were frozen may; the client waits five minutes
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(client_health, "WAIT_S", 3.0)
     reader = open_reader(new_topic(), group_instance_id="one")
     client, late = reader.source._consumer, answered_late(reader, 600.0, monkeypatch, lost)
-    # Then it joins with another client once 60 checks have found it waiting, a second apart as a rule.
+    # Then it joins with another client once it has waited long.
     reader.read_until(lambda: reader.owned == {0})
     assert late
     assert reader.source._consumer is not client

@@ -1,6 +1,6 @@
 """A source whose clients get no answers any more, although the cluster answers others, against a real broker.
 
-That was seen after all brokers had been frozen for a minute. A check is made once a second as a rule.
+That was seen after all brokers had been frozen for a minute.
 """
 
 from typing import Any
@@ -9,7 +9,8 @@ import kafka.errors
 import pytest
 
 from deploy.local import KafkaServer
-from omdml.streams.kafka.reading import topic_watch
+from omdml.streams.kafka.reading import client_health
+from tests.integration.waiting import until
 from tests.support.servers.kafka_reader import NewTopic, Open, numbered, write
 
 
@@ -20,7 +21,7 @@ def unanswered(*args: Any, **options: Any) -> Any:
 def test_a_member_whose_consumer_is_never_answered_goes_on_with_another(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(client_health, "WAIT_S", 2.0)
     topic = new_topic()
     reader = open_reader(topic)
     reader.read_until(lambda: reader.owned == {0})
@@ -33,7 +34,7 @@ def test_a_member_whose_consumer_is_never_answered_goes_on_with_another(
 def test_a_member_that_never_hears_where_its_new_partitions_begin_goes_on_with_another_client(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(client_health, "WAIT_S", 2.0)
     topic = new_topic()
     write(kafka, topic, numbered(5))
     reader = open_reader(topic)
@@ -41,10 +42,25 @@ def test_a_member_that_never_hears_where_its_new_partitions_begin_goes_on_with_a
     reader.read_until(lambda: reader.values == numbered(5))
 
 
+def test_a_group_does_not_wait_for_a_member_that_never_hears_where_its_partitions_begin(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a member that has two partitions, cannot begin to read them, and keeps its client
+    monkeypatch.setattr(client_health, "WAIT_S", 600.0)
+    topic = new_topic(partitions=2)
+    reader = open_reader(topic)
+    monkeypatch.setattr(reader.source._consumer, "beginning_offsets", unanswered)
+    reader.read_until(lambda: len(reader.source._assignments.given) == 2)
+    # When another one joins
+    other = open_reader(topic)
+    # Then that one has a partition soon.
+    until(lambda: [reader.read(), other.read()] and other.owned, 20.0)
+
+
 def test_a_member_whose_administration_client_is_never_answered_asks_with_another(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(client_health, "WAIT_S", 2.0)
     topic = new_topic()
     reader = open_reader(topic)
     reader.read_until(lambda: reader.owned == {0})
@@ -58,12 +74,12 @@ def test_a_member_whose_administration_client_is_never_answered_asks_with_anothe
 def test_in_a_long_outage_a_member_keeps_its_clients(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a cluster that answers nobody for more than 60 checks
+    # Given a cluster that answers nobody for longer than a client waits
     topic = new_topic()
     reader = open_reader(topic)
     reader.read_until(lambda: reader.owned == {0})
     clients = reader.source._watch.admin, reader.source._consumer
-    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(client_health, "WAIT_S", 2.0)
     monkeypatch.setattr(clients[0], "describe_topics", unanswered)
     answers: list[bool] = []
     ask = reader.source._watch.is_reached_anew

@@ -43,7 +43,7 @@ def test_the_service_runs_on_kafka_and_redis_as_the_page_shows(kafka, redis_serv
     printed = run_session(
         ["omdml catalogue build items/ items.npz", create, doctor, f"{worker} & {node} &", READY, feed,
          "python send.py", learned, f"{simulate} --node http://localhost:8080 --comparisons 100"],
-        tmp_path, port,
+        tmp_path, port, {"OMDML_LOG__GROUP": topic},
     )  # fmt: skip
     assert printed[1] == [f"topic {topic} created, 4 partitions"]
     assert printed[5] == ["clicks.jsonl: sent 20 triplets, refused 0"]

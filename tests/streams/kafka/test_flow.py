@@ -96,22 +96,35 @@ def test_a_topic_made_again_is_reported_without_positions_that_nobody_knows():
         assert "omdml topics rewind" in text
 
 
-def test_a_client_that_waits_and_delivers_nothing_waits_for_ever_once_a_minute():
+@pytest.fixture
+def clock(monkeypatch):
+    """Set the time in seconds."""
+
+    def set_to(second):
+        monkeypatch.setattr(client_health.time, "monotonic", lambda: float(second))
+
+    return set_to
+
+
+def test_a_client_that_waits_and_delivers_nothing_has_waited_long_once_a_minute(clock):
     flow, told = Flow(), []
-    for look in range(1, 2 * STUCK_BUSY_LOOKS + 1):
+    # Looks may take longer than a second if nothing is answered.
+    for second in range(3, 190, 3):
+        clock(second)
         flow.look({}, waiting=True)
-        if flow.waits_for_ever:
-            told.append(look)
-    assert told == [STUCK_BUSY_LOOKS, 2 * STUCK_BUSY_LOOKS]
+        if flow.has_waited_long():
+            told.append(second)
+    assert told == [63, 123, 183]
 
 
 @pytest.mark.parametrize("sign", ["delivered", "answered"])
-def test_a_client_that_delivers_or_answers_meanwhile_does_not_wait_for_ever(sign):
+def test_a_client_that_delivers_or_answers_meanwhile_has_not_waited_long(clock, sign):
     flow = Flow()
-    for look in range(1, 3 * STUCK_BUSY_LOOKS):
-        flow.look({FLOWING: (5, 5)} if sign == "answered" and look % 50 == 0 else {}, waiting=True)
-        flow.delivered([FLOWING] if sign == "delivered" and look % 50 == 0 else [])
-        assert not flow.waits_for_ever
+    for second in range(1, 200):
+        clock(second)
+        flow.look({FLOWING: (5, 5)} if sign == "answered" and second % 50 == 0 else {}, waiting=True)
+        flow.delivered([FLOWING] if sign == "delivered" and second % 50 == 0 else [])
+        assert not flow.has_waited_long()
 
 
 def test_a_topic_that_is_missing_for_a_moment_only_ends_nobody(monkeypatch):

@@ -21,7 +21,8 @@ export async function anyItem(model, total) {
 export class Picker {
   /** `picked` is called with an item. */
   constructor(model, picked) {
-    Object.assign(this, { model, picked, find: "", total: 0, at: 0, chosen: "" });
+    Object.assign(this, { model, find: "", total: 0, at: 0, chosen: "", isSought: false });
+    this.picked = (item) => { this.isSought = false; picked(item); };
     this.parts = new Map();
     this.cells = new Map();
     this.sheet = el("div", { className: "sheet" });
@@ -41,11 +42,14 @@ export class Picker {
     this.parts.clear();
     this.at = 0;
     this.element.scrollTop = 0;
-    const first = await trying(() => this.part(0));
-    if (!first || this.find !== find) return;
+    const asked = this.part(0);
+    const first = await trying(() => asked);
+    // A later call may have been answered before this one.
+    if (!first || this.parts.get(0) !== asked) return;
     this.total = first.total;
-    if (find && first.total) tell(`${whole(first.total)} ${first.total === 1 ? "item" : "items"} found.`);
-    else if (find) say(`No item has "${find}" in its id${first.labels ? " or label" : ""}.`);
+    // Whoever has picked an item since typing hears of its results instead.
+    if (first.total && this.isSought && find) tell(`${whole(first.total)} ${first.total === 1 ? "item" : "items"} found.`);
+    if (!first.total && find) say(`No item has "${find}" in its id${first.labels ? " or label" : ""}.`);
     this.draw(true);
   }
 

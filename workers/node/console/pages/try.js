@@ -55,7 +55,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   const find = el("input", {
     type: "search", placeholder: items.labels ? "Find an item" : "Find an id", autocomplete: "off", aria: { label: `Find an item by its id${items.labels ? " or label" : ""}` },
     on: {
-      input: () => { clearTimeout(typing); typing = setTimeout(() => picker.show(find.value.trim()), PAUSE_MS); },
+      input: () => { picker.isSought = true; clearTimeout(typing); typing = setTimeout(() => picker.show(find.value.trim()), PAUSE_MS); },
       keydown: (press) => { if (press.key === "Enter" && find.value.trim()) { clearTimeout(typing); picker.pickFirst(find.value.trim()); } },
     },
   });
