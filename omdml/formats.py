@@ -59,8 +59,9 @@ REDIS_CATALOGUE = Format("catalogue in Redis", 4)
 MAP = Format("coordinate map", 1)
 # The describers of pictures and texts in a catalogue.
 DESCRIBER = Format("describer", 1)
-# The layout of a folder store, its marks and its history entries. Number 2 notes which checkpoint was saved last.
-FOLDER_STORE = Format("folder store", 2)
+# The layout of a folder store, its marks and its history entries. Number 2 notes which checkpoint was saved last,
+# number 3 in each mark which replaced checkpoint its owner knew of.
+FOLDER_STORE = Format("folder store", 3)
 # The keys of a Redis store and their fields.
 REDIS_STORE = Format("Redis store", 1)
 # The committed position of a group that reads a log in files.

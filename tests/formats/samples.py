@@ -286,7 +286,9 @@ def check_filled(store: Store) -> None:
 
 def write_store(folder: Path) -> None:
     """A folder store in which everything has happened once."""
-    fill(DirectoryStore(folder))
+    store = DirectoryStore(folder)
+    fill(store)
+    store.read_again(PARTITION, 7)
 
 
 def read_store(folder: Path) -> None:

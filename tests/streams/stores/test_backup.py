@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from omdml import LOMDML
 from omdml.errors import StoreError
+from omdml.formats import FOLDER_STORE
 from omdml.streams.disk import take_lock
 from omdml.streams.files.source import FileSink
 from omdml.streams.protocols.log import Partition
@@ -259,7 +260,8 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(place: Path, what: str
     elif what == "missing":
         copy.unlink()
     else:
-        copy.write_bytes(data.replace(b'{"format":2,', b'{"format":3,'))
+        number = FOLDER_STORE.number
+        copy.write_bytes(data.replace(b'{"format":%d,' % number, b'{"format":%d,' % (number + 1)))
     assert not copy.exists() or copy.read_bytes() != data
     refused = omdml("restore", "copy.omdml", "--yes")
     assert refused.exit_code == {"missing": 2, "newer": 1}.get(what, 3), refused.output
