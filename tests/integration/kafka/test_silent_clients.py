@@ -18,7 +18,7 @@ def unanswered(*args: Any, **options: Any) -> Any:
     raise kafka.errors.KafkaTimeoutError
 
 
-def test_a_member_whose_consumer_is_never_answered_goes_on_with_another(
+def test_a_consumer_that_is_never_answered_is_replaced(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_health, "WAIT_S", 2.0)
@@ -31,7 +31,7 @@ def test_a_member_whose_consumer_is_never_answered_goes_on_with_another(
     reader.read_until(lambda: reader.values == numbered(5))
 
 
-def test_a_member_that_never_hears_where_its_new_partitions_begin_goes_on_with_another_client(
+def test_a_client_that_never_hears_where_partitions_begin_is_replaced(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_health, "WAIT_S", 2.0)
@@ -42,7 +42,7 @@ def test_a_member_that_never_hears_where_its_new_partitions_begin_goes_on_with_a
     reader.read_until(lambda: reader.values == numbered(5))
 
 
-def test_a_group_does_not_wait_for_a_member_that_never_hears_where_its_partitions_begin(
+def test_a_group_does_not_wait_for_a_member_that_cannot_begin(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a member that has two partitions, cannot begin to read them, and keeps its client
@@ -57,7 +57,7 @@ def test_a_group_does_not_wait_for_a_member_that_never_hears_where_its_partition
     until(lambda: [reader.read(), other.read()] and other.owned, 20.0)
 
 
-def test_a_member_whose_administration_client_is_never_answered_asks_with_another(
+def test_an_administration_client_that_is_never_answered_is_replaced(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_health, "WAIT_S", 2.0)

@@ -58,7 +58,7 @@ def test_a_process_that_hangs_before_its_loop_begins_is_not_alive_for_ever(facts
     assert asked(client) == (200, 503)
 
 
-def test_a_worker_whose_start_hangs_is_seen_by_the_alert_for_loops_that_stand_still(tmp_path):
+def test_a_start_that_hangs_is_seen_by_the_alert_for_stalled_loops(tmp_path):
     catalogue(tmp_path / "items")
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as silent:
