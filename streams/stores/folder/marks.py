@@ -25,7 +25,7 @@ class Replacements(msgspec.Struct, frozen=True):
     """How many checkpoints were replaced, and where partitions are read again for that.
 
     A mark says which replacement its owner knew of. One whose owner did not know of its partition's last one may have
-    been written over a mark that had gone back: it counts only up to where that replacement wants to be read again.
+    been written over a mark that had gone back: it counts only up to the offset that the replacement asks for.
 
     Parameters
     ----------

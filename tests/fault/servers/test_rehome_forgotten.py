@@ -74,7 +74,7 @@ def test_a_rehome_that_the_replica_lacks_is_asked_for_again_and_nothing_is_lost(
 @pytest.mark.deep
 @pytest.mark.parametrize("resent", ["before", "after"])
 def test_letters_of_a_rehome_that_the_replica_lacks_are_learned_once(place, pair, resent):
-    # Given events of four models that move, which wait where they lived, and become letters
+    # Given events of four models that move, which wait in their old partitions, and become letters
     place.send(10, 20)
     place.grow(4)
     pair.stop_replicating()
@@ -84,7 +84,7 @@ def test_letters_of_a_rehome_that_the_replica_lacks_are_learned_once(place, pair
     if resent == "before":
         resend(place)
         wait_for(lambda: place.learned(20), "what was sent again", 60, worker)
-    # When a replica without the rehome takes over, these events are learned where they lie
+    # When a replica without the rehome takes over, these events are learned in the partitions that hold them
     pair.take_over()
     assert worker.wait(60) == 1, worker.said
     learn_what_is_old(place)
