@@ -225,8 +225,7 @@ def _make_readable(buffer: bytearray, index: int) -> None:
         length, begin = decode_varint(buffer, index)
         name = buffer[begin : begin + length]
         # It stays as long as it was, because the record's length is checked.
-        readable = name.decode(errors="ignore").encode().ljust(len(name), b"?")
-        buffer[begin : begin + length] = readable
+        buffer[begin : begin + length] = name.decode(errors="ignore").encode().ljust(len(name), b"?")
         index = _behind(buffer, begin + length)
 
 
@@ -275,11 +274,7 @@ def refresh_metadata(consumer: Any) -> None:
 
 
 def topic_id(consumer: Any, topic: str) -> Any:
-    """The identity of the topic that a consumer reads, as it last heard; None if it has not heard.
-
-    Only this one is refreshed before records of a topic made again are handed out. The admin client would be asked, and
-    cost a round trip, for every poll.
-    """
+    """The identity of the topic that a consumer reads, refreshed before its records are handed out; None if unknown."""
     return consumer._cluster.topic_id(topic)
 
 
@@ -309,6 +304,11 @@ def go_on_joining(consumer: Any) -> None:
     answer = coordinator._join_task
     if answer is not None and not isinstance(answer, _JoinAnswer):
         coordinator._join_task = _JoinAnswer(coordinator, answer)
+
+
+def share_again(consumer: Any) -> None:
+    """Ask the group for another round of sharing out. The next poll does."""
+    consumer._coordinator.request_rejoin()
 
 
 def is_joining(consumer: Any) -> bool:

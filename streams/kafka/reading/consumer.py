@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import kafka.errors
@@ -46,8 +47,9 @@ def open_consumer(
 
     ``read`` returns the number of partitions that the group divides among its members; None for all.
     """
+    assignor = SharedOut(read)
     with connecting(options):
-        return internals.make_client(
+        consumer = internals.make_client(
             KafkaConsumer,
             **options.client(),
             group_id=group,
@@ -55,7 +57,7 @@ def open_consumer(
             session_timeout_ms=int(session_timeout_s * 1000),
             # A tenth of the session, because rebalances advance by heartbeats.
             heartbeat_interval_ms=int(session_timeout_s * 100),
-            partition_assignment_strategy=[SharedOut(read)],
+            partition_assignment_strategy=[assignor],
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
@@ -66,6 +68,8 @@ def open_consumer(
             max_partition_fetch_bytes=FETCH_PARTITION_BYTES,
             metrics_enabled=False,
         )
+    assignor.share_again = partial(internals.share_again, consumer)
+    return consumer
 
 
 def milliseconds(seconds: float) -> int:

@@ -7,17 +7,32 @@ from typing import Any
 
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
+# What the leader tells all members if it leaves partitions to nobody, because their owners must give them up first.
+UNFINISHED = b"unfinished"
+
 
 class SharedOut(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-python has no types
     """Assigns about the same number of partitions to each member, and moves as few as it can.
 
     Partitions that are not read yet are assigned to nobody. Otherwise some members could get only those, and idle.
 
+    A partition moves in two rounds: its owner gives it up after the first, and asks for the second. If that owner is a
+    static member, is killed in between, and is back before its session ends, Kafka gives it what it had kept, and
+    starts no round. The partition would belong to nobody. So the assignment says if a second round must follow, and a
+    process that joins asks for it.
+
     Parameters
     ----------
     read
         Number of partitions that are read, counted from the first; None for all.
+
+    Attributes
+    ----------
+    share_again
+        Asks the group for another round. Whoever makes the consumer sets it.
     """
+
+    share_again: Callable[[], None]
 
     def __init__(self, read: Callable[[], int | None]) -> None:
         super().__init__()
@@ -25,7 +40,21 @@ class SharedOut(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> Any:
         """Assign partitions to members; Kafka asks the leader of the group."""
-        return super().assign(_ReadPartitions(cluster, self._read()), members)
+        partitions = _ReadPartitions(cluster, self._read())
+        assignments = super().assign(partitions, members)
+        shared = {tp for assignment in assignments.values() for tp in assignment.partitions()}
+        topics = {topic for member in members for topic in member.metadata.topics}
+        if len(shared) < sum(len(partitions.partitions_for_topic(topic) or ()) for topic in topics):
+            for assignment in assignments.values():
+                assignment.user_data = UNFINISHED
+        return assignments
+
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        """Take note of what was assigned to this member. kafka-python calls this after each round."""
+        joined = self.member_assignment is None
+        super().on_assignment(assignment, generation)
+        if joined and assignment.user_data == UNFINISHED:
+            self.share_again()
 
 
 class _ReadPartitions:

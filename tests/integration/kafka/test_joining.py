@@ -92,3 +92,26 @@ def test_a_member_without_partitions_whose_join_is_never_answered_joins_again(
     reader.read_until(lambda: reader.owned == {0})
     assert late
     assert reader.source._consumer is not client
+
+
+def test_a_member_killed_as_it_gave_up_partitions_leaves_none_to_nobody(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a member with a name that is killed once it has given partitions up for another one
+    topic, settings = new_topic(partitions=4), {"session_timeout_s": 60.0}
+    killed = open_reader(topic, group_instance_id="one", **settings)
+    killed.read_until(lambda: killed.owned == {0, 1, 2, 3})
+    assignments, take = killed.source._assignments, killed.source._assignments.take
+
+    def take_and_never_ask_again(*given_up: Any) -> None:
+        monkeypatch.setattr(killed.source._consumer._coordinator, "request_rejoin", lambda: None)
+        take(*given_up)
+
+    monkeypatch.setattr(assignments, "take", take_and_never_ask_again)
+    other = open_reader(topic, **settings)
+    until(lambda: [killed.read(), other.read()] and len(killed.owned) == 2, 20.0)
+    # When it is back before its session ends, and got what it had kept
+    back = open_reader(topic, group_instance_id="one", **settings)
+    # Then the group goes on with sharing out.
+    until(lambda: [back.read(), other.read()] and back.owned | other.owned == {0, 1, 2, 3}, 30.0)
+    assert len(back.owned) == len(other.owned) == 2

@@ -116,6 +116,10 @@ def test_a_consumer_tells_nobody_that_its_group_shares_out_partitions():
     assert not [name for name in PUBLIC if re.search("join|rebalanc", name)]
 
 
+def test_a_consumer_cannot_be_told_to_share_out_partitions_again():
+    assert not [name for name in dir(KafkaConsumer) if re.match("[^_].*(rebalance|rejoin)", name)]
+
+
 def test_a_consumer_does_not_need_to_join_again_because_it_was_interrupted():
     kinds = [kind for kind in ConsumerCoordinator.__mro__ if "need_rejoin" in vars(kind)]
     assert kinds

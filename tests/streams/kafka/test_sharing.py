@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import TopicPartition
 
-from omdml.streams.kafka.reading.sharing import SharedOut
+from omdml.streams.kafka.reading.sharing import UNFINISHED, SharedOut
 
 
 class Topic:
@@ -27,7 +27,7 @@ class Topic:
 def member(name: str, owned: list[TopicPartition]) -> SimpleNamespace:
     """A member of the group as its leader sees it."""
     assignor = SharedOut(lambda: None)
-    assignor.on_assignment(SimpleNamespace(partitions=lambda: owned), 1)
+    assignor.on_assignment(SimpleNamespace(partitions=lambda: owned, user_data=b""), 1)
     return SimpleNamespace(member_id=name, metadata=assignor.metadata({"feedback"}))
 
 
@@ -56,6 +56,25 @@ def test_each_member_has_its_share_of_what_is_read_whoever_owned_what(data: st.D
     shares = rebalanced(owners, members, read)
     assert sorted(number for share in shares for number in share) == list(range(read or len(owners)))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def assigned(owners: list[list[int]], read: int | None) -> tuple[set[int], set[bytes]]:
+    """The partitions that somebody has after one round, and what the round says to its members."""
+    asking = [
+        member(f"member-{index}", [TopicPartition("feedback", number) for number in numbers])
+        for index, numbers in enumerate(owners)
+    ]
+    shares = SharedOut(lambda: read).assign(Topic(4), asking).values()
+    return {tp.partition for share in shares for tp in share.partitions()}, {share.user_data for share in shares}
+
+
+def test_a_round_says_that_it_is_unfinished_if_partitions_must_move() -> None:
+    assert assigned([[0, 1, 2, 3], []], None) == ({0, 1}, {UNFINISHED})
+
+
+def test_a_round_that_shares_out_all_that_is_read_is_finished() -> None:
+    assert assigned([[0, 1], []], None) == ({0, 1, 2, 3}, {b""})
+    assert assigned([[0], [1]], 2) == ({0, 1}, {b""})
 
 
 def test_what_is_read_stays_where_it_is_if_that_is_even() -> None:

@@ -125,8 +125,7 @@ def unowned(lines: Sequence[Line]) -> list[Remark]:
     remark = error if waiting else warning
     return [remark(f"there are workers, but none owns {numbered(lines)}; {amount(waiting, 'event')} wait there. A "
                    "rebalance ends within seconds, so run this again. If it stays so, a worker's log says why it "
-                   "cannot take the partition. If none does, restart a worker: one with log.member that was killed "
-                   "while partitions moved can leave them to nobody")]  # fmt: skip
+                   "cannot take the partition. If none does, restart a worker")]  # fmt: skip
 
 
 def behind(owned: Sequence[Line], since: Mapping[int, float], now: float) -> list[Remark]:
