@@ -53,6 +53,8 @@ SIDES = ("a", "b")
 INDEXED_WIDTH, MOST_WIDTH = 2_000, 16_000
 FETCH_ROWS = 5_000
 LOCK_WAIT_MS = 250
+# How long a sync waits for the one before it to be gone.
+OWNED_WAIT_MS = 2000
 SWITCH_TRIES, SWITCH_PAUSE_S = 60, 0.5
 REFUSAL = "omdml switched this index to another version after this transaction had begun: begin it again"
 # What a server answers at the door if waiting does not help. Connections that fail carry no code.
@@ -213,7 +215,12 @@ class PostgresIndex(VectorIndex):
                 f"{self}: its role may use no schema of its search_path: GRANT USAGE, CREATE ON SCHEMA ... TO its role"
             )
         keys = "hashtext('omdml_sync'), hashtext(current_schema() || '.' || %s)"
-        if not database.execute(f"SELECT pg_try_advisory_lock({keys})", [self._name]).fetchone()[0]:
+        try:
+            with database.transaction():
+                # The server may notice some time later that the writer before this one closed its connection.
+                database.execute(f"SET LOCAL lock_timeout = {OWNED_WAIT_MS}")
+                database.execute(f"SELECT pg_advisory_lock({keys})", [self._name])
+        except self._psycopg.errors.LockNotAvailable:
             holder = database.execute(
                 "SELECT string_agg(pid::text, ', ') FROM pg_locks WHERE locktype = 'advisory' AND granted "
                 "AND classid = (hashtext('omdml_sync')::bigint & 4294967295)::oid "
@@ -222,7 +229,7 @@ class PostgresIndex(VectorIndex):
             ).fetchone()[0]
             raise IndexAway(
                 f"{self}: another omdml sync writes it (PostgreSQL's process {holder}): stop it, or use another --name"
-            )
+            ) from None
 
     def _make_extension(self, database: Any) -> None:
         if database.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone():

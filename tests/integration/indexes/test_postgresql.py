@@ -50,6 +50,21 @@ class PairReader(Watcher):
         return seen(connection.execute(f"SELECT id, embedding, attributes, version FROM {NAME}").fetchall())
 
 
+def test_a_sync_waits_until_the_server_has_noticed_that_the_one_before_ended(shop, database):
+    with Sync(shop, database.open()) as sync:
+        sync.step()
+    # Given a connection that is not closed yet, with the lock of the sync before
+    with psycopg.connect(database.address, autocommit=True) as before:
+        key = "hashtext('omdml_sync'), hashtext(current_schema() || '.' || %s)"
+        before.execute(f"SELECT pg_advisory_lock({key})", [NAME])
+        end = threading.Timer(0.5, before.close)
+        end.start()
+        # Then the next one begins once it is closed.
+        with Sync(shop, database.open()) as sync:
+            sync.step()
+        end.join()
+
+
 def test_a_transaction_sees_the_same_rows_until_it_ends(shop, database):
     reader = PairReader(database)
     read_while_versions_come(reader, shop, database)
