@@ -38,7 +38,7 @@ class Event(NamedTuple):
 
 
 def read_topic(servers: str, topic: str, limit_s: float = 60.0) -> list[Event]:
-    """Every committed record of a topic in Kafka, partition by partition."""
+    """Every committed record of a topic in Kafka, partition by partition; fails if none comes for ``limit_s``."""
     consumer = KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False)
     try:
         partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
@@ -46,8 +46,12 @@ def read_topic(servers: str, topic: str, limit_s: float = 60.0) -> list[Event]:
         consumer.seek_to_beginning(*partitions)
         ends, log, deadline = consumer.end_offsets(partitions), list[Event](), time.monotonic() + limit_s
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            assert time.monotonic() < deadline, f"topic {topic} could not be read to its end within {limit_s} s"
-            for records in consumer.poll(500).values():
+            at = [(consumer.position(partition), ends[partition]) for partition in partitions]
+            assert time.monotonic() < deadline, f"no record of topic {topic} for {limit_s} s; positions and ends: {at}"
+            polled = consumer.poll(500)
+            if polled:
+                deadline = time.monotonic() + limit_s
+            for records in polled.values():
                 log += (
                     Event(record.partition, record.offset, record.value or b"", dict(record.headers))
                     for record in records
