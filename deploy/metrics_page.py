@@ -29,20 +29,23 @@ from omdml.workers.telemetry.webhook import Webhook
 PAGE = Path(__file__).with_name("METRICS.md")
 HEAD = """# Metrics
 
-Workers serve these at `worker.bind`, routers and `omdml sync` at `--bind`, nodes at `node.bind`: `GET /metrics`.
-`python -m deploy.metrics_page` writes this page from the code, but for its last column. A test compares page and code.
+Each process serves its metrics at `GET /metrics`: workers at `worker.bind`, nodes at `node.bind`, routers and
+`omdml sync` at `--bind`.
 
-Series with known labels are there at 0 from the start, so `rate()` and `increase()` see the first event. If a series is
-`absent()`, no process reports it.
+Series with known labels are there at 0 from the start, so `rate()` and `increase()` see the first event. If such a
+series is missing, the process is down, or Prometheus does not scrape it.
 
-The label `model` is a name or pattern of the configuration. The first `metrics.models` of them have series of their
-own; the others share the label `other`. Gauges about one model are there for models that are configured by name.
+The label `model` is a name or pattern of the configuration. The first `metrics.models` of them (100) have series of
+their own; the others share the label `other`. Gauges about one model are there for models that are configured by name.
 `GET /metrics/models` of workers and nodes shows single models under a pattern too: the first 1,000 by name that are in
 memory, or those of `?model=NAME` (`*` stands for any letters). Scrape it seldom, or ask it by hand: each model has some
 ten series. [Concepts](../docs/concepts.md#glossary) explains words such as *bridge* and *reference*.
 
 Times are in seconds, and timestamps in seconds since the epoch: `time() - omdml_worker_last_turn_timestamp_seconds` is
 how long ago it was. On Linux, every process has the client library's own `process_*`, `python_*` and `python_gc_*` too.
+
+If you change omdml: `python -m deploy.metrics_page` writes this page from the code, except the last column, which is
+written by hand. A test compares page and code.
 """
 SECTIONS = {
     "worker": "Workers",
@@ -56,7 +59,7 @@ SECTIONS = {
     "": "Every process",
 }
 # The page names at most so many values of a label.
-VALUES = 8
+VALUES = 9
 
 
 class Described(NamedTuple):

@@ -107,7 +107,8 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
 def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
     """Remove everything about MODEL from the store. This is its checkpoints, snapshots and history.
 
-    Nodes no longer answer for it. A later event begins the model again if the configuration still covers its name.
+    If the configuration still covers its name, nodes then answer with what a new model begins with, and a later event
+    begins the model again.
     """
     from omdml.workers.operate import models, parts
     from omdml.workers.wiring.stores import open_stores

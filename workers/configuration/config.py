@@ -56,8 +56,8 @@ class KafkaLog(KafkaOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     letters: str = ""
     group: str = "omdml"
     partitioner: Literal["murmur2", "crc32"] = "murmur2"
-    # group.instance.id. A worker that is back within the session timeout keeps its partitions. After it, the partitions
-    # of a dead worker go to others.
+    # group.instance.id. A worker that is killed and back within the session timeout keeps its partitions. After it, the
+    # partitions of a dead worker go to others.
     member: str | None = None
     session_timeout_s: float = 6.0
 

@@ -10,6 +10,7 @@ from functools import partial
 from omdml.errors import OmdmlError, StoreError
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.wording import amount
+from omdml.workers.learning.metrics import GUARD_MARGIN
 from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.learning.partition.pending_letters import LettersAway
 from omdml.workers.learning.services import Services
@@ -27,7 +28,7 @@ SINGLE = {
     "published_version": "Comparisons that the newest publication had learned, -1 before this owner's first",
     "mistake_ratio": "Share of mistakes among the last thousand comparisons or so",
     "withheld": "1 if the guard withholds the newest version",
-    "guard_margin": "Mean gain in margins of the newest version over the reference, when last judged",
+    "guard_margin": GUARD_MARGIN,
     "guard_doubt": "Margin of error of guard_margin",
     "unsaved_seconds": "Age of the oldest unsaved change, 0 if everything is saved",
     "resident_bytes": "Bytes in memory",

@@ -32,6 +32,7 @@ STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save", "me
 DEPENDENCIES = ("log", "store", "letters")
 WAITING_FOR = ("damaged", "moved")
 TAKEN_BACK = "taken_back"
+GUARD_MARGIN = "Mean margin of the newest version less that of the reference, on held-out events, when last judged"
 # The label of what the guard keeps from going live.
 WITHHELD = "held"
 
@@ -80,7 +81,9 @@ class WorkerMetrics:
         self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
         at_zero(self.letters, REASONS)
         self.lag = gauge(
-            f"lag_{lag_unit}", f"{lag_unit.capitalize()} between the newest taken record and the end", "partition"
+            f"lag_{lag_unit}",
+            f"{lag_unit.capitalize()} between the newest taken record and the end of the log",
+            "partition",
         )
         self.lag_seconds = gauge("lag_seconds", "Age of the oldest record not taken, 0 if there is none", "partition")
         self.last_event = gauge("last_event_timestamp_seconds", "When the newest taken record was logged", "partition")
@@ -90,7 +93,7 @@ class WorkerMetrics:
         ).labels(topic)
         self.unread = gauge("unread_partitions", "Partitions added to the topic that no worker reads")
         self.rebalances = at_zero(
-            counter("rebalances_total", "Partitions assigned or lost", "kind"), ["assigned", "revoked", "lost"]
+            counter("rebalances_total", "Partitions assigned, revoked or lost", "kind"), ["assigned", "revoked", "lost"]
         )
         # What is learned
         self.comparisons = of_models("comparisons_total: Comparisons learned")
@@ -100,8 +103,10 @@ class WorkerMetrics:
         self.learn_seconds = at_zero(
             seconds("learn", "Seconds to look up and learn one batch", FAST, "model"), models.all()
         )
-        self.hedge_loss = gauge("hedge_loss", "Loss of each modality or expert that Hedge weighs", "model")
-        self.hedge_loss_bound = gauge("hedge_loss_bound", "Upper bound of hedge_loss", "model")
+        self.hedge_loss = gauge("hedge_loss", "Loss of Hedge's mix of modalities or experts, summed up", "model")
+        self.hedge_loss_bound = gauge(
+            "hedge_loss_bound", "Upper bound of hedge_loss; infinite if there is none", "model"
+        )
         self.weight = gauge("modality_weight", "Weight of a modality", "model", "modality")
         self.version = gauge("learned_version", "Comparisons that the published metric has learned", "model")
         # What goes out
@@ -112,9 +117,7 @@ class WorkerMetrics:
         )
         at_zero(self.decisions, models.all(), ["live"], ["ok"])
         at_zero(self.decisions, models.all(), [WITHHELD], WORDS)
-        self.margin = gauge(
-            "guard_margin", "Mean gain in margins of the newest version over the reference, when last judged", "model"
-        )
+        self.margin = gauge("guard_margin", GUARD_MARGIN, "model")
         self.doubt = gauge("guard_doubt", "Margin of error of guard_margin", "model")
         self.withheld = at_zero(
             gauge("models_held", "Models whose newest version the guard withholds", "model"), models.all()
@@ -122,7 +125,7 @@ class WorkerMetrics:
         self.withheld_since = at_zero(
             gauge(
                 "held_since_timestamp_seconds",
-                "When a version of a model with this label was first withheld, 0 if none is",
+                "When withholding began, for the model of this label that has waited longest; 0 if none is withheld",
                 "model",
             ),
             models.all(),

@@ -81,7 +81,7 @@ class NodeMetrics:
         self.fresh = at_zero(
             seconds(
                 "freshness",
-                "Seconds from the oldest event of a publication until answers know it, for each event",
+                "Seconds from the oldest event of a publication until answers know it, once for each of its events",
                 FRESH,
                 "model",
             ),
@@ -90,7 +90,7 @@ class NodeMetrics:
         self.stages = at_zero(
             seconds(
                 "event_stage",
-                "Seconds of each part of freshness, for the oldest event of a publication",
+                "Seconds of each stage on the way to answers, for the oldest event of a publication",
                 FRESH,
                 "stage",
             ),
@@ -100,10 +100,16 @@ class NodeMetrics:
             "events_from_future_total", "Events with a time in the future, by this node's clock", "model"
         )
         at_zero(self.future, models.all())
-        self.stale = gauge("stale_seconds", "Seconds since the model furthest behind was up to date, 0 if all are")
-        self.last_poll = gauge("last_poll_timestamp_seconds", "When the store last answered about every model")
+        self.stale = gauge(
+            "stale_seconds", "Seconds since the loaded model furthest behind was up to date, 0 if all are"
+        )
+        self.last_poll = gauge(
+            "last_poll_timestamp_seconds", "When the store last answered about every model, 0 if it never did"
+        )
         self.live = counter("snapshots_live_total", "Snapshots that went live here")
-        self.refusals = at_zero(counter("snapshots_refused_total", "Snapshots not served", "reason"), REFUSED)
+        self.refusals = at_zero(
+            counter("snapshots_refused_total", "Snapshots that this node could not serve", "reason"), REFUSED
+        )
         self.not_live = gauge(
             "refused_models", "Models whose live snapshot cannot be served: an older one answers, or none"
         )

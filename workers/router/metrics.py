@@ -16,9 +16,19 @@ class RouterMetrics:
     """Counters and gauges of one router process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        events = Counter("omdml_route_events_total", "Events routed", ["fate"], registry=registry)
+        events = Counter(
+            "omdml_route_events_total",
+            "Events copied, with a key or without one, or made dead letters",
+            ["fate"],
+            registry=registry,
+        )
         self._events = at_zero(events, FATES)
-        transactions = Counter("omdml_route_transactions_total", "Transactions", ["outcome"], registry=registry)
+        transactions = Counter(
+            "omdml_route_transactions_total",
+            "Transactions that were committed, or failed and are repeated",
+            ["outcome"],
+            registry=registry,
+        )
         self._transactions = at_zero(transactions, ["committed", "repeated"])
         self._seconds = Histogram(
             "omdml_route_transaction_seconds", "Seconds to write one transaction", buckets=STORE, registry=registry

@@ -56,8 +56,8 @@ class KafkaSource:
     topic, group
         Names of the topic and of the consumer group.
     group_instance_id
-        Makes this a static member: if it is back within the session timeout, it gets its partitions again without a
-        rebalance.
+        Makes this a static member: if it is killed and back within the session timeout, it gets its partitions again
+        without a rebalance.
     session_timeout_s
         A member that is silent for this long loses its partitions.
     partitioner

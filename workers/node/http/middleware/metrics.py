@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from omdml.workers.telemetry.registry import FAST, OTHER, at_zero
 
 # A request that is no HTTP, or too long, is refused before anybody knows what it asks for.
-METHODS = ("GET", "POST", OTHER)
+METHODS = ("GET", "POST", "PUT", "DELETE", OTHER)
 CODES = {"/search": ("200", "400", "404", "503"), "/feedback": ("202", "400", "401", "413", "503")}
 FAILED = "500"
 
