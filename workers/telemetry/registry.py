@@ -65,7 +65,7 @@ class Families:
     """Makes the metrics of one kind of process: their names begin with ``prefix``.
 
     A label is given with the values for which there is a series from the start, at zero: ``rate`` then sees the first
-    event too. A label without such values is given as ``()``.
+    event too. A label without such values is given as ``()``. The name of ``seconds`` gets its unit at the end.
     """
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
