@@ -20,7 +20,7 @@ from msgspec import Meta
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.record import Record, read
+from benchmarks.record import Printout, read
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMS = Path(__file__).with_name("claims")
@@ -116,17 +116,17 @@ def stated(claim: Claim) -> list[float]:
     return figures(claim.text, (ROOT / claim.document).read_text(), claim.document)
 
 
-def measured(claim: Claim, record: Record) -> list[float]:
+def measured(claim: Claim, printout: Printout) -> list[float]:
     """The same figures as a benchmark printed them; raises NotFound if it did not."""
     if claim.line:
-        return figures(claim.line, "\n".join(record.lines), "the output")
-    return [cell(record, [*claim.row, *row], column) for *row, column in claim.figures]
+        return figures(claim.line, "\n".join(printout.lines), "the output")
+    return [cell(printout, [*claim.row, *row], column) for *row, column in claim.figures]
 
 
-def cell(record: Record, row: list[str], column: str) -> float:
+def cell(printout: Printout, row: list[str], column: str) -> float:
     """The first number in a cell; raises NotFound unless there is one such cell, with a number."""
     cells = []
-    for table in record.tables:
+    for table in printout.tables:
         for texts in table.rows:
             named = dict(zip(table.columns, texts, strict=True))
             labels = {*texts, *(f"{name}={text}" for name, text in named.items())}
@@ -140,12 +140,12 @@ def cell(record: Record, row: list[str], column: str) -> float:
     return number(match[0])
 
 
-def compare(claims: Sequence[Claim], record: Record) -> tuple[list[Verdict], list[str]]:
+def compare(claims: Sequence[Claim], printout: Printout) -> tuple[list[Verdict], list[str]]:
     """Each figure beside its measurement, and a sentence for each claim that cannot be checked."""
     verdicts, problems = [], []
     for claim in claims:
         try:
-            verdicts += [Verdict(claim, *pair) for pair in zip(stated(claim), measured(claim, record), strict=True)]
+            verdicts += [Verdict(claim, *pair) for pair in zip(stated(claim), measured(claim, printout), strict=True)]
         except NotFound as error:
             problems.append(f"{claim.document}: {error}")
     return verdicts, problems
@@ -182,19 +182,19 @@ def main(arguments: list[str]) -> int:
     table = Table("document", "figure", "benchmark", "text", "measured", "ratio", "band", "verdict")
     checked, wrong, took_s, problems = 0, 0, 0.0, []
     for name in options.names or claims:
-        # The record of an earlier run must not stand for one that failed.
-        record = read(name) if options.recorded or run(name) else None
-        if record is None:
+        # The printout of an earlier run must not stand for one that failed.
+        printout = read(name) if options.recorded or run(name) else None
+        if printout is None:
             problems.append(
                 f"{name} {'has not run here' if options.recorded else 'failed'}: its figures are not checked"
             )
             continue
-        if record.load > 1.5 * (os.cpu_count() or 1):
-            console.print(f"{name} ran beside other work (load {record.load:.0f}): expect its speeds to be too low")
-        verdicts, more = compare(claims[name], record)
+        if printout.load > 1.5 * (os.cpu_count() or 1):
+            console.print(f"{name} ran beside other work (load {printout.load:.0f}): expect its speeds to be too low")
+        verdicts, more = compare(claims[name], printout)
         add_rows(table, name, verdicts)
         problems += [f"{name}: {sentence}" for sentence in more]
-        checked, took_s = checked + len(verdicts), took_s + record.took_s
+        checked, took_s = checked + len(verdicts), took_s + printout.took_s
         wrong += sum(not verdict.agrees for verdict in verdicts)
     console.print(table)
     for sentence in problems:

@@ -24,7 +24,7 @@ class PrintedTable(NamedTuple):
     rows: list[list[str]]
 
 
-class Record(NamedTuple):
+class Printout(NamedTuple):
     """What one run of a benchmark printed, how long it took, and the load average of its last 15 minutes."""
 
     took_s: float
@@ -54,8 +54,8 @@ class RecordingConsole(Console):
 
     def save(self, name: str, folder: Path = FOLDER) -> None:
         """Write what was printed so far to ``folder/NAME.json``."""
-        record = Record(time.monotonic() - self._started, os.getloadavg()[2], self._tables, self._lines)
-        content = record._asdict() | {"tables": [table._asdict() for table in record.tables]}
+        printout = Printout(time.monotonic() - self._started, os.getloadavg()[2], self._tables, self._lines)
+        content = printout._asdict() | {"tables": [table._asdict() for table in printout.tables]}
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
@@ -70,12 +70,12 @@ def printed(table: Table) -> PrintedTable:
     return PrintedTable(str(table.title or ""), columns, rows)
 
 
-def read(name: str, folder: Path = FOLDER) -> Record | None:
+def read(name: str, folder: Path = FOLDER) -> Printout | None:
     """What the last run of a benchmark printed; None if it never ran here."""
     path = folder / f"{name}.json"
     if not path.is_file():
         return None
     content: Mapping[str, Any] = json.loads(path.read_text())
-    return Record(
+    return Printout(
         content["took_s"], content["load"], [PrintedTable(**table) for table in content["tables"]], content["lines"]
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from omdml.errors import CorruptError, FormatError, OmdmlError
 
 
@@ -42,6 +44,18 @@ class Format(NamedTuple):
                 f"{where}: written by an older omdml (format {number}, this one reads {self.oldest} to {self.number}): "
                 "run the release that wrote it, or make it again. Nothing was changed"
             )
+
+
+class Numbered(msgspec.Struct):
+    """The number of stored JSON. It is checked before anything else is read."""
+
+    format: int
+
+
+class NumberedLater(msgspec.Struct):
+    """The number of stored JSON whose first format had none."""
+
+    format: int = 1
 
 
 # States with number 1 were written while what dca keeps still changed. Number 3 knows the parents of dca, number 4

@@ -15,7 +15,7 @@ import structlog
 
 from omdml.errors import CorruptError, FeedbackError, FormatError, shortened
 from omdml.feedback import MAX_EVENT_BYTES
-from omdml.formats import LETTER
+from omdml.formats import LETTER, NumberedLater
 from omdml.streams.files.lines import Text, to_bytes, to_text
 from omdml.streams.protocols.log import Outgoing, Partition, Record, Sink
 
@@ -301,15 +301,10 @@ class _Mark(msgspec.Struct, forbid_unknown_fields=True):
             raise ValueError("it marks no letter")
 
 
-class _Numbered(msgspec.Struct):
-    # At first this was written without a number.
-    format: int = 1
-
-
 _encoder = msgspec.json.Encoder()
 _lines = msgspec.json.Decoder(_Line)
 _marks = msgspec.json.Decoder(_Mark)
-_numbers = msgspec.json.Decoder(_Numbered)
+_numbers = msgspec.json.Decoder(NumberedLater)
 
 
 class Sender(Protocol):

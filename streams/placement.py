@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from omdml.errors import StoreError, StoreRefused
-from omdml.formats import PLACEMENT
+from omdml.formats import PLACEMENT, Numbered
 from omdml.streams.part_names import part_of
 from omdml.streams.partitioners import PARTITIONERS
 
@@ -124,14 +124,10 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def decode(cls, data: bytes, where: str) -> Placement:
         """The inverse of :meth:`encode`; raises StoreError if these bytes are no placement."""
         try:
-            PLACEMENT.check(msgspec.json.decode(data, type=_Numbered).format, f"{where}: placement", StoreError)
+            PLACEMENT.check(msgspec.json.decode(data, type=Numbered).format, f"{where}: placement", StoreError)
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(
                 f"{where}: the placement of models on partitions cannot be read ({error}): restore the store from a "
                 "backup"
             ) from error
-
-
-class _Numbered(msgspec.Struct):
-    format: int

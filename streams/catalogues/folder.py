@@ -38,7 +38,7 @@ from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
 from omdml.streams.bounded_files import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 from omdml.streams.catalogues.changes.change import Entry, Vectors
-from omdml.streams.catalogues.changes.journal import CHANGES, Record, append, locked, read
+from omdml.streams.catalogues.changes.journal import CHANGES, JournalLine, append, locked, read
 from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.manifest import (
     DESCRIBER,
@@ -87,7 +87,7 @@ class MappedCatalogue(Items):
         self._parts: tuple[Part, ...] = ()
         self._digests: list[Digests] = []
         self._stamp: Stamp = ()
-        # Whether records follow that lie behind a part which the manifest did not name yet.
+        # Whether changes follow that lie behind a part which the manifest did not name yet.
         self._waiting = False
         manifest = read_manifest(self.path)
         super().__init__(manifest, str(path), bytes_of(self.path / MAP) if manifest.map else None)
@@ -113,12 +113,12 @@ class MappedCatalogue(Items):
                     )
 
     def _take_in_all(self) -> None:
-        """Take in new parts and records in their order.
+        """Take in new parts and changes in their order.
 
         Raises CatalogueError if the folder holds another generation now: open it again to adopt that.
         """
         while not self._take_in(self._new_manifest()):
-            # A part came before a record, and was named after the manifest had been read.
+            # A part came before changes, and was named after the manifest had been read.
             pass
 
     def _new_manifest(self) -> FolderManifest | None:
@@ -167,20 +167,19 @@ class MappedCatalogue(Items):
             raise CatalogueError(f"{self.path / IDS}: {len(ids)} ids, expected {expected}: restore or build again")
         return ids
 
-    def _steps(self, added: Sequence[Part]) -> tuple[list[Part | Record], int]:
-        """Parts and records that are new, in the order of their rows, and where the journal is read from next."""
-        records, ends = read(self.path, self.offset)
-        steps: list[Part | Record] = []
+    def _steps(self, added: Sequence[Part]) -> tuple[list[Part | JournalLine], int]:
+        """Parts and lines that are new, in the order of their rows, and where the journal is read from next."""
+        lines, ends = read(self.path, self.offset)
+        steps: list[Part | JournalLine] = []
         rows, offset, place = len(self._ids), self.offset, 0
-        # First the records that were written before each part, then the part. At the end come the records after all
-        # parts.
+        # First the lines that were written before each part, then the part. At the end come the lines after all parts.
         for part in [*added, None]:
-            while place < len(records) and (part is None or ends[place] <= part.after):
-                if records[place].row != rows:
-                    # The rows before this record belong to a part that the manifest did not name yet.
+            while place < len(lines) and (part is None or ends[place] <= part.after):
+                if lines[place].row != rows:
+                    # The rows before this line belong to a part that the manifest did not name yet.
                     break
-                rows, offset = rows + records[place].rows, ends[place]
-                steps.append(records[place])
+                rows, offset = rows + lines[place].rows, ends[place]
+                steps.append(lines[place])
                 place += 1
             if part is None:
                 break
@@ -191,10 +190,10 @@ class MappedCatalogue(Items):
                 )
             rows += part.count
             steps.append(part)
-        self._waiting = place < len(records)
+        self._waiting = place < len(lines)
         return steps, offset
 
-    def _take_step(self, step: Part | Record, ids: list[str]) -> None:
+    def _take_step(self, step: Part | JournalLine, ids: list[str]) -> None:
         first = len(self._ids)
         if isinstance(step, Part):
             self._know(ids[: step.count])
@@ -230,7 +229,7 @@ class MappedCatalogue(Items):
             put(self.path / MANIFEST, encode_manifest(manifest) + b"\n")
         digests = {name: digest_of(matrix) for name, matrix in vectors.items()}
         # Step 3.
-        append(self.path, self.offset, Record(rows, list(entries), digests))
+        append(self.path, self.offset, JournalLine(rows, list(entries), digests))
 
 
 class Digests(NamedTuple):

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from omdml.coordinates import MAPPED
 from omdml.errors import CatalogueError
-from omdml.formats import CATALOGUE, REDIS_CATALOGUE, Format
+from omdml.formats import CATALOGUE, REDIS_CATALOGUE, Format, Numbered
 from omdml.streams.catalogues.scaling import MinMax, Scaling
 
 # The files of a folder.
@@ -115,12 +115,6 @@ class FolderManifest(Manifest, frozen=True, kw_only=True):
                 raise ValueError(f"a part has no sha256 of {', '.join(sorted(missing))}")
 
 
-class _Numbered(msgspec.Struct):
-    """What a manifest of any format has."""
-
-    format: int
-
-
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
@@ -140,7 +134,7 @@ def encode_manifest(manifest: Any) -> bytes:
 def decode_manifest(data: bytes, kind: type[AnyManifest], what: str) -> AnyManifest:
     """The inverse of :func:`encode_manifest`; CatalogueError names ``what`` and the field that is wrong."""
     try:
-        numbered = msgspec.json.decode(data, type=_Numbered)
+        numbered = msgspec.json.decode(data, type=Numbered)
         kind.kind.check(numbered.format, what, CatalogueError)
         manifest = msgspec.json.decode(data, type=kind, dec_hook=lambda _, values: np.array(values, np.float64))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omdml.errors import ConfigurationError, FeedbackError
 
-Record = Mapping[str, Any]
+ClickRecord = Mapping[str, Any]
 MAX_ID = 512  # characters
 # A value that begins with this is the same for every record.
 CONSTANT = "="
@@ -45,7 +45,7 @@ class Fields:
         """The path of this part; empty if the format has no such part."""
         return self._paths[part]
 
-    def value(self, record: Record, part: str) -> Any:
+    def value(self, record: ClickRecord, part: str) -> Any:
         """This part of a record; None if the record lacks it."""
         path = self._paths[part]
         if path.startswith(CONSTANT):
@@ -56,7 +56,7 @@ class Fields:
             value = _named(value, name)
         return value
 
-    def text(self, record: Record, part: str) -> str:
+    def text(self, record: ClickRecord, part: str) -> str:
         """A required part as text; raises FeedbackError if it is missing or not an id."""
         value = self.value(record, part)
         if value is None or value == "":
@@ -65,7 +65,7 @@ class Fields:
             )
         return as_id(value, self._paths[part])
 
-    def optional(self, record: Record, part: str) -> str | None:
+    def optional(self, record: ClickRecord, part: str) -> str | None:
         """A part as text, None if the record lacks it; raises FeedbackError if it is not an id."""
         value = self.value(record, part) if self._paths[part] else None
         return None if value is None or value == "" else as_id(value, self._paths[part])

@@ -11,7 +11,7 @@ import msgspec
 
 from omdml.errors import FeedbackError, quoted
 from omdml.streams.clicklogs.entries import Bad, Clicked, Entry, PassedOver, Shown
-from omdml.streams.clicklogs.fields import Fields, Record, as_id, seconds
+from omdml.streams.clicklogs.fields import ClickRecord, Fields, as_id, seconds
 
 UBI = {
     "page": "query_id",
@@ -36,7 +36,7 @@ METARANK = {
     # The person whose page it was is taken over only if --field user=PATH asks for it.
     "user": "",
 }
-Read = Callable[[Record, Fields, Collection[str]], Entry]
+Read = Callable[[ClickRecord, Fields, Collection[str]], Entry]
 
 
 def entries(
@@ -64,7 +64,7 @@ def _entry(line: bytes, read: Read, fields: Fields, actions: Collection[str]) ->
         return Bad(error)
 
 
-def ubi(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
+def ubi(record: ClickRecord, fields: Fields, actions: Collection[str]) -> Entry:
     """Read a UBI record: a query with its hits, or an event about one of the hits."""
     action = fields.optional(record, "action")
     if action is None:
@@ -74,7 +74,7 @@ def ubi(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
     return Clicked(fields.text(record, "page"), fields.text(record, "item"))
 
 
-def metarank(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
+def metarank(record: ClickRecord, fields: Fields, actions: Collection[str]) -> Entry:
     """Read a Metarank event: a ranking, or an interaction with one of its items."""
     kind = record.get("event")
     if kind == "ranking":
@@ -89,7 +89,7 @@ def metarank(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
     return Clicked(fields.text(record, "ranking"), fields.text(record, "item"))
 
 
-def _shown(record: Record, fields: Fields, items: list[str]) -> Shown:
+def _shown(record: ClickRecord, fields: Fields, items: list[str]) -> Shown:
     time = seconds(fields.value(record, "at"), fields.path("at"))
     page, query = fields.text(record, "page"), fields.text(record, "query")
     return Shown(
@@ -97,7 +97,7 @@ def _shown(record: Record, fields: Fields, items: list[str]) -> Shown:
     )
 
 
-def _list(record: Record, fields: Fields) -> list[object]:
+def _list(record: ClickRecord, fields: Fields) -> list[object]:
     value = fields.value(record, "shown")
     if value is None:
         return []

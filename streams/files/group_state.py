@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from omdml.errors import GapError, SourceError
-from omdml.formats import COMMIT
+from omdml.formats import COMMIT, NumberedLater
 from omdml.streams.bounded_files import open_regular, read_regular
 from omdml.streams.disk import put, take_lock
 from omdml.streams.files.log import OFFSET_BITS, Log, reaching
@@ -33,11 +33,6 @@ class Committed(msgspec.Struct, frozen=True):
     def segment(self) -> int:
         """Number of the segment that the offset lies in."""
         return self.offset >> OFFSET_BITS
-
-
-class _Numbered(msgspec.Struct):
-    # Files of the first format have no number.
-    format: int = 1
 
 
 class GroupState:
@@ -95,7 +90,7 @@ class GroupState:
                 return None
             data = read_regular(self.path, COMMIT_BYTES)
         try:
-            COMMIT.check(msgspec.json.decode(data, type=_Numbered).format, str(self.path), SourceError)
+            COMMIT.check(msgspec.json.decode(data, type=NumberedLater).format, str(self.path), SourceError)
             committed = msgspec.json.decode(data, type=Committed)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise SourceError(

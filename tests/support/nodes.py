@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from prometheus_client import CollectorRegistry
 
 from omdml.streams.protocols.store import Pointer
 from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.node.following.hot_swap import LiveViews
+from omdml.workers.node.following.live_pointers import Refresher
+from omdml.workers.node.metrics import NodeMetrics
 from tests.support.forks import ForkedProcess
 from tests.support.processes import Process, free_port
 from tests.support.shops import Shop
@@ -38,6 +42,12 @@ def start_node(folder: Path, name: str = "omdml") -> tuple[Process, int]:
     port = free_port()
     (folder / f"{name}.toml").write_text(CONFIGURATION.format(port=port))
     return ForkedProcess(folder, "node", "--config", f"{name}.toml", name=name), port
+
+
+def refresher(shop, patience_s=60.0, registry=None):
+    """Keeps the views of one node; with no patience every new metric is bridged to, and embedded later."""
+    metrics = NodeMetrics(registry or CollectorRegistry())
+    return Refresher(shop.store, LiveViews(lambda model: shop.catalogue, metrics, str, patience_s), metrics)
 
 
 def metric_value(node, name, **labels):

@@ -53,8 +53,8 @@ class LogPlacement:
         """
         count = self._last.count if self._last else self.services.source.partitions
         unread = self.services.source.partitions - count
-        self.services.metrics.unread.set(unread)
-        self.services.metrics.homes.set(count)
+        self.services.metrics.intake.unread.set(unread)
+        self.services.metrics.intake.homes.set(count)
         placement = None
         if unread:
             # If the store is away, this is asked again a second later.

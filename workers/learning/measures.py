@@ -78,7 +78,7 @@ class Measures:
     def begin_turn(self) -> None:
         """Note that a turn of the worker's loop begins."""
         self._turned_at = time.monotonic()
-        self._services.metrics.last_turn.set(time.time())
+        self._services.metrics.loop.last_turn.set(time.time())
 
     def condition(self, stopping: bool, partitions: int) -> Condition:
         """The condition of the worker. Any thread may call this."""
@@ -100,13 +100,13 @@ class Measures:
 
     def set_backlog(self, waiting: Mapping[Partition, list[Record]]) -> None:
         """Set how far each partition is behind. ``waiting`` are records that were polled and not taken."""
-        source, metrics = self._services.source, self._services.metrics
+        source, intake = self._services.source, self._services.metrics.intake
         for partition, (position, end) in source.progress().items():
             logged_at = None
             if records := waiting.get(partition):
                 position, logged_at = records[0].offset, records[0].timestamp
             seen_at = self._arrivals.oldest(partition, position, end, time.time())
-            metrics.set_backlog(partition, source.backlog(position, end), seen_at if logged_at is None else logged_at)
+            intake.set_backlog(partition, source.backlog(position, end), seen_at if logged_at is None else logged_at)
 
     def set_unsaved(self, partitions: Mapping[Partition, OwnedPartition]) -> None:
         """Set the age of the oldest unsaved change, and how much memory and byte rate is left."""
@@ -114,8 +114,8 @@ class Measures:
         # The first of each partition is the oldest.
         unsaved = [next(iter(owned.models.unsaved.values())) for owned in partitions.values() if owned.models.unsaved]
         since = time.time() - services.clock() + min(model.changed_at for model in unsaved) if unsaved else None
-        services.metrics.set_memory(services.memory, services.allowance, since)
-        services.metrics.owned.set(len(partitions))
+        services.metrics.loop.set_memory(services.memory, services.allowance, since)
+        services.metrics.intake.owned.set(len(partitions))
 
     def single_models(self, partitions: Iterable[OwnedPartition]) -> dict[str, MakeValues]:
         """The models in memory by name, and how to measure each. Any thread may call this."""
@@ -149,7 +149,7 @@ class Measures:
         else:
             away = ["store" if isinstance(error, StoreError) else "log"]
         self._away = away
-        self._services.metrics.set_waiting(*away)
+        self._services.metrics.loop.set_waiting(*away)
 
     def forget(self, partition: Partition) -> None:
         """Drop the values of a partition that another worker owns now."""

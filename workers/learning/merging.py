@@ -100,7 +100,7 @@ class Merging:
                 continue
             whole.look_from = began + LOOK_S
             try:
-                with self._services.metrics.timed("merge"):
+                with self._services.metrics.loop.timed("merge"):
                     merged = self._merge(name, whole)
             except StoreLost:
                 # The model was deleted, or the store lost everything. Only in the first case does this go on.
@@ -186,9 +186,10 @@ class Merging:
         model.published, whole.unpublished, whole.trouble = snapshot.version, False, ""
         whole.merged = dict(model.record.vector.positions)
         label = services.specs.of(name).label
-        services.metrics.count_learned(label, model, 0)
-        services.metrics.count_published(label, model, WITHHELD if withheld else published.value)
-        services.metrics.describe(label, model)
+        services.metrics.learning.count(label, model)
+        services.metrics.output.count_decisions(label, model)
+        services.metrics.output.count_published(label, model, WITHHELD if withheld else published.value)
+        services.metrics.learning.describe(label, model)
         log.debug("parts_merged", model=name, version=snapshot.version, vector=snapshot.vector)
         return True
 

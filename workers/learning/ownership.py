@@ -69,7 +69,7 @@ class Ownership:
             self.partitions[partition] = owned
             self.uncommitted.pop(partition, None)
             self.fresh.append(partition)
-            self.services.metrics.rebalances.labels("assigned").inc()
+            self.services.metrics.intake.rebalances.labels("assigned").inc()
             log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
         return starts
 
@@ -111,7 +111,7 @@ class Ownership:
 
     def _give_up(self, partition: Partition, how: str) -> None:
         self._measures.forget(partition)
-        self.services.metrics.rebalances.labels(how).inc()
+        self.services.metrics.intake.rebalances.labels(how).inc()
 
     def introduce(self) -> None:
         """Publish version 0 of configured models that live in partitions just assigned."""
@@ -138,10 +138,10 @@ class Ownership:
         if isinstance(doubt, ModelReplaced):
             log.info("model_replaced", reason=str(doubt), action="partitions begin again from what is stored")
         elif isinstance(doubt, Fenced):
-            self.services.metrics.fenced.inc()
+            self.services.metrics.loop.fenced.inc()
             log.warning("fenced", reason=str(doubt), action="partitions begin again from what is stored")
         else:
-            self.services.metrics.store_changes.inc()
+            self.services.metrics.loop.store_changes.inc()
             log.error("store_changed", reason=str(doubt), action="what the store lacks is learned again from the log")
 
     def start_over(self, poll: Callable[[], list[Record]]) -> None:

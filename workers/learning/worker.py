@@ -89,7 +89,7 @@ class LearnerWorker:
         try:
             while not self._stopping:
                 self.step()
-            self.services.metrics.draining.set(1)
+            self.services.metrics.loop.draining.set(1)
             self.schedule.finish()
         finally:
             # After an error, perhaps amid a take, leaving must save nothing.
@@ -166,7 +166,7 @@ class LearnerWorker:
                 owned.models.placement = placement
             self.services.source.seek(partition, gap.resume)
         self._gap = None
-        self.services.metrics.gaps.inc()
+        self.services.metrics.loop.gaps.inc()
         log.warning("gap_accepted", reason=self._trouble, hint="start without --accept-gap from now on")
 
     def _pause(self, error: OmdmlError) -> None:
@@ -183,7 +183,7 @@ class LearnerWorker:
         begin = time.perf_counter()
         records = self.services.source.poll(self.schedule.config.max_poll_records, self.schedule.patience())
         self.schedule.polled(len(records))
-        self.services.metrics.spent("fetch" if records else "idle", time.perf_counter() - begin)
+        self.services.metrics.loop.spent("fetch" if records else "idle", time.perf_counter() - begin)
         return records
 
     def _measure(self) -> None:
@@ -223,7 +223,7 @@ class LearnerWorker:
         try:
             remaining = partition.take(records[:count])
             if len(remaining) < count and (logged_at := records[count - len(remaining) - 1].timestamp) is not None:
-                self.services.metrics.set_newest_taken(partition.partition, logged_at)
+                self.services.metrics.intake.set_newest_taken(partition.partition, logged_at)
             return [*remaining, *records[count:]]
         except SourceError:
             # The dead letters are away, so nothing can be saved, but what was learned goes live.

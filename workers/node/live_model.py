@@ -77,7 +77,7 @@ class View:
     @cached_property
     def listed(self) -> Sequence[str]:
         """Ids of the items (or sets) that were not deleted."""
-        alive = self.shown.alive
+        alive = self._alive
         return self.names if alive is None else [self.names[row] for row in np.flatnonzero(alive).tolist()]
 
     @property

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -23,7 +23,7 @@ from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.galleries.indexing import is_approximate
 from omdml.workers.node.live_model import View
 from omdml.workers.telemetry import traces
-from omdml.workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
+from omdml.workers.telemetry.registry import FAST, FRESH, STORE, Families, ModelLabels, at_zero
 from omdml.workers.telemetry.single_models import SingleModels
 
 # Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
@@ -57,71 +57,55 @@ class NodeMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry, models: ModelLabels | None = None) -> None:
-        self.models = models = models or ModelLabels()
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"omdml_node_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"omdml_node_{name}", text, registry=registry)
-
-        def seconds(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"omdml_node_{name}_seconds", text, labels, buckets=buckets, registry=registry)
-
-        self.registry = registry
+        self.registry, self.models, new = registry, models or ModelLabels(), Families("omdml_node", registry)
         self.single = SingleModels("node", SINGLE)
-        self.searches = counter("searches_total", "Searches answered", "model", "exact", "via")
-        at_zero(self.searches, models.all(), ["true"], ["gallery", "bridge"])
-        at_zero(self.searches, models.all(), ["false"], ["bridge", "index"])
-        self.search = at_zero(seconds("search", "Seconds of a search, without HTTP", FAST, "model"), models.all())
-        self.swaps = at_zero(
-            seconds("swap", "Seconds from noticing a new live version until the node answers with it", STORE, "model"),
-            models.all(),
+        known = self.models.all()
+        self.searches = new.counter(
+            "searches_total", "Searches answered", model=known, exact=["true"], via=["gallery", "bridge"]
         )
-        self.fresh = at_zero(
-            seconds(
-                "freshness",
-                "Seconds from the oldest event of a publication until answers know it, once for each of its events",
-                FRESH,
-                "model",
-            ),
-            models.all(),
+        at_zero(self.searches, known, ["false"], ["bridge", "index"])
+        self.search = new.seconds("search", "Seconds of a search, without HTTP", FAST, model=known)
+        self.swaps = new.seconds(
+            "swap", "Seconds from noticing a new live version until the node answers with it", STORE, model=known
         )
-        self.stages = at_zero(
-            seconds(
-                "event_stage",
-                "Seconds of each stage on the way to answers, for the oldest event of a publication",
-                FRESH,
-                "stage",
-            ),
-            STAGES,
+        self.fresh = new.seconds(
+            "freshness",
+            "Seconds from the oldest event of a publication until answers know it, once for each of its events",
+            FRESH,
+            model=known,
         )
-        self.future = counter(
-            "events_from_future_total", "Events with a time in the future, by this node's clock", "model"
+        self.stages = new.seconds(
+            "event_stage",
+            "Seconds of each stage on the way to answers, for the oldest event of a publication",
+            FRESH,
+            stage=STAGES,
         )
-        at_zero(self.future, models.all())
-        self.stale = gauge(
+        self.future = new.counter(
+            "events_from_future_total", "Events with a time in the future, by this node's clock", model=known
+        )
+        self.stale = new.gauge(
             "stale_seconds", "Seconds since the loaded model furthest behind was up to date, 0 if all are"
         )
-        self.last_poll = gauge(
+        self.last_poll = new.gauge(
             "last_poll_timestamp_seconds", "When the store last answered about every model, 0 if it never did"
         )
-        self.live = counter("snapshots_live_total", "Snapshots that went live here")
-        self.refusals = at_zero(
-            counter("snapshots_refused_total", "Snapshots that this node could not serve", "reason"), REFUSED
+        self.live = new.counter("snapshots_live_total", "Snapshots that went live here")
+        self.refusals = new.counter(
+            "snapshots_refused_total", "Snapshots that this node could not serve", reason=REFUSED
         )
-        self.not_live = gauge(
+        self.not_live = new.gauge(
             "refused_models", "Models whose live snapshot cannot be served: an older one answers, or none"
         )
-        self.feedback = counter("feedback_events_total", "Events of POST /feedback", "outcome")
-        at_zero(self.feedback, OUTCOMES)
-        self.feedback_refused = counter("feedback_refused_total", "Events refused by POST /feedback", "reason")
-        at_zero(self.feedback_refused, REASONS)
-        self.queue = gauge("feedback_queue_requests", "Requests whose events are not durable yet")
-        self.flush = seconds("feedback_flush", "Seconds to make the events of waiting requests durable", STORE)
-        self.item_changes = counter("item_changes_total", "Changes of items by PUT, DELETE and POST /items", "outcome")
-        at_zero(self.item_changes, ITEM_OUTCOMES)
-        self.item_change = seconds("item_change", "Seconds from a change's arrival until answers know it", STORE)
+        self.feedback = new.counter("feedback_events_total", "Events of POST /feedback", outcome=OUTCOMES)
+        self.feedback_refused = new.counter(
+            "feedback_refused_total", "Events refused by POST /feedback", reason=REASONS
+        )
+        self.queue = new.gauge("feedback_queue_requests", "Requests whose events are not durable yet")
+        self.flush = new.seconds("feedback_flush", "Seconds to make the events of waiting requests durable", STORE)
+        self.item_changes = new.counter(
+            "item_changes_total", "Changes of items by PUT, DELETE and POST /items", outcome=ITEM_OUTCOMES
+        )
+        self.item_change = new.seconds("item_change", "Seconds from a change's arrival until answers know it", STORE)
         # When a view was made, and how fresh it was.
         self._recent: dict[str, deque[tuple[float, float]]] = {}
 

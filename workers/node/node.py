@@ -21,7 +21,8 @@ from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.configured_models import ConfiguredModels
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.follow import Follower
-from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.hot_swap import LiveViews
+from omdml.workers.node.following.live_pointers import Refresher
 from omdml.workers.node.following.making_views import PATIENCE_S
 from omdml.workers.node.following.past_views import PastViews
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
@@ -117,21 +118,20 @@ class RetrievalNode:
         self._parent = parent
         self._candidates, parents = candidates, self._parent_view
         self._first = FirstViews(first, catalogues, label, named, parents, candidates) if first else None
-        self._refresher = Refresher(
-            store, catalogues, self.metrics, label, patience_s, self._first, approximate, candidates
-        )
-        self.steps = self._refresher.steps
+        self._live = LiveViews(catalogues, self.metrics, label, patience_s, approximate, candidates)
+        self._refresher = Refresher(store, self._live, self.metrics, self._first)
+        self.steps = self._live.steps
         self._pattern_memory = PatternMemory(self._refresher, named, budget_bytes)
         self.readiness = Readiness(
             self.models, ready, self._refresher, self._first, parent, candidates, self.metrics.freshness
         )
         self._past = PastViews(store, catalogues, patience_s, self._start_view, candidates)
-        self.items = ItemWriter(self._refresher.take_in, self.metrics)
+        self.items = ItemWriter(self._live.take_in_all, self.metrics)
         self._follower = Follower(store, self._refresher, named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
         self.metrics.last_poll.set_function(lambda: self._follower.answered_at)
         self.metrics.not_live.set_function(lambda: len(self._refresher.refused))
-        self.metrics.watch(self._refresher.views, label, candidates)
+        self.metrics.watch(self._live.views, label, candidates)
 
     def start(self) -> None:
         """Start to follow the store and to accept feedback. From now on BLAS uses one thread in this process."""
@@ -147,7 +147,7 @@ class RetrievalNode:
         """Stop following. Feedback that was accepted is durable when this returns."""
         self.items.close()
         self._follower.close()
-        self._refresher.close()
+        self._live.close()
         for index in self._candidates.values():
             index.close()
         if self.inbox:
@@ -172,7 +172,7 @@ class RetrievalNode:
 
     def loaded(self, model: str | None) -> View | None:
         """The view of a model if it can answer at once; ``model`` None is the only one there is."""
-        return self._refresher.views.get(self.models.asked_for(model))
+        return self._live.views.get(self.models.asked_for(model))
 
     def view(self, model: str | None = None) -> View:
         """The view that answers for a model now. A model of a pattern is loaded if necessary.
@@ -180,7 +180,7 @@ class RetrievalNode:
         Raises SearchError: ``unknown_model``, or ``not_ready`` if nothing was published that can be served.
         """
         name = self.models.asked_for(model)
-        view = self._refresher.views.get(name)
+        view = self._live.views.get(name)
         if view is None:
             view = self._load(name)
         if name not in self.models.named:
@@ -258,7 +258,7 @@ class RetrievalNode:
 
     def _parent_view(self, model: str) -> View | None:
         """The view that answers for a model's parent."""
-        return self._refresher.views.get(self._parent(model))
+        return self._live.views.get(self._parent(model))
 
     def _load(self, model: str) -> View:
         self.models.require(model)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Collection
 
-from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.live_pointers import Refresher
 
 
 class PatternMemory:
@@ -27,7 +27,7 @@ class PatternMemory:
     def make_room(self, newest: str) -> None:
         """Drop the models that were not searched for longest, until the others fit; never the newest one."""
         with self._counting:
-            views = dict(self._refresher.views)
+            views = dict(self._refresher.live.views)
             # Models that the store no longer has are dropped without a word.
             for model in dict(self._used_at).keys() - views.keys():
                 self._used_at.pop(model, None)

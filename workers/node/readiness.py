@@ -7,7 +7,7 @@ from typing import Any
 
 from omdml.workers.node.configured_models import ConfiguredModels
 from omdml.workers.node.following.first_views import FirstViews
-from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.live_pointers import Refresher
 from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.live_model import View
 
@@ -45,7 +45,7 @@ class Readiness:
 
     def missing(self) -> list[str]:
         """Models configured by name that cannot answer yet."""
-        views = self._refresher.views
+        views = self._refresher.live.views
         return [
             name
             for name in self._models.named
@@ -59,7 +59,7 @@ class Readiness:
 
     def instead(self) -> dict[str, dict[str, Any]]:
         """Models whose live version cannot be served: what answers instead, None if nothing does, and why."""
-        views = dict(self._refresher.views)
+        views = dict(self._refresher.live.views)
         return {
             model: {
                 "live": refusal.version,
@@ -71,7 +71,7 @@ class Readiness:
 
     def fell_back(self) -> dict[str, dict[str, int | None]]:
         """Models for which the store is behind: the version it has, None if it has none, and the one that answers."""
-        fell_back, views = self._refresher.fell_back(), dict(self._refresher.views)
+        fell_back, views = self._refresher.fell_back(), dict(self._refresher.live.views)
         return {
             model: {"store": version, "serving": views[model].snapshot.version}
             for model, version in fell_back.items()
@@ -80,7 +80,7 @@ class Readiness:
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
-        views, instead, fell_back = dict(self._refresher.views), self.instead(), self.fell_back()
+        views, instead, fell_back = dict(self._refresher.live.views), self.instead(), self.fell_back()
         descriptions = []
         for name in dict.fromkeys([*self._models.named, *sorted(views)]):
             view = views.get(name) or self._beginning(name)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
 from omdml.streams.protocols.log import Partition
-from omdml.workers.telemetry.registry import STORE, at_zero
+from omdml.workers.telemetry.registry import STORE, Families
 
 FATES = ("keyed", "keyless", "letter")
 
@@ -16,28 +16,18 @@ class RouterMetrics:
     """Counters and gauges of one router process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        events = Counter(
-            "omdml_route_events_total",
-            "Events copied, with a key or without one, or made dead letters",
-            ["fate"],
-            registry=registry,
+        new = Families("omdml_route", registry)
+        self._events = new.counter(
+            "events_total", "Events copied, with a key or without one, or made dead letters", fate=FATES
         )
-        self._events = at_zero(events, FATES)
-        transactions = Counter(
-            "omdml_route_transactions_total",
+        self._transactions = new.counter(
+            "transactions_total",
             "Transactions that were committed, or failed and are repeated",
-            ["outcome"],
-            registry=registry,
+            outcome=["committed", "repeated"],
         )
-        self._transactions = at_zero(transactions, ["committed", "repeated"])
-        self._seconds = Histogram(
-            "omdml_route_transaction_seconds", "Seconds to write one transaction", buckets=STORE, registry=registry
-        )
-        self._lag = Gauge(
-            "omdml_route_lag_offsets",
-            "Offsets between what was routed and the end of the source topic",
-            ["partition"],
-            registry=registry,
+        self._seconds = new.seconds("transaction", "Seconds to write one transaction", STORE)
+        self._lag = new.gauge(
+            "lag_offsets", "Offsets between what was routed and the end of the source topic", partition=()
         )
         self._owned: set[str] = set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from itertools import product
 from typing import TypeVar
@@ -61,8 +61,33 @@ class ModelLabels:
         return [*self._known, OTHER]
 
 
+class Families:
+    """Makes the metrics of one kind of process: their names begin with ``prefix``.
+
+    A label is given with the values for which there is a series from the start, at zero: ``rate`` then sees the first
+    event too. A label without such values is given as ``()``. The name of ``seconds`` gets its unit at the end.
+    """
+
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        self._prefix, self._registry = prefix, registry
+
+    def counter(self, name: str, text: str, /, **labels: Iterable[str]) -> Counter:
+        return self._begun(Counter(f"{self._prefix}_{name}", text, labels, registry=self._registry), labels)
+
+    def gauge(self, name: str, text: str, /, **labels: Iterable[str]) -> Gauge:
+        return self._begun(Gauge(f"{self._prefix}_{name}", text, labels, registry=self._registry), labels)
+
+    def seconds(self, name: str, text: str, buckets: tuple[float, ...], /, **labels: Iterable[str]) -> Histogram:
+        name = f"{self._prefix}_{name}_seconds"
+        return self._begun(Histogram(name, text, labels, buckets=buckets, registry=self._registry), labels)
+
+    @staticmethod
+    def _begun(family: Family, labels: Mapping[str, Iterable[str]]) -> Family:
+        return at_zero(family, *labels.values()) if labels else family
+
+
 def at_zero(family: Family, *values: Iterable[str]) -> Family:
-    """The same metric, with a series for all of these label values: ``rate`` then sees the first event too."""
+    """The same metric, with a series at zero for all of these label values."""
     for labels in product(*values):
         family.labels(*labels)
     return family

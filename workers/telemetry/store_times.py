@@ -6,11 +6,11 @@ import functools
 import time
 from typing import Any, cast
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
 from omdml.errors import OmdmlError
 from omdml.streams.protocols.store import Store
-from omdml.workers.telemetry.registry import STORE, at_zero
+from omdml.workers.telemetry.registry import STORE, Families
 
 # What a method of a store is counted as; others are asked by commands only.
 OPERATIONS = {
@@ -39,18 +39,9 @@ class StoreTimes:
     """A store whose requests are timed. Otherwise it is the store that it is made of."""
 
     def __init__(self, store: Store, registry: CollectorRegistry) -> None:
-        operations = sorted({*OPERATIONS.values()})
-        seconds = Histogram(
-            "omdml_store_request_seconds",
-            "Seconds of one request to the store",
-            ["op"],
-            buckets=STORE,
-            registry=registry,
-        )
-        errors = Counter(
-            "omdml_store_errors_total", "Requests to the store that failed", ["op", "error"], registry=registry
-        )
-        self._seconds, self._errors = at_zero(seconds, operations), at_zero(errors, operations, ERRORS)
+        new, operations = Families("omdml_store", registry), sorted({*OPERATIONS.values()})
+        self._seconds = new.seconds("request", "Seconds of one request to the store", STORE, op=operations)
+        self._errors = new.counter("errors_total", "Requests to the store that failed", op=operations, error=ERRORS)
         self._store = store
 
     def __getattr__(self, name: str) -> Any:

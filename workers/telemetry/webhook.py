@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from omdml.workers.telemetry import log_events
-from omdml.workers.telemetry.registry import at_zero
+from omdml.workers.telemetry.registry import Families
 
 # Lines of the log that are told, and as what.
 KINDS = {
@@ -48,13 +48,8 @@ class Webhook:
 
     def __init__(self, url: str, timeout_s: float, registry: CollectorRegistry) -> None:
         self.url, self.timeout_s = url, timeout_s
-        counter = Counter(
-            "omdml_worker_webhook_requests_total",
-            "Messages for the webhook, by outcome",
-            ["outcome"],
-            registry=registry,
-        )
-        self._count = at_zero(counter, OUTCOMES)
+        new = Families("omdml_worker", registry)
+        self._count = new.counter("webhook_requests_total", "Messages for the webhook, by outcome", outcome=OUTCOMES)
         self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
         self._failure_told = -FAILURE_EVERY_S
         self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)

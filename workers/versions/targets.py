@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from omdml.errors import CorruptError, StoreError
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols.store import SnapshotStore
+from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.streams.stores.journal import PUBLICATIONS
 
 # A line of a model's history.
@@ -129,17 +129,17 @@ def check_target(store: SnapshotStore, model: str, version: int, kind: Kind | No
 
 def servable(store: SnapshotStore, model: str, line: Line, kind: Kind | None) -> bool:
     """Whether a publication can be read, and searched with in the catalogue as it is now, if that is known."""
-    snapshot = readable(store, model, line)
-    return snapshot is not None and not (kind and misfit(snapshot, kind))
+    loaded = readable(store, model, line)
+    return loaded is not None and not (kind and misfit(loaded[1], kind))
 
 
-def readable(store: SnapshotStore, model: str, line: Line) -> Snapshot | None:
-    """The snapshot of a publication; None if its bytes are damaged, or gone, or of another publication now."""
+def readable(store: SnapshotStore, model: str, line: Line) -> tuple[Pointer, Snapshot] | None:
+    """What a publication stored; None if its bytes are damaged, or gone, or of another publication now."""
     try:
         loaded = store.load(model, line["version"])
     except CorruptError:
         return None
-    return loaded[1] if loaded and loaded[0].digest == line["digest"] else None
+    return loaded if loaded and loaded[0].digest == line["digest"] else None
 
 
 def choose(lines: Sequence[Line], version: int) -> str:

@@ -25,7 +25,7 @@ CHANGES = "changes.log"
 CRC_DIGITS = 8
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Changes that were made together: the number of the first row that they put, and sha256 of the rows of each
     matrix."""
 
@@ -40,27 +40,27 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Read(NamedTuple):
-    """Records of a journal, and the byte after each."""
+    """Lines of a journal, and the byte after each."""
 
-    records: Sequence[Record]
+    lines: Sequence[JournalLine]
     ends: Sequence[int]
 
 
-_record = msgspec.json.Decoder(Record)
+_decoder = msgspec.json.Decoder(JournalLine)
 
 
-def append(folder: Path, offset: int, record: Record) -> None:
-    """Write a record behind the ``offset`` bytes that are whole, and wait for the disk.
+def append(folder: Path, offset: int, line: JournalLine) -> None:
+    """Write a line behind the ``offset`` bytes that are whole, and wait for the disk.
 
     A crash leaves a line that is not whole, or a whole one that nobody was told of.
     """
-    path, data = folder / CHANGES, msgspec.json.encode(record)
-    line = b"%08x %b\n" % (zlib.crc32(data), data)
+    path, content = folder / CHANGES, msgspec.json.encode(line)
+    data = b"%08x %b\n" % (zlib.crc32(content), content)
     new = not path.exists()
     with opened(path, "wb" if new else "r+b") as file:
         file.truncate(offset)
         file.seek(offset)
-        file.write(line)
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     if new:
@@ -68,7 +68,7 @@ def append(folder: Path, offset: int, record: Record) -> None:
 
 
 def read(folder: Path, offset: int) -> Read:
-    """The whole records behind the first ``offset`` bytes; raises CatalogueError for a damaged one before the last."""
+    """The whole lines behind the first ``offset`` bytes; raises CatalogueError for a damaged one before the last."""
     path = folder / CHANGES
     try:
         with opened(path) as file:
@@ -89,13 +89,13 @@ def read(folder: Path, offset: int) -> Read:
 
 
 def _parsed(path: Path, data: bytes, offset: int) -> Read:
-    records, ends, begin = [], [], 0
+    lines, ends, begin = [], [], 0
     while (end := data.find(b"\n", begin) + 1) > 0:
         line = data[begin : end - 1]
         try:
             if line[:CRC_DIGITS] != b"%08x" % zlib.crc32(line[CRC_DIGITS + 1 :]):
                 raise ValueError("its CRC is another one")
-            records.append(_record.decode(line[CRC_DIGITS + 1 :]))
+            lines.append(_decoder.decode(line[CRC_DIGITS + 1 :]))
         except (msgspec.DecodeError, ValueError) as error:
             if end == len(data):
                 break
@@ -105,7 +105,7 @@ def _parsed(path: Path, data: bytes, offset: int) -> Read:
             ) from error
         ends.append(offset + end)
         begin = end
-    return Read(records, ends)
+    return Read(lines, ends)
 
 
 @contextmanager

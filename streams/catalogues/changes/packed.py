@@ -15,20 +15,20 @@ from omdml.streams.catalogues.matrix import DTYPE
 APPEND = "return redis.call('RPUSH', KEYS[2], redis.call('LLEN', KEYS[1]) .. ' ' .. ARGV[1])"
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class PackedChanges(msgspec.Struct, frozen=True, gc=False):
     """The changes, and the bytes of the rows that they put, by what they are kept in."""
 
     entries: list[Entry]
     vectors: dict[str, bytes]
 
 
-_record = msgspec.msgpack.Decoder(Record)
+_decoder = msgspec.msgpack.Decoder(PackedChanges)
 
 
 def pack(entries: Sequence[Entry], vectors: Vectors) -> bytes:
     """Changes and their vectors as bytes. In the list, the number of ids and a space precede them."""
     rows = {name: matrix.astype(DTYPE).tobytes() for name, matrix in vectors.items()}
-    return msgspec.msgpack.encode(Record(list(entries), rows))
+    return msgspec.msgpack.encode(PackedChanges(list(entries), rows))
 
 
 def unpack(data: bytes, dims: Mapping[str, int]) -> tuple[int, list[Entry], dict[str, NDArray[np.float32]]]:
@@ -38,11 +38,11 @@ def unpack(data: bytes, dims: Mapping[str, int]) -> tuple[int, list[Entry], dict
     """
     listed, _, packed = data.partition(b" ")
     try:
-        record = _record.decode(packed)
+        changes = _decoder.decode(packed)
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from error
-    rows = sum(entry.put for entry in record.entries)
-    if rows and record.vectors.keys() != dims.keys():
-        raise ValueError(f"vectors of {sorted(record.vectors)}, expected {sorted(dims)}")
-    vectors = {name: np.frombuffer(blob, DTYPE).reshape(rows, dims[name]) for name, blob in record.vectors.items()}
-    return int(listed), record.entries, vectors
+    rows = sum(entry.put for entry in changes.entries)
+    if rows and changes.vectors.keys() != dims.keys():
+        raise ValueError(f"vectors of {sorted(changes.vectors)}, expected {sorted(dims)}")
+    vectors = {name: np.frombuffer(blob, DTYPE).reshape(rows, dims[name]) for name, blob in changes.vectors.items()}
+    return int(listed), changes.entries, vectors

@@ -29,8 +29,8 @@ ALL_LEFT_WITHIN_S, ASK_EVERY_S = 3.0, 0.1
 log = structlog.get_logger(__name__)
 
 
-class Committed(NamedTuple):
-    """What a group has committed: offsets of this topic, and of an earlier topic of the same name."""
+class CommittedOffsets(NamedTuple):
+    """What a group has committed of this topic, and of an earlier topic of the same name."""
 
     here: dict[TopicPartition, OffsetAndMetadata]
     elsewhere: dict[TopicPartition, OffsetAndMetadata]
@@ -102,10 +102,10 @@ class Commits:
         """What a commit of these offsets holds: the topic's id, and the epoch under which they were read."""
         return {tp: OffsetAndMetadata(offset, self._topic_id, epochs.of(tp, offset)) for tp, offset in offsets.items()}
 
-    def read(self, consumer: Any, wanted: Iterable[TopicPartition]) -> Committed:
+    def read(self, consumer: Any, wanted: Iterable[TopicPartition]) -> CommittedOffsets:
         """What the group has committed of these partitions."""
         limit = milliseconds(ANSWER_LIMIT_S)
-        committed = Committed({}, {})
+        committed = CommittedOffsets({}, {})
         for tp in wanted:
             if answer := consumer.committed(tp, metadata=True, timeout_ms=limit):
                 (committed.here if self._is_here(answer) else committed.elsewhere)[tp] = answer

@@ -120,7 +120,7 @@ def test_a_name_cannot_forge_a_line_of_the_log_or_of_the_metrics(name):
     (line,) = (call.args[0] for call in factory.logger.calls)
     assert line.isprintable()
     metrics = WorkerMetrics(CollectorRegistry())
-    metrics.count_refused(name, "triplet", "unknown_model")
+    metrics.intake.count_refused(name, "triplet", "unknown_model")
     lines = generate_latest(metrics.registry).decode().split("\n")
     counted = [line for line in lines if line.startswith("omdml_worker_events_total{")]
     assert len([line for line in counted if not line.endswith(" 0.0")]) == 1

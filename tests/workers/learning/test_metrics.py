@@ -120,7 +120,7 @@ def test_withheld_models_of_a_pattern_are_counted_until_they_go_live_or_away(tmp
     def held(*reasons):
         for model, reason in zip(models, reasons, strict=False):
             model.judge.withheld = reason
-            metrics.count_published("user-*", model, "held" if reason else "stored")
+            metrics.output.count_published("user-*", model, "held" if reason else "stored")
         return read(worker, "models_held", model="user-*")
 
     assert held("mistakes rose", "a leap", "") == 2
@@ -153,7 +153,7 @@ def test_the_lag_is_the_age_of_the_oldest_record_that_was_not_taken(tmp_path):
     here, there = world.log.partitions
     # An hour of silence, then one click: nothing is an hour behind.
     worker._measures.set_backlog({})
-    worker.services.metrics.set_newest_taken(here, time.time() - 3600)
+    worker.services.metrics.intake.set_newest_taken(here, time.time() - 3600)
     world.send(*events(1, model=living_on(world, here)), key=living_on(world, here))
     worker._measures.set_backlog({})
     assert lag(worker, here.number) <= time.time() - began
@@ -168,7 +168,7 @@ def test_the_lag_grows_while_the_loop_hangs(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
     run_until_idle(worker)
-    worker.services.metrics.set_backlog(world.log.partitions[0], 7, time.time() - 100)
+    worker.services.metrics.intake.set_backlog(world.log.partitions[0], 7, time.time() - 100)
     first = lag(worker)
     time.sleep(0.01)
     assert lag(worker) > first >= 100
@@ -241,7 +241,7 @@ def test_every_series_is_there_from_the_start_at_zero(tmp_path):
 def test_models_beyond_the_limit_share_a_label_and_patterns_have_no_gauges(tmp_path):
     registry = CollectorRegistry()
     metrics = WorkerMetrics(registry, ModelLabels(["shop", "user-*", "late"], limit=2))
-    metrics.count_events("late", {"triplet": 3}, "learned")
+    metrics.intake.count_events("late", {"triplet": 3}, "learned")
     labels = {"kind": "triplet", "outcome": "learned"}
     assert registry.get_sample_value("omdml_worker_events_total", {**labels, "model": "other"}) == 3
     world = World(tmp_path)
@@ -256,9 +256,9 @@ def test_models_beyond_the_limit_share_a_label_and_patterns_have_no_gauges(tmp_p
 
 def test_time_inside_a_stage_that_is_another_stage_is_counted_once():
     metrics, begin = WorkerMetrics(CollectorRegistry()), time.perf_counter()
-    with metrics.timed("learn"):
+    with metrics.loop.timed("learn"):
         time.sleep(0.01)
-        with metrics.timed("judge"):
+        with metrics.loop.timed("judge"):
             time.sleep(0.03)
     spent = [metrics.registry.get_sample_value("omdml_worker_stage_seconds_total", {"stage": name})
              for name in ("learn", "judge")]  # fmt: skip

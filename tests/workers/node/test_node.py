@@ -119,7 +119,7 @@ def test_items_added_to_the_catalogue_are_found(tmp_path):
 
     shop.publish()
     node = shop.node()
-    node._refresher._catalogues = refreshed
+    node._live.catalogues = refreshed
     features, _ = items()
     with node:
         wait_until_ready(node)
@@ -162,7 +162,7 @@ def test_a_model_dropped_while_the_node_polls_does_not_come_back(tmp_path):
     shop.publish()
     node = shop.node(models=["user-*"])
     node.view("user-0")
-    looked_at = node._refresher.views.keys() | set()
+    looked_at = node._live.views.keys() | set()
     node._refresher.forget("user-0")
     for name in looked_at:
         node._follower._refresh(name)

@@ -8,12 +8,14 @@ import pytest
 from omdml import SetNet
 from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.building.build import add_items, build_catalogue
+from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Page
 from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until
 from tests.naive.sets import greedy
+from tests.support.catalogues.changing import change
 from tests.support.learning.judged import judged_by_label, labelled
 from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
@@ -47,6 +49,11 @@ class Album:
         )  # fmt: skip
         self.store.publish(snapshot, self.epoch)
         return snapshot.version
+
+    def delete_one_of_no_set(self) -> None:
+        """Delete the first item that is an element of no set."""
+        alone = next(item for item in self.catalogue.ids if not self.catalogue.in_sets(item))
+        change(self.catalogue, Change(id=alone, delete=True))
 
     def node(self) -> RetrievalNode:
         """A node that is not started."""
@@ -193,6 +200,26 @@ def test_sets_are_searched_over_http(album, node):
         assert "by" in refused(client.post("/search", json=body | {"by": "magic"}), 400, "invalid")
         schema = client.get("/schema").json()["components"]["schemas"]["Search"]["properties"]
         assert {"aggregate", "elements", "vector"} <= set(schema["by"]["anyOf"][0]["enum"])
+
+
+def test_after_an_item_of_no_set_went_all_sets_are_listed(tmp_path):
+    album = Album(tmp_path)
+    node = album.node()
+    node.view("album")
+    album.delete_one_of_no_set()
+    node.items._take_in()
+    assert list(node.view("album").listed) == list(album.catalogue.sets)
+
+
+def test_items_that_go_during_an_outage_leave_a_model_of_sets_stale(tmp_path):
+    album = Album(tmp_path)
+    node = album.node()
+    node.view("album")
+    node._refresher.fall_behind(["album"])
+    album.delete_one_of_no_set()
+    node.items._take_in()
+    assert node.view("album").covers(album.catalogue)
+    assert node.stale_seconds > 0
 
 
 def test_other_metrics_have_no_sets_to_search(tmp_path):

@@ -24,7 +24,7 @@ LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "
 REWINDS = {("error", name) for name in ("checkpoint_damaged_previous_used", "model_goes_on", "model_deleted")}
 # What is said by a name that is computed.
 COMPUTED = {
-    "workers/node/following/hot_swap.py": {
+    "workers/node/following/went_live.py": {
         ("info", name) for name in ("model_live", "new_version", "rolled_back", "pinned")
     }
     | {("info", "unpinned")},

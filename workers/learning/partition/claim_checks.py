@@ -100,7 +100,7 @@ class Admission:
         """Count and log a gap if the operator accepts it, and raise it otherwise."""
         if not self._services.accept_gap:
             raise gap
-        self._services.metrics.gaps.inc()
+        self._services.metrics.loop.gaps.inc()
         log.warning("gap_accepted", model=model, reason=str(gap), hint=hint)
 
     def _go_back(self, model: OwnedModel, offset: int, placement: Placement) -> None:

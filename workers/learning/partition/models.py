@@ -16,7 +16,7 @@ from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
-from omdml.workers.learning.metrics import WITHHELD
+from omdml.workers.learning.metrics import WITHHELD, share_of
 from omdml.workers.learning.partition.pending_letters import PendingLetters
 from omdml.workers.learning.partition.portions import portions
 from omdml.workers.learning.partition.watermark import Mark
@@ -107,7 +107,7 @@ class OwnedModels:
                 with self.unless_deleted(model):
                     noted = self._services.store.note(model.name, model.epoch, "drift", model.drifted)
                     self.require_written(noted, model.name)
-                    self._services.metrics.count_drift(self._services.specs.of(model.name).label)
+                    self._services.metrics.learning.count_drift(self._services.specs.of(model.name).label)
                     model.drifted = ""
 
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
@@ -117,11 +117,11 @@ class OwnedModels:
         """
         metrics, new = self._services.metrics, []
         self._take_back(models)
-        with metrics.timed("publish"):
+        with metrics.loop.timed("publish"):
             for model in models:
                 if model.name in self.unpublished and (record or model.judge.has_time(model.learner.version)):
                     metric = model.metric
-                    with metrics.timed("judge"):
+                    with metrics.loop.timed("judge"):
                         withheld = model.judge.verdict(metric, model.learner.version)
                     if record or not withheld:
                         # The snapshot tells what the guard compared, so it is made after that.
@@ -130,7 +130,7 @@ class OwnedModels:
                 return
             self.require_placement()
             begun_at = time.time()
-            with metrics.share_of(metrics.publish_seconds, len(new)):
+            with share_of(metrics.output.publish_seconds, len(new)):
                 answers = self._services.store.publish_all(
                     [(snapshot, model.epoch, withheld) for model, snapshot, withheld in new]
                 )
@@ -142,8 +142,8 @@ class OwnedModels:
                 if not withheld:
                     model.trails.gone_live(snapshot, begun_at)
                 label = self._services.specs.of(model.name).label
-                metrics.count_published(label, model, WITHHELD if withheld else written.value)
-                metrics.describe(label, model)
+                metrics.output.count_published(label, model, WITHHELD if withheld else written.value)
+                metrics.learning.describe(label, model)
 
     def _take_back(self, models: list[OwnedModel]) -> None:
         """Make the reference live again if the guard has judged the versions since then worse."""
@@ -160,7 +160,7 @@ class OwnedModels:
                     if live and live.pinned:
                         # Nothing changed for nodes. The reference goes live once it is unpinned.
                         continue
-                    self._services.metrics.count_taken_back()
+                    self._services.metrics.output.count_taken_back()
                     log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
 
     def require_placement(self) -> None:
@@ -179,16 +179,16 @@ class OwnedModels:
         metrics = self._services.metrics
         # If these letters were lost, nothing would make them again, because the checkpoint skips their events.
         self._letters.flush()
-        with metrics.timed("save"):
+        with metrics.loop.timed("save"):
             checkpoints = [model.checkpoint(self._services.platform) for model in models]
             epochs = [model.epoch for model in models]
-            with metrics.share_of(metrics.checkpoint_seconds, len(models)):
+            with share_of(metrics.output.checkpoint_seconds, len(models)):
                 answers = self._services.store.save_all(list(zip(checkpoints, epochs, strict=True)), self.placement)
         for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
             with self.unless_deleted(model):
                 self.require_written(answer, model.name)
                 self._services.allowance.spend(len(checkpoint.state))
-                metrics.checkpoint_bytes.inc(len(checkpoint.state))
+                metrics.output.checkpoint_bytes.inc(len(checkpoint.state))
                 model.measure()
                 self.unsaved.pop(model.name, None)
 

@@ -71,7 +71,7 @@ class OwnedPartition:
         self.mark = Mark(partition, services.store)
         # Models of the store whose events were refused here because they are not configured.
         self._unconfigured: set[str] = set()
-        self._waiting = WaitingModels(services.clock, services.metrics.models_waiting)
+        self._waiting = WaitingModels(services.clock, services.metrics.loop.models_waiting)
         self._letters = PendingLetters(services.letters, services.specs, services.metrics, services.refusals)
         self.models = OwnedModels(partition, placement, services, self.mark, self._letters)
         self.claiming = Claiming(partition, services, self.models, self.mark, self._waiting)
@@ -145,20 +145,22 @@ class OwnedPartition:
     def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
         self.models.use(model)
         label = self.services.specs.of(model.name).label
-        with self.services.metrics.learning(label, model):
-            refused = model.take(batch, self.services.metrics.timed, others)
+        with self.services.metrics.learning.timed(label, model):
+            refused = model.take(batch, self.services.metrics.loop.timed, others)
         if model.learner.version > model.published and not model.is_part:
             self.models.unpublished.setdefault(model.name, model)
         learned = batch.kinds()
         for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
             if offsets:
                 kinds = batch.kinds(offsets)
-                self.services.metrics.count_events(label, kinds, outcome)
+                self.services.metrics.intake.count_events(label, kinds, outcome)
                 learned -= kinds
         if refused:
             learned -= batch.kinds({refusal.record.offset for refusal in refused})
-        self.services.metrics.count_events(label, learned, "learned")
-        self.services.metrics.count_learned(label, model, batch.ahead)
+        self.services.metrics.intake.count_events(label, learned, "learned")
+        self.services.metrics.intake.count_ahead(label, batch.ahead)
+        self.services.metrics.learning.count(label, model)
+        self.services.metrics.output.count_decisions(label, model)
         return refused
 
     def _note_only_refused(

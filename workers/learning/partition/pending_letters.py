@@ -47,7 +47,7 @@ class PendingLetters:
             self._refusal_log.note(refusal)
         for (name, kind, reason), count in counts.items():
             spec = self._specs.find(name) if name else None
-            self._metrics.count_refused(spec.label if spec else UNKNOWN, kind, reason, count)
+            self._metrics.intake.count_refused(spec.label if spec else UNKNOWN, kind, reason, count)
 
     def flush(self, limit_s: float = FLUSH_S) -> None:
         """Send what is noted and wait until it is acknowledged; raises SourceError if that takes too long."""

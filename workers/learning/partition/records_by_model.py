@@ -51,7 +51,7 @@ def turn_of(
     ``loaded`` are the models in memory; ``waits`` tells whether a model waits for its checkpoint to be fixed.
     Raises StoreError if the store is out of reach.
     """
-    with services.metrics.timed("decode"):
+    with services.metrics.loop.timed("decode"):
         batches, refused = _by_model(records, partition, placement, services)
     without_events = [
         name

@@ -11,7 +11,7 @@ import structlog
 
 from omdml.errors import StoreError
 from omdml.streams.protocols.store import SnapshotStore, Watch
-from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.live_pointers import Refresher
 from omdml.workers.node.following.remarks import Remarks
 
 # After this many seconds without a turn nobody knows whether models are up to date.
@@ -43,7 +43,7 @@ class Follower:
         self._watch: Watch | None = None
         self._watched = frozenset[str]()
         self._hinted = frozenset[str]()
-        self._remarks = Remarks(store, refresher.steps)
+        self._remarks = Remarks(store, refresher.live.steps)
         self._polled_at = -math.inf
         self._answered_at = 0.0
         self._lost_at: float | None = None
@@ -82,7 +82,7 @@ class Follower:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            models = self._named | self._refresher.views.keys()
+            models = self._named | self._refresher.live.views.keys()
             try:
                 due = self._due(models)
                 for model in due:

@@ -1,14 +1,17 @@
-"""What went live on a node, and when: for charts, and for browsers that listen."""
+"""What went live on a node, and when: for charts, for browsers that listen, and for the log."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
+import structlog
 
+from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import STAGES, is_recent, stages_of
 from omdml.workers.versions.inspection import weights
@@ -19,6 +22,10 @@ MOST = 1000
 # Steps that are kept in all: labels share them evenly, but each has room for some.
 IN_ALL = 10_000
 FEWEST = 50
+# Seconds between two lines of the log about new versions, whichever models they are of.
+LOG_EVERY_S = 60.0
+
+log = structlog.get_logger(__name__)
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
@@ -80,10 +87,12 @@ class Steps:
         # The highest version of each model that answered.
         self._highest: dict[str, int] = {}
         self._listeners: set[Callable[[Step | Remark], None]] = set()
+        # When new versions were last logged, and how many came since then. Steps are added one at a time.
+        self._logged_at, self._swaps_not_logged = -math.inf, 0
 
-    def add(self, what: str, model: str, before: View | None, view: View, took_s: float) -> None:
+    def add(self, model: str, before: View | None, view: View, took_s: float) -> None:
         """Note that a view of a model went live, and how many seconds it took to load."""
-        now = time.time()
+        now, what = time.time(), move_between(before.pointer, view.pointer) if before else "model_live"
         # An older version may have answered in between, moved there by an operator: what was live before it is no news.
         known = self._highest.get(model, 0) if before else 0
         new = [trail for trail in view.snapshot.trails if known < trail.version]
@@ -117,6 +126,22 @@ class Steps:
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(step)
+        self._log(what, model, before, view)
+
+    def _log(self, what: str, model: str, before: View | None, view: View) -> None:
+        """Log a move of what is served: an operator's at once, new versions of all models once a minute together."""
+        fields = {
+            "model": model,
+            "version": view.snapshot.version,
+            "before": before.snapshot.version if before else None,
+        }
+        if before is None or what != "new_version":
+            log.info(what, **fields)
+            return
+        self._swaps_not_logged += 1
+        if time.monotonic() - self._logged_at >= LOG_EVERY_S:
+            log.info(what, **fields, swaps=self._swaps_not_logged)
+            self._logged_at, self._swaps_not_logged = time.monotonic(), 0
 
     def forget(self, model: str) -> None:
         """Forget a model that was dropped, except for its steps: a node may load many names one after another."""
@@ -157,3 +182,12 @@ class Steps:
                 self._listeners.discard(listener)
 
         return end
+
+
+def move_between(old: Pointer, new: Pointer) -> str:
+    """What a move of a pointer is called in the log; all but ``new_version`` are an operator's."""
+    if new.version < old.version:
+        return "rolled_back"
+    if new.pinned:
+        return "pinned"
+    return "unpinned" if old.pinned else "new_version"

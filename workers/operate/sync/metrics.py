@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import threading
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from omdml.workers.telemetry.condition import STARTING, Condition
-from omdml.workers.telemetry.registry import at_zero
+from omdml.workers.telemetry.registry import Families
 
 
 class SyncMetrics:
     """Counters and gauges of one ``omdml sync``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        rows = Counter(
-            "omdml_sync_rows_total", "Rows written to the draft, or removed from it", ["what"], registry=registry
+        new = Families("omdml_sync", registry)
+        self._rows = new.counter(
+            "rows_total", "Rows written to the draft, or removed from it", what=["written", "removed"]
         )
-        self._rows = at_zero(rows, ["written", "removed"])
-        switches = Counter("omdml_sync_versions_total", "Versions that readers got", ["how"], registry=registry)
-        self._versions = at_zero(switches, ["switched", "unmoved"])
-        self._failures = Counter(
-            "omdml_sync_failures_total", "Attempts that failed; each is repeated", registry=registry
-        )
-        self._pending = Gauge("omdml_sync_pending_rows", "Rows to write before the next switch", registry=registry)
-        self._items = Gauge("omdml_sync_items", "Items that readers see", registry=registry)
-        self._version = Gauge("omdml_sync_version", "Version that readers see", registry=registry)
-        self._newest = Gauge("omdml_sync_newest_version", "Live version of the model", registry=registry)
-        self._current_at = Gauge(
-            "omdml_sync_current_timestamp_seconds", "Time at which readers last had the live version", registry=registry
-        )
+        self._versions = new.counter("versions_total", "Versions that readers got", how=["switched", "unmoved"])
+        self._failures = new.counter("failures_total", "Attempts that failed; each is repeated")
+        self._pending = new.gauge("pending_rows", "Rows to write before the next switch")
+        self._items = new.gauge("items", "Items that readers see")
+        self._version = new.gauge("version", "Version that readers see")
+        self._newest = new.gauge("newest_version", "Live version of the model")
+        self._current_at = new.gauge("current_timestamp_seconds", "Time at which readers last had the live version")
 
     def newest(self, version: int) -> None:
         """Set the live version of the model."""

@@ -273,7 +273,7 @@ def test_letters_that_had_to_wait_are_written_once_and_kept_once(tmp_path):
     worker.services.letters.add = taken
     run_until_idle(worker)
     assert [letter.offset for letter in letters(world)] == [0, 1, 2, 3, 4]
-    assert worker.services.metrics.letters.labels("invalid")._value.get() == 5
+    assert worker.services.metrics.intake.letters.labels("invalid")._value.get() == 5
     assert world.store.peek("shop").state == learned_directly(world, 10).to_bytes()
 
 

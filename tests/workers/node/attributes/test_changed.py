@@ -133,7 +133,7 @@ def test_random_changes_filter_as_a_dict_would(shop, seed):
             elif kind < 0.5 and item_id in twin.vectors:
                 made = Change(id=item_id, attributes=new or {})
             change(shop.catalogue, made)
-            node._refresher.take_in()
+            node._live.take_in_all()
             twin.make(made)
             asked = {"any": [{"price": {"gte": 4}}, {"size": "M"}], "not": {"brand": "a"}}
             known = {name: twin.attributes.get(name, attributes.get(name, {})) for name in twin.vectors}

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+import structlog
 
 from omdml.snapshot import Trail
 from omdml.workers.node.following import went_live
+from tests.support.nodes import refresher
 from tests.support.shops import Shop
 
 
@@ -108,7 +110,7 @@ def test_names_that_are_loaded_one_after_another_leave_nothing_behind_but_steps(
         node.view(name)
         shop.store.delete(name)
         node._refresher.refresh(name)
-    assert (node.steps._highest, list(node._refresher.views)) == ({}, [])
+    assert (node.steps._highest, list(node._live.views)) == ({}, [])
     assert list(node._pattern_memory._used_at) == ["user-2"]
     assert len(node.steps.of("user-0")) == 1
 
@@ -122,8 +124,41 @@ def test_many_names_share_the_room_for_steps(shop, monkeypatch):
     for step in range(30):
         for name in range(8):
             named = replace(view, snapshot=msgspec.structs.replace(view.snapshot, model=f"m{name}", version=step))
-            kept.add("live", f"m{name}", None, named, 0.0)
+            kept.add(f"m{name}", None, named, 0.0)
     for name in range(8):
         versions = [step.version for step in kept.of(f"m{name}")]
         assert len(versions) <= 5
         assert (versions[0], versions[-1]) == (0, 29)
+
+
+def test_each_operators_move_is_logged_and_new_versions_are_reported_together(shop, monkeypatch):
+    shop.learn(40)
+    shop.publish()
+    node = refresher(shop)
+
+    def learned():
+        shop.learn(1)
+        shop.publish()
+
+    with structlog.testing.capture_logs() as logs:
+        moves = [
+            lambda: None, learned, learned, learned,
+            lambda: shop.store.move("shop", 40, pin=True),
+            lambda: shop.store.move("shop", 42, pin=True),
+            lambda: shop.store.move("shop", None, pin=False),
+        ]  # fmt: skip
+        for move in moves:
+            move()
+            node.refresh("shop")
+        monkeypatch.setattr(went_live, "LOG_EVERY_S", 0.0)
+        learned()
+        node.refresh("shop")
+    message = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]
+    assert message == [
+        ("model_live", None, 40, None),
+        ("new_version", 40, 41, 1),
+        ("rolled_back", 43, 40, None),
+        ("pinned", 40, 42, None),
+        ("unpinned", 42, 43, None),
+        ("new_version", 43, 44, 3),
+    ]

@@ -101,7 +101,7 @@ def test_after_a_jump_the_older_version_answers_until_the_gallery_is_embedded(tm
     shop = Shop(tmp_path)
     monkeypatch.setattr("omdml.workers.node.galleries.bridge.FEWEST", 0)
     with shop.serving(patience_s=0.0) as node:
-        monkeypatch.setattr("omdml.workers.node.following.hot_swap.Refresher._embed_later", lambda self, model: None)
+        monkeypatch.setattr("omdml.workers.node.following.hot_swap.LiveViews._embed_later", lambda self, model: None)
         shop.learn(500)
         until(serves(node, shop.publish()))
         answer = node.search(ids=["i3"], k=3)

@@ -142,7 +142,7 @@ def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(sho
         shop.publish()
         assert embedding.wait(30)
         change(shop.catalogue, Change(id="i3", delete=True))
-        node._refresher.take_in()
+        node._live.take_in_all()
         assert "i3" not in node.view().listed
         go_on.set()
         until(lambda: node.view().origin is None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from omdml.workers.telemetry.registry import FAST, OTHER, at_zero
+from omdml.workers.telemetry.registry import FAST, OTHER, Families, at_zero
 
 # A request that is no HTTP, or too long, is refused before anybody knows what it asks for.
 METHODS = ("GET", "POST", "PUT", "DELETE", OTHER)
@@ -26,27 +26,18 @@ class HttpMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry, routes: Mapping[str, tuple[str, ...]], limit: int) -> None:
-        self.requests = Counter(
-            "omdml_http_requests_total", "Requests answered", ["route", "method", "code"], registry=registry
-        )
-        self.seconds = Histogram(
-            "omdml_http_request_duration_seconds",
-            "Seconds from a request's head to the end of its answer",
-            ["route"],
-            buckets=FAST,
-            registry=registry,
+        new = Families("omdml_http", registry)
+        self.requests = new.counter("requests_total", "Requests answered", route=(), method=(), code=())
+        self.seconds = new.seconds(
+            "request_duration", "Seconds from a request's head to the end of its answer", FAST, route=[*routes, OTHER]
         )
         for route, methods in routes.items():
             at_zero(self.requests, [route], methods, [*CODES.get(route, ["200"]), FAILED])
         at_zero(self.requests, [OTHER], METHODS, ["400", "404", "405", "431"])
-        at_zero(self.seconds, [*routes, OTHER])
-        self.in_flight = Gauge("omdml_http_requests_in_flight", "Requests in progress", registry=registry)
-        self.connections = Gauge("omdml_http_connections", "Open connections", registry=registry)
-        self.refused = Counter(
-            "omdml_http_connections_refused_total", "Connections refused because too many were open", registry=registry
-        )
-        at_most = Gauge("omdml_http_connections_limit", "Most open connections allowed", registry=registry)
-        at_most.set(limit)
+        self.in_flight = new.gauge("requests_in_flight", "Requests in progress")
+        self.connections = new.gauge("connections", "Open connections")
+        self.refused = new.counter("connections_refused_total", "Connections refused because too many were open")
+        new.gauge("connections_limit", "Most open connections allowed").set(limit)
 
     def not_a_request(self, code: int) -> None:
         """A connection was ended that sent no request, or too long a one."""
