@@ -31,8 +31,8 @@ def open_folder(configuration: config.Configuration) -> DirectoryStore:
     store = open_stores(configuration)
     if not isinstance(store, DirectoryStore):
         raise ConfigurationError(
-            f"store.url: this command is for a store in a folder, but the store is {store}: back up Redis and Valkey "
-            "with their own tools (an RDB file)"
+            f"store.url: this command is for a store in a folder, but the store is {store}: back it up with the tools "
+            "of its server (of Redis and Valkey: an RDB file)"
         )
     return store
 
