@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from omdml.errors import ConfigurationError, OmdmlError
-from omdml.workers.commands.models import confirm
 from omdml.workers.commands.options import say, stored
+from omdml.workers.commands.store.models import confirm
 from omdml.workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
