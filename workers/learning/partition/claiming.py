@@ -137,7 +137,7 @@ class Claiming:
         self._models.add(model)
         try:
             if changes:
-                self._adopt(model, changes, offset)
+                self._adopt_changes(model, changes, offset)
             if from_parent:
                 # It may have waited since earlier events. They are taken again after this.
                 self._begin(model, min(first, waits_from) if rewind else first)
@@ -167,7 +167,7 @@ class Claiming:
         it lacks earlier events, which must be learned before the batch at hand."""
         self._mark.look()
 
-    def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
+    def _adopt_changes(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
         """Continue with changed settings: note the change in the history, and save a checkpoint with the new settings.
 
         A model that is deleted in the meantime begins again with the events at hand; the first one is at ``offset``.
