@@ -1,4 +1,4 @@
-"""Build comparisons from labels, result pages, ordered attributes, taxonomies and versions (MATHS 7)."""
+"""For callers of learners: comparisons from labels, pages, ordered attributes, taxonomies and versions (MATHS 7)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ Conversion = Callable[[AnyFeedback], list[str]]
 def conversion(accepts: Collection[str]) -> Conversion:
     """The function that turns an event into item ids, one comparison after another, for learners of these kinds.
 
-    ``accepts`` are the kinds of feedback that the learner takes.
+    ``accepts`` are the kinds of comparison that the learner takes, from which follow the kinds of feedback.
     """
     convert = next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
     # A lambda, because a partial with a keyword takes three times as long to call.

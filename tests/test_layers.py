@@ -47,6 +47,7 @@ SHARED = {  # of those folders, what is no backend: settings and sums that all o
 }
 NAME_BACKENDS = {"wiring", "doctor", "commands", "demo", "cli"}
 FULL = 14  # files of a folder, before it should become two
+LONG = 400  # lines of a file, before it should become two
 
 
 @cache
@@ -151,3 +152,9 @@ def test_neither_is_a_folder_of_tests_benchmarks_or_pages(top):
     files = [path for path in (ROOT / top).rglob("*") if path.suffix in (".py", ".js", ".css")]
     counts = Counter(path.parent for path in files if path.stem != "__init__")
     assert {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > FULL} == {}
+
+
+@pytest.mark.parametrize("top", [*LAYERS, "benchmarks", "deploy", "docs", "tests"])
+def test_no_file_of_code_is_too_long_to_be_read_in_one_go(top):
+    lengths = {path: path.read_text().count("\n") for path in (ROOT / top).rglob("*") if path.suffix in (".py", ".js")}
+    assert {str(path.relative_to(ROOT)): count for path, count in lengths.items() if count > LONG} == {}

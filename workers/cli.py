@@ -12,22 +12,11 @@ from typing import Any, NoReturn, TextIO, cast
 import click
 
 from omdml.errors import OmdmlError
-from omdml.workers.commands import (
-    backup,
-    catalogue,
-    demo,
-    doctor,
-    feed,
-    letters,
-    models,
-    processes,
-    replay,
-    snapshots,
-    topics,
-)
+from omdml.workers.commands import catalogue, demo, doctor, feed, letters, processes, replay, topics
 from omdml.workers.commands.history import archive, bootstrap
 from omdml.workers.commands.nodes import experiments, searches
 from omdml.workers.commands.options import exit_code, say
+from omdml.workers.commands.store import backup, models, snapshots
 from omdml.workers.commands.vectors import export, sync
 
 # The exit code after Ctrl-C, as shells tell it of processes that SIGINT ended.

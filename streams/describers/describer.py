@@ -25,11 +25,10 @@ from omdml.streams.describers.pictures import (
     within,
 )
 from omdml.streams.describers.sources import Sources
+from omdml.streams.describers.thumbnails import THUMBNAIL_SIDE
 from omdml.streams.describers.words import Words
 
 Vector = NDArray[np.float32]
-# Side in pixels of the small pictures that lists of items show.
-THUMBNAIL_SIDE = 64
 # Two sent pictures at most are decoded at the same time, because each takes up to 64 MB.
 _decoding = threading.BoundedSemaphore(2)
 

@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.streams.describers.describer import THUMBNAIL_SIDE
 from omdml.streams.describers.pictures import encoded
 
+# Side in pixels of the small pictures that lists of items show.
+THUMBNAIL_SIDE = 64
 # Cells along each side of an atlas.
 CELLS = 16
 CELLS_OF_ATLAS = CELLS * CELLS

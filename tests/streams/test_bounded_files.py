@@ -201,7 +201,7 @@ EXEMPT = {
     "workers/node/http/endpoints/api.py",  # click.js
     "workers/node/http/endpoints/console.py",  # files of this package
     "workers/operate/export/exporter.py",  # locks a folder
-    "workers/operate/export/parts.py",  # with the same opener, for a digest
+    "workers/operate/export/layout.py",  # with the same opener, for a digest
     "workers/demo/services/processes.py",  # logs of its own children
     "workers/demo/run.py",  # a file that it writes
 }

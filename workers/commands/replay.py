@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omdml.workers.commands.models import confirm
 from omdml.workers.commands.options import LEARNER, accept_gap, from_file, wide_console
+from omdml.workers.commands.store.models import confirm
 
 if TYPE_CHECKING:
     from omdml.workers.configuration import config

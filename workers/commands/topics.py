@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omdml.workers.commands.models import confirm
 from omdml.workers.commands.options import configured, print_table, say, stored
+from omdml.workers.commands.store.models import confirm
 
 if TYPE_CHECKING:
     from omdml.workers.configuration import config

@@ -28,7 +28,7 @@ SETTLED_S = 0.5
 
 
 class Measure(NamedTuple):
-    """A measure of the answers to held-out queries: its name, and the function that takes it."""
+    """A measure of the answers to test queries: its name, and the function that takes it."""
 
     name: str
     take: Callable[[UnmarkedQueries], float]

@@ -63,7 +63,7 @@ def run_demo(
     wrong
         The share of marks that say the opposite of the truth.
     seed
-        Seed of the people's choices, and of the choice of held-out queries.
+        Seed of the people's choices, and of the choice of test queries.
     kafka, redis
         ``host:port`` of a broker, and URL of a store, to use instead of a file and an embedded Valkey.
     keep
@@ -97,7 +97,7 @@ def run_demo(
                     tell("Mark what fits and what does not; Ctrl-C ends the demo.")
                     stage.run()
                 say("the console answers until the demo ends; with omdml demo --console, until Ctrl-C")
-                say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
+                say(f"asking the node {len(shown.truths[0].held_out)} test queries")
                 habits = Habits(wrong=wrong)
                 name = collection.name
                 task = Task(

@@ -27,7 +27,7 @@ class Figures:
     sent, of
         How many comparisons the node has taken, of how many.
     measure
-        The name of the measure. ``before`` and ``now`` are its values over the held-out queries.
+        The name of the measure. ``before`` and ``now`` are its values over the test queries.
     measured
         How many comparisons had been sent when ``now`` was measured. Measuring takes a while.
     version
@@ -126,7 +126,7 @@ def table(figures: Figures) -> Table:
     grid = Table(show_header=False, box=None, padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_row("comparisons", f"{bar(figures.sent / figures.of)} {figures.sent:,} of {figures.of:,}")
-    grid.add_row("held-out queries", f"{bar(figures.now)} {figures.quality}")
+    grid.add_row("test queries", f"{bar(figures.now)} {figures.quality}")
     for count, value in figures.looks:
         grid.add_row(f"  after {count:,} comparisons", f"{bar(value)} {figures.measure} {value:.3f}")
     for task, values in figures.tasks.items():

@@ -58,7 +58,7 @@ def run_simulation(
     wrong
         The share of marks that say the opposite of the truth.
     seed
-        Seed of the people's choices, and of the choice of held-out queries.
+        Seed of the people's choices, and of the choice of test queries.
     token
         The token of the node, if it has one.
 

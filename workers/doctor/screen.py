@@ -149,7 +149,8 @@ def store_text(store: StoreStatus) -> str:
         facts.append(f"{store.used_bytes / MEGABYTE:,.1f}{limit} MB of memory")
     if store.free_bytes is not None:
         facts.append(f"{store.free_bytes / MEGABYTE:,.0f} MB free on its disk")
-    facts.append("durable" if store.durable else "not durable")
+    if store.durable is not None:
+        facts.append("durable" if store.durable else "not durable")
     return ", ".join(facts)
 
 

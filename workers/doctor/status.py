@@ -15,6 +15,7 @@ from omdml.errors import OmdmlError
 from omdml.streams.addresses import SCHEMES, masked
 from omdml.streams.files.reader import has_begun
 from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, is_pattern
 from omdml.workers.doctor.checks.durability import unsafe_server
 from omdml.workers.doctor.checks.installation import judge
@@ -82,14 +83,14 @@ class LettersStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where models are kept. ``unsafe`` says what it may forget.
+    """Where models are kept. ``durable`` is None if that is not known; ``unsafe`` says what it may forget.
 
     A server uses ``used_bytes`` of memory, of ``limit_bytes`` if it has a limit; a folder's disk has ``free_bytes``.
     """
 
     address: str
     kind: str
-    durable: bool
+    durable: bool | None
     unsafe: list[str] = []
     used_bytes: int | None = None
     limit_bytes: int | None = None
@@ -193,8 +194,10 @@ class Look:
                 used_bytes=safety.used_bytes,
                 limit_bytes=safety.max_bytes or None,
             )
-        if not isinstance(store, DirectoryStore):
+        if isinstance(store, MemoryStore):
             return StoreStatus(address=address, kind="memory of one process", durable=False)
+        if not isinstance(store, DirectoryStore):
+            return StoreStatus(address=address, kind=f"{address.partition(':')[0]} store", durable=None)
         if not names and not store.store_id:
             return StoreStatus(address=address, kind="folder that the first worker makes", durable=True)
         return StoreStatus(address=address, kind="folder", durable=True, free_bytes=disk_usage(store.path).free)

@@ -98,12 +98,12 @@ class Measures:
         ready = started and alive and not stopping and not away
         return Condition(started, alive, ready, stopping, status)
 
-    def set_backlog(self, waiting: Mapping[Partition, list[Record]]) -> None:
-        """Set how far each partition is behind. ``waiting`` are records that were polled and not taken."""
+    def set_backlog(self, polled: Mapping[Partition, list[Record]]) -> None:
+        """Set how far each partition is behind. ``polled`` are records that were not taken yet."""
         source, intake = self._services.source, self._services.metrics.intake
         for partition, (position, end) in source.progress().items():
             logged_at = None
-            if records := waiting.get(partition):
+            if records := polled.get(partition):
                 position, logged_at = records[0].offset, records[0].timestamp
             seen_at = self._arrivals.oldest(partition, position, end, time.time())
             intake.set_backlog(partition, source.backlog(position, end), seen_at if logged_at is None else logged_at)
@@ -140,8 +140,8 @@ class Measures:
             counts |= {"guard_margin": compared.margin, "guard_doubt": compared.doubt}
         return counts
 
-    def set_waiting(self, error: OmdmlError | None) -> None:
-        """Set what learning waits for, from the outcome of a turn."""
+    def set_outage(self, error: OmdmlError | None) -> None:
+        """Set what is out of reach, so that learning waits for it, from the outcome of a turn."""
         if error is None:
             away = ["log"] if self._services.source.away else []
         elif isinstance(error, LettersAway):

@@ -28,7 +28,7 @@ class Ownership:
     ----------
     partitions
         Those that the worker owns.
-    waiting
+    polled
         Records that were polled and not taken yet, by partition.
     fresh
         Partitions that were assigned, and whose models have no version 0 yet.
@@ -46,7 +46,7 @@ class Ownership:
         self.services = services
         self.hand_over_s = hand_over_s
         self.partitions: dict[Partition, OwnedPartition] = {}
-        self.waiting: dict[Partition, list[Record]] = {}
+        self.polled: dict[Partition, list[Record]] = {}
         self.fresh: list[Partition] = []
         self.doubt: Fenced | StoreChanged | None = None
         self.leaving = False
@@ -57,7 +57,7 @@ class Ownership:
 
     def untaken(self, partition: Partition) -> int | None:
         """Offset of the first record of a partition that was polled and not taken."""
-        return self.waiting[partition][0].offset if partition in self.waiting else None
+        return self.polled[partition][0].offset if partition in self.polled else None
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
         """Own these partitions; returns where each is read from."""
@@ -78,7 +78,7 @@ class Ownership:
         until = self.services.clock() + self.hand_over_s
         for partition in partitions:
             owned, untaken = self.partitions.pop(partition, None), self.untaken(partition)
-            self.waiting.pop(partition, None)
+            self.polled.pop(partition, None)
             if owned is None:
                 continue
             try:
@@ -103,7 +103,7 @@ class Ownership:
     def lost(self, partitions: Iterable[Partition]) -> None:
         """Drop partitions that the group gave to others. Nothing can be saved any more."""
         for partition in partitions:
-            self.waiting.pop(partition, None)
+            self.polled.pop(partition, None)
             if partition in self.partitions:
                 self.partitions.pop(partition).drop_all()
             self._give_up(partition, "lost")
@@ -166,7 +166,7 @@ class Ownership:
             )
             before.drop_all()
             self.partitions[partition] = again
-            self.waiting.pop(partition, None)
+            self.polled.pop(partition, None)
             if begin is not None:
                 self.services.source.seek(partition, begin)
             log.info("partition_begins_again", partition=str(partition), start=begin)
@@ -176,7 +176,7 @@ class Ownership:
         """Take nothing of what a poll brought: it is sought again later."""
         for partition, records in polled.items():
             owned = self.partitions.get(partition)
-            if owned and owned.first is None and partition not in self.waiting:
+            if owned and owned.first is None and partition not in self.polled:
                 owned.first = records[0].offset
 
     def _is_member(self, partition: Partition, start: int, poll: Callable[[], list[Record]]) -> bool:

@@ -84,9 +84,9 @@ class Schedule:
 
     def publish(self, now: float) -> None:
         """Publish for at most about one interval between publications. Each partition gets an equal share of it."""
-        waiting = [partition for partition in self._partitions.values() if partition.models.unpublished]
-        for turn, partition in enumerate(waiting, start=1):
-            partition.models.publish(now + turn * self.config.publish_interval_s / len(waiting))
+        due = [partition for partition in self._partitions.values() if partition.models.unpublished]
+        for turn, partition in enumerate(due, start=1):
+            partition.models.publish(now + turn * self.config.publish_interval_s / len(due))
             self.published_at = now
         end = self._services.clock()
         self._publish_from = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)

@@ -58,7 +58,7 @@ class LearnerWorker:
         self._stopping = False
         self._trouble = ""
         # Clock time since when the store, or the dead letters, cannot be reached.
-        self._waits_since: float | None = None
+        self._outage_since: float | None = None
         # A gap that was accepted, and that the worker has not passed yet.
         self._gap: GapError | None = None
         self._measured_at = float("-inf")
@@ -118,18 +118,18 @@ class LearnerWorker:
                 self._owned.start_over(self._fetch)
             if self._gap:
                 self._pass_gap(self._gap)
-            if not self._owned.waiting:
-                self._owned.waiting = by_partition(self._fetch())
+            if not self._owned.polled:
+                self._owned.polled = by_partition(self._fetch())
             self._owned.introduce()
             self._take()
             self.schedule.publish_and_save()
             self._trouble = ""
-            self._measures.set_waiting(None)
-            if self._waits_since is not None:
-                log.info("learning_goes_on", after_s=round(self.services.clock() - self._waits_since, 1))
-                self._waits_since = None
+            self._measures.set_outage(None)
+            if self._outage_since is not None:
+                log.info("learning_goes_on", after_s=round(self.services.clock() - self._outage_since, 1))
+                self._outage_since = None
         except Rewind as rewind:
-            self._owned.waiting.pop(rewind.partition, None)
+            self._owned.polled.pop(rewind.partition, None)
             self.services.source.seek(rewind.partition, rewind.offset)
             log.error(rewind.why, reason=str(rewind))
         except (Fenced, StoreChanged) as doubt:
@@ -174,9 +174,9 @@ class LearnerWorker:
         if str(error) != self._trouble:
             self._trouble = str(error)
             log.warning("learning_waits", reason=self._trouble, action="trying again; nothing is lost meanwhile")
-        if self._waits_since is None:
-            self._waits_since = self.services.clock()
-        self._measures.set_waiting(error)
+        if self._outage_since is None:
+            self._outage_since = self.services.clock()
+        self._measures.set_outage(error)
         time.sleep(RETRY_S)
 
     def _fetch(self) -> list[Record]:
@@ -193,26 +193,26 @@ class LearnerWorker:
             return
         self._measured_at = now
         self.services.refusals.tell()
-        self._measures.set_backlog(self._owned.waiting)
+        self._measures.set_backlog(self._owned.polled)
         self._measures.set_unsaved(self.partitions)
         self._placement.look_for_added()
 
     def _take(self) -> None:
         """Take what was polled, piece by piece, until publications are due; the rest is for the next turn."""
         until = self.services.clock() + self.schedule.config.publish_interval_s
-        waiting = self._owned.waiting
-        for partition in list(waiting):
-            while waiting[partition] and partition in self.partitions:
-                before = waiting[partition]
-                waiting[partition] = self._take_from(self.partitions[partition], before)
-                if len(waiting[partition]) == len(before):
+        polled = self._owned.polled
+        for partition in list(polled):
+            while polled[partition] and partition in self.partitions:
+                before = polled[partition]
+                polled[partition] = self._take_from(self.partitions[partition], before)
+                if len(polled[partition]) == len(before):
                     # As many models as may begin in a second have begun.
                     time.sleep(PAUSE_S)
                     break
                 if self._stopping or self.services.clock() >= until:
                     break
-            if partition not in self.partitions or not waiting[partition]:
-                del waiting[partition]
+            if partition not in self.partitions or not polled[partition]:
+                del polled[partition]
             if self._stopping or self.services.clock() >= until:
                 break
 

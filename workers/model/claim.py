@@ -119,11 +119,11 @@ def resume_claimed(
     if checkpoint is not None:
         model.resume(checkpoint)
         changes = changed(checkpoint, spec, platform)
-        changes += changes_of_hold_out(model, spec)
+        changes += adopt_hold_out(model, spec)
         if live and any(change.what == "generation" for change in changes):
             # The live version counts as not published, so that it is published again under the new generation.
             model.published -= 1
-    model.measure()
+    model.shrink()
     # A pattern may begin thousands of models a second. Their claimer logs them together.
     tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
     parent = start and start.parent
@@ -158,7 +158,7 @@ def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
     )
 
 
-def changes_of_hold_out(model: OwnedModel, spec: Spec) -> list[Change]:
+def adopt_hold_out(model: OwnedModel, spec: Spec) -> list[Change]:
     """Have events held out as the configuration and the store say today; returns what is not as it was."""
     hold_out, changes = model.progress.hold_out, []
     if (before := hold_out.every) != spec.guard.every:
@@ -187,7 +187,7 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
 
 
 def served_snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
-    """What nodes answer with, or that of a version; None if there is none, or it is damaged."""
+    """What nodes answer with, or that of a version; None if there is none, or it is damaged, which is logged."""
     try:
         loaded = store.load(name, version)
     except CorruptError as error:

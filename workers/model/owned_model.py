@@ -133,13 +133,13 @@ class OwnedModel:
 
     @property
     def metric(self) -> Metric:
-        """The learned metric. It is one object until more is learned, or until :meth:`measure` drops it."""
+        """The learned metric. It is one object until more is learned, or until :meth:`shrink` drops it."""
         made_of = (self.learner, self.learner.version)
         if self._metric is None or self._metric[0] != made_of:
             self._metric = made_of, self.learner.metric
         return self._metric[1]
 
-    def measure(self) -> None:
+    def shrink(self) -> None:
         """Drop what can be computed again, and set ``size`` to the bytes that are left."""
         self._metric = None
         metrics = METRICS * len(self.judge.guard.reference_bytes)
@@ -147,20 +147,20 @@ class OwnedModel:
         self.size = OBJECT_BYTES + self.learner.nbytes + metrics + COMPARISON_BYTES * events + self.seen.nbytes
         self.size += self.stretches.nbytes + self.users.nbytes
 
-    def take(self, batch: Batch, timed: Timed, refused: Sequence[Refusal] = ()) -> list[Refusal]:
+    def take(self, batch: Batch, timed: Timed, already_refused: Sequence[Refusal] = ()) -> list[Refusal]:
         """Learn a batch; returns the events that could not be learned.
 
         Those change no learned number. The model remembers their offsets and moves ``next`` past them.
 
         Parameters
         ----------
-        refused
+        already_refused
             Events of this model that came with these and are no part of the batch.
         """
         self.trails.take()
         here = batch.records[0].partition
         self.stretches.open(here, batch.records[0].offset)
-        self.stretches.refuse(here, offsets_of(refused))
+        self.stretches.refuse(here, offsets_of(already_refused))
         if batch.identified or batch.resent:
             not_learned = self._take_new(batch, timed)
         else:
@@ -206,10 +206,10 @@ class OwnedModel:
     def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
             located, refused = self.look_up(batch)
-        learned, held_out, self.held_out = self.judge.split(located)
+        to_learn, held_out, self.held_out = self.judge.split(located)
         with timed("learn"):
-            not_learned = self._learn(learned, deque(held_out), timed)
-        count = len(learned.events.records) - len(not_learned)
+            not_learned = self._learn(to_learn, deque(held_out), timed)
+        count = len(to_learn.events.records) - len(not_learned)
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, count, len(self.held_out))
         return refused + not_learned
 
@@ -254,6 +254,7 @@ class OwnedModel:
             self.judge.decide(self.metric, self.learner.version)
 
     def _note_learned(self, event_times: list[float | None], scores: Array) -> None:
+        """Count the mistakes among events that were learned, look for drift in them, and note how new they are."""
         self.progress.mistakes.add(scores)
         if rise := self.drift.add(scores):
             # The batch may have gone on after the comparison at which the drift was noticed.

@@ -49,8 +49,8 @@ class View:
 
     ``indexes`` holds an index for each task, under None that of the shared metric; tasks of one metric share an index.
     ``shown`` says which of the catalogue's rows are searched in, and which of these are items.
-    ``complete`` is the last view whose gallery was embedded whole: this one, or the one that a bridge starts from.
     ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
+    ``origin`` is the view that this one's bridge starts from, None if this is no bridge.
     ``parent`` is the snapshot that answers for a model that has none.
     """
 

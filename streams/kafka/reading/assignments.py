@@ -19,7 +19,7 @@ from omdml.streams.protocols.log import Partition
 
 
 class Assignments:
-    """The partitions of this member. The client's I/O thread calls :meth:`give` and :meth:`take`.
+    """The partitions of this member. The client's I/O thread calls :meth:`note_assigned` and :meth:`give_up`.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Assignments:
         self.owned: dict[TopicPartition, Partition] = {}
         self._listener_error: Exception | None = None
 
-    def give(self, consumer: Any, given: Collection[TopicPartition]) -> None:
+    def note_assigned(self, consumer: Any, given: Collection[TopicPartition]) -> None:
         """Note new partitions and pause them, until the polling thread has asked where to start."""
         for tp in given:
             # Without any position the client would raise before we can ask for one.
@@ -42,10 +42,10 @@ class Assignments:
         consumer.pause(*given)
         self.given |= set(given)
 
-    def take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
+    def give_up(self, lost: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
         """Give up partitions, and tell the listener which of them were being read."""
-        self.given -= set(taken)
-        gone = [self.owned.pop(tp) for tp in sorted(taken) if tp in self.owned]
+        self.given -= set(lost)
+        gone = [self.owned.pop(tp) for tp in sorted(lost) if tp in self.owned]
         if gone:
             try:
                 tell(gone)

@@ -1,6 +1,6 @@
 """A Kafka topic as a source of feedback.
 
-assignments.py says which thread does what.
+assignments.py says which thread does what, and internals.py what of kafka-python is replaced.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class KafkaSource:
     def subscribe(self, listener: Listener, read: int | None = None) -> None:
         """Join the group; the listener hears of partitions inside a later :meth:`poll`."""
         self._listener, self._read = listener, read
-        revoked, lost = partial(self._take, tell=listener.revoked), partial(self._take, tell=listener.lost)
-        self._consumer.subscribe([self.topic], listener=Rebalance(self._give, revoked, lost))
+        revoked, lost = partial(self._give_up, tell=listener.revoked), partial(self._give_up, tell=listener.lost)
+        self._consumer.subscribe([self.topic], listener=Rebalance(self._note_assigned, revoked, lost))
         with translated(self.options, f"asking for topic {self.topic!r}"):
             # A member that leads the group before it knows the topic would assign no partitions.
             self._consumer.partitions_for_topic(self.topic)
@@ -236,7 +236,7 @@ class KafkaSource:
             if self._commits.replaced:
                 raise kafka.errors.FencedInstanceIdError
             if self._watch.is_due:
-                self._restart_if_stuck(self._look())
+                self._restart_if_stuck(self._ask_cluster())
             # Without this member's polls, the whole group would wait until the cluster answers it.
             with suppress(kafka.errors.RetriableError):
                 if self._assignments.given:
@@ -308,13 +308,13 @@ class KafkaSource:
             self._gaps.add(tp, partial(describe, before=before, now=self.topic_id, command=self.command))
         self._gaps.raise_next()
 
-    def _look(self) -> bool:
-        """Once a second, ask for the ends of partitions and for the topic's id. True if the cluster answered."""
+    def _ask_cluster(self) -> bool:
+        """Once a second, ask for the ends of partitions and for the topic's id and size. True if it answered."""
         description = self._watch.look(self._consumer, self._owned)
         if description is None:
             return False
         if description.id != self.topic_id:
-            raise self._created_again(description.id)
+            raise self._stop_all(description.id)
         if self.partitions != description.partitions:
             self.partitions = description.partitions
             internals.refresh_metadata(self._consumer)
@@ -326,7 +326,7 @@ class KafkaSource:
         Raises GapError if the topic surely is another one. If the cluster cannot say now, the records are polled again.
         """
         seen = internals.topic_id(self._consumer, self.topic)
-        if seen is None or str(seen) == self.topic_id or self._look():
+        if seen is None or str(seen) == self.topic_id or self._ask_cluster():
             return True
         for tp, batch in batches.items():
             self._epochs.seek(self._consumer, tp, batch[0].offset)
@@ -351,7 +351,7 @@ class KafkaSource:
     def _make_client(self) -> None:
         leave(self._consumer, self.group)
         # The old client may have left without reporting these as revoked.
-        self._take(list(self._owned), self._listener.lost)
+        self._give_up(list(self._owned), self._listener.lost)
         self._assignments.given.clear()
         self._consumer, self._flow, self._commits.replaced = self._connect(), Flow(), False
         self.subscribe(self._listener, self._read)
@@ -361,7 +361,7 @@ class KafkaSource:
     def _stop(self, positions: Mapping[TopicPartition, int | None], describe: Callable[..., GapError]) -> None:
         """Stop these partitions; the next polls raise the reasons, one after the other."""
         # If the topic was created again, that is the reason to report.
-        self._look()
+        self._ask_cluster()
         self._consumer.pause(*positions)
         for tp, position in positions.items():
             self._gaps.add(tp, partial(self._gap, tp, position, describe))
@@ -369,8 +369,8 @@ class KafkaSource:
     def _gap(self, tp: TopicPartition, position: int | None, describe: Callable[..., GapError]) -> GapError:
         return describe(self.topic, self._owned[tp], position, offset_range(self._consumer, tp), command=self.command)
 
-    def _created_again(self, now: str) -> GapError:
-        """Stop everything: positions in the old topic mean nothing in the new one. Every poll raises this again."""
+    def _stop_all(self, now: str) -> GapError:
+        """Stop everything: positions mean nothing in a topic that was created again. Every poll raises this again."""
         self._watch.look_soon()
         if self._owned:
             self._consumer.pause(*self._owned)
@@ -381,14 +381,14 @@ class KafkaSource:
 
     # The client's thread
 
-    def _give(self, given: Collection[TopicPartition]) -> None:
-        self._assignments.give(self._consumer, given)
+    def _note_assigned(self, given: Collection[TopicPartition]) -> None:
+        self._assignments.note_assigned(self._consumer, given)
         # They may be partitions of a topic that was created again.
         self._watch.look_soon()
 
-    def _take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
-        self._gaps.forget(taken)
-        self._assignments.take(taken, tell)
+    def _give_up(self, lost: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
+        self._gaps.forget(lost)
+        self._assignments.give_up(lost, tell)
 
     # State
 

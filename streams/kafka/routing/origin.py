@@ -47,7 +47,7 @@ class RoutedSource(KafkaSource):
         A transaction that is not over yet is waited for, up to ``ANSWER_LIMIT_S``. Raises SourceRefused if the topic is
         gone, like a poll.
         """
-        self._look()
+        self._ask_cluster()
         internals.forget_offset_answers(self._consumer)
         for tp, partition in list(self._owned.items()):
             if tp in self._gaps.stopped:

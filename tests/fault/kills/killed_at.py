@@ -26,7 +26,7 @@ from omdml.workers.operate.history.model import HistoryModel
 
 STEPS = {
     "start": [(Mark, "start")],
-    "claim": [(Claiming, "_admit")],
+    "claim": [(Claiming, "_let_continue")],
     "take": [(OwnedPartition, "_take")],
     "publish": [(OwnedModels, "_publish")],
     "save": [(OwnedModels, "write")],

@@ -101,13 +101,13 @@ def test_a_member_killed_as_it_gave_up_partitions_leaves_none_to_nobody(
     topic, settings = new_topic(partitions=4), {"session_timeout_s": 60.0}
     killed = open_reader(topic, group_instance_id="one", **settings)
     killed.read_until(lambda: killed.owned == {0, 1, 2, 3})
-    assignments, take = killed.source._assignments, killed.source._assignments.take
+    assignments, give_up = killed.source._assignments, killed.source._assignments.give_up
 
-    def take_and_never_ask_again(*given_up: Any) -> None:
+    def give_up_and_never_ask_again(*lost: Any) -> None:
         monkeypatch.setattr(killed.source._consumer._coordinator, "request_rejoin", lambda: None)
-        take(*given_up)
+        give_up(*lost)
 
-    monkeypatch.setattr(assignments, "take", take_and_never_ask_again)
+    monkeypatch.setattr(assignments, "give_up", give_up_and_never_ask_again)
     other = open_reader(topic, **settings)
     until(lambda: [killed.read(), other.read()] and len(killed.owned) == 2, 20.0)
     # When it is back before its session ends, and got what it had kept

@@ -39,6 +39,11 @@ def test_the_last_line_has_the_promised_form():
     assert KNOWN.last_line == "mAP 0.671 -> 0.889 after 10,000 comparisons; click-to-live p50 9 ms, p99 31 ms"
 
 
+def test_queries_that_nobody_marks_are_called_test_queries():
+    # Events that are held out are something else
+    assert "test queries" in shown(KNOWN, force_terminal=True)
+
+
 def test_a_measure_that_is_older_than_its_count_says_when_it_was_taken():
     underway = replace(KNOWN, sent=9_000, measured=7_654)
     assert line(underway).startswith("9,000 comparisons; mAP 0.671 -> 0.889 after 7,654; version")

@@ -14,12 +14,14 @@ from click.testing import CliRunner
 from deploy.local.ports import free_port
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.cli import main
+from omdml.workers.configuration.config import StoreConfig
 from omdml.workers.doctor.checks.node import NodeStatus
 from omdml.workers.doctor.screen import screen
 from omdml.workers.doctor.status import (
     CatalogueStatus,
     LettersStatus,
     LogStatus,
+    Look,
     ModelsStatus,
     PartitionStatus,
     Status,
@@ -28,7 +30,7 @@ from omdml.workers.doctor.status import (
 from tests.integration.waiting import until
 from tests.support.installations import UNKNOWN
 from tests.support.shops import Shop, listening
-from tests.support.worlds import events
+from tests.support.worlds import catalogue, configuration, events
 
 
 def status_screen(shop, *options, width=80, environment=None):
@@ -230,6 +232,27 @@ def crowded(names=50, partitions=64, workers=12):
         errors=12,
         warnings=30,
     )  # fmt: skip
+
+
+class OnPostgres:
+    """A store on a database that status knows nothing about."""
+
+    def __init__(self):
+        self._models = MemoryStore()
+
+    def __getattr__(self, name):
+        return getattr(self._models, name)
+
+
+def test_a_store_of_another_kind_is_called_what_its_address_says(tmp_path):
+    catalogue(tmp_path / "items")
+    look = Look(configuration(tmp_path / "items"))
+    look.configuration = msgspec.structs.replace(look.configuration, store=StoreConfig(url="postgres://learned"))
+    look.facts.store, look.facts.safety = OnPostgres(), None
+    status = look.status()
+    assert status.store == StoreStatus(address="postgres://learned", kind="postgres store", durable=None)
+    (line,) = (line for line in screen(status, 80) if line.startswith("store"))
+    assert line == "store      postgres://learned: postgres store"
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -159,12 +159,12 @@ def test_events_without_an_id_leave_no_trace_of_the_window(specs):
 
 def test_the_window_holds_the_newest_ids_and_counts_as_memory(specs):
     model = begun(specs)
-    model.measure()
+    model.shrink()
     small = model.size
     sent = [replace(SAID[0], id=f"{number}") for number in range(WINDOW + 10)]
     batches, _ = sort_out(records(sent), specs.accepts)
     model.take(batches["shop"], nothing_timed)
-    model.measure()
+    model.shrink()
     assert len(model.seen.to_bytes()) == 8 * WINDOW
     assert model.size >= small + 8 * WINDOW
     for place, known in ((10, True), (WINDOW + 9, True), (9, False)):

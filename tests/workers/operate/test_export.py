@@ -14,7 +14,7 @@ from omdml.streams.catalogues.building.build import add_items
 from omdml.workers.cli import main
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.operate.export.exporter import Exporter, Options
-from omdml.workers.operate.export.parts import Rows
+from omdml.workers.operate.export.layout import Rows
 from omdml.workers.operate.export.vectors import aligned, merged, spread
 from tests.support.catalogues.exports import error, order, read
 from tests.support.nodes import CONFIGURATION, stored_shop

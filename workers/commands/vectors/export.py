@@ -9,7 +9,7 @@ import click
 
 from omdml.errors import ConfigurationError
 from omdml.workers.commands.options import say, stored
-from omdml.workers.commands.snapshots import open_known
+from omdml.workers.commands.store.snapshots import open_known
 from omdml.workers.commands.vectors.items import attributes_now, items_now
 
 if TYPE_CHECKING:

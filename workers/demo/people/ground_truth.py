@@ -23,7 +23,7 @@ class Truth(Protocol):
 
     @property
     def answers(self) -> int:
-        """How many ids are in the full answer to a held-out query."""
+        """How many ids are in the full answer to a test query."""
 
     def fits(self, query: str, answer: str) -> bool:
         """Whether ``answer`` fits the query. An id that is not known fits nothing."""

@@ -1,6 +1,6 @@
 """How simulated people search and mark: how much they look at, how many items they mark, how many marks are wrong.
 
-Which marks teach most was measured on the digits. The table shows the mAP of held-out queries after 1,000 and after
+Which marks teach most was measured on the digits. The table shows the mAP of test queries after 1,000 and after
 10,000 comparisons; before, it was 0.72. Each search had three marks of each kind, 5 % of marks were wrong, and three
 seeds differed by 0.01 at most.
 

@@ -65,7 +65,10 @@ def safety_of(url: str) -> ServerSafety | None:
 def of_store(url: str, safety: ServerSafety | None) -> str | list[Remark]:
     """Settings under which the store may lose writes that it acknowledged, and whether it has room for more."""
     if safety is None:
-        folder = Path(url.partition(":")[2])
+        kind, _, path = url.partition(":")
+        if kind != "dir":
+            return f"what {masked(url)} may lose is not checked"
+        folder = Path(path)
         return closed(folder) or full_disk(masked(url), folder) or f"{masked(url)} is as safe as its disk"
     return [*full(safety), *(warning(text) for text in unsafe_server(safety))] or safe_server(safety)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ SOUND = 0.1
 
 def inert_rates(model: str, learner: Learner, features: Mapping[str, Array]) -> list[str]:
     """The modalities of a model whose features are so small that its rate does next to nothing, and what to do."""
-    direction = DIRECTIONS.get(learner.name)
+    direction = DIRECTIONS[learner.name]
     count = len(next(iter(features.values())))
     if direction is None or count < 2:
         return []
@@ -71,10 +71,12 @@ def of_similarity(query: Array, a: Array, b: Array) -> float:
     return float((squared(query) * squared(a - b)).mean())
 
 
-# setnet is missing, because it scales its modalities itself.
-DIRECTIONS = {
+# For each learner what one step changes. None: its rate fits any items. DCA has no rate, and setnet scales its
+# modalities itself.
+DIRECTIONS: dict[str, Callable[[Array, Array, Array], float] | None] = {
     **dict.fromkeys(("lomdml", "cpmtml", "stml", "utml", "mtlmca", "signed"), of_rows),
     **dict.fromkeys(("omdml", "qwise"), of_matrix),
     "diagonal": of_weights,
     "oasis": of_similarity,
+    **dict.fromkeys(("dca", "setnet")),
 }

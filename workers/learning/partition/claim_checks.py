@@ -16,7 +16,7 @@ from omdml.workers.model.written import check_written
 log = structlog.get_logger(__name__)
 
 
-class Admission:
+class ClaimChecks:
     """Checks the checkpoints of one partition against its log and the placement."""
 
     def __init__(self, partition: Partition, services: Services) -> None:
@@ -29,7 +29,7 @@ class Admission:
         """Forget the known end of the log, which was cut."""
         self._end = 0
 
-    def admit(self, claimed: Claimed, placement: Placement, taken: int, cut: int | None = None) -> None:
+    def let_continue(self, claimed: Claimed, placement: Placement, taken: int, cut: int | None = None) -> None:
         """Let a claimed model continue where it was, or move it here from its old home.
 
         Parameters
@@ -62,7 +62,7 @@ class Admission:
         elif cut is not None and model.next > cut:
             self._go_back(model, cut, placement)
         elif not self.log_reaches(model.next):
-            self._check_against_log(model, placement)
+            self._go_back_to_end(model, placement)
 
     def log_reaches(self, position: int) -> bool:
         """Whether the log holds everything below a position; it is asked only if that is not known already."""
@@ -86,11 +86,11 @@ class Admission:
             raise stayed_too_long(model.name, before, self._partition, model.next, left)
         model.home, model.next = self._partition, placement.since(self._partition.number)
 
-    def _check_against_log(self, model: OwnedModel, placement: Placement) -> None:
-        """Raise GapError for a model that has learned more of this partition than the log holds.
+    def _go_back_to_end(self, model: OwnedModel, placement: Placement) -> None:
+        """Move a model back to the log's end if it has learned more of this partition than the log holds.
 
-        If the operator accepts that, the model goes on with what comes from now on. A crash before it is saved: the
-        same is found again.
+        It goes on with what comes from now on. Raises GapError unless the operator accepts that. A crash before it is
+        saved: the same is found again.
         """
         error = ahead_of_log(model.name, self._partition, model.next, self._end)
         self._accept(model.name, error, hint="start without --accept-gap from now on")

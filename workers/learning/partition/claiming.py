@@ -12,7 +12,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.checkpoints import none_valid
-from omdml.workers.learning.partition.claim_checks import Admission
+from omdml.workers.learning.partition.claim_checks import ClaimChecks
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
@@ -36,15 +36,15 @@ class Claiming:
     def __init__(
         self, partition: Partition, services: Services, models: OwnedModels, mark: Mark, waiting: WaitingModels
     ) -> None:
-        self.admission = Admission(partition, services)
+        self.checks = ClaimChecks(partition, services)
         self._partition, self._services = partition, services
         self._models, self._mark = models, mark
         self._waiting = waiting
 
-    def models_for(
+    def claim_each(
         self, spans: Mapping[str, tuple[int, int]], positions: Mapping[str, ModelPosition], offset: int
     ) -> Iterator[OwnedModel]:
-        """Models that must take the events at hand, each as soon as it is claimed.
+        """Claim the models that must take the events at hand, and yield each as soon as it is claimed.
 
         A model may be dropped from memory to make room for the next one, so use it before you ask for that.
 
@@ -86,7 +86,7 @@ class Claiming:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
         if position is None or position.home != self._partition or last >= position.next:
             return False
-        return self.admission.log_reaches(position.next)
+        return self.checks.log_reaches(position.next)
 
     def _claim_together(self, needed: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
         """Claim this model and those needed after it, as many as memory can take beside the others.
@@ -113,7 +113,7 @@ class Claiming:
     ) -> None:
         """Claim a model for its events at hand, unless its checkpoint has all of them.
 
-        ``claimed`` is the model, or the error, if it was claimed together with others. Raises as :meth:`models_for`,
+        ``claimed`` is the model, or the error, if it was claimed together with others. Raises as :meth:`claim_each`,
         and CorruptError if its checkpoints cannot be read: then it waits.
         """
         first, last = span
@@ -127,7 +127,7 @@ class Claiming:
             claimed = self.claim(name)
             self._check_store()
         else:
-            self._admit(claimed)
+            self._let_continue(claimed)
         model, fell_back, changes, from_parent = claimed
         waits_from = self._waiting.offsets.get(name, offset)
         rewind = None
@@ -137,7 +137,7 @@ class Claiming:
         self._models.add(model)
         try:
             if changes:
-                self._adopt(model, changes, offset)
+                self._adopt_changes(model, changes, offset)
             if from_parent:
                 # It may have waited since earlier events. They are taken again after this.
                 self._begin(model, min(first, waits_from) if rewind else first)
@@ -152,12 +152,14 @@ class Claiming:
             raise rewind
 
     def claim(self, name: str) -> Claimed:
-        """Become the owner of a model that lives here; see :meth:`Admission.admit`."""
-        return self._admit(claim(name, self._services.specs.of(name), self._services.store, self._services.platform))
+        """Become the owner of a model that lives here; see :meth:`ClaimChecks.let_continue`."""
+        return self._let_continue(
+            claim(name, self._services.specs.of(name), self._services.store, self._services.platform)
+        )
 
-    def _admit(self, claimed: Claimed) -> Claimed:
+    def _let_continue(self, claimed: Claimed) -> Claimed:
         cut = self._waiting.cuts.get(claimed.model.name)
-        self.admission.admit(claimed, self._models.placement, self._mark.taken or 0, cut)
+        self.checks.let_continue(claimed, self._models.placement, self._mark.taken or 0, cut)
         return claimed
 
     def _check_store(self) -> None:
@@ -165,7 +167,7 @@ class Claiming:
         it lacks earlier events, which must be learned before the batch at hand."""
         self._mark.look()
 
-    def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
+    def _adopt_changes(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
         """Continue with changed settings: note the change in the history, and save a checkpoint with the new settings.
 
         A model that is deleted in the meantime begins again with the events at hand; the first one is at ``offset``.

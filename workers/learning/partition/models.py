@@ -189,7 +189,7 @@ class OwnedModels:
                 self.require_written(answer, model.name)
                 self._services.allowance.spend(len(checkpoint.state))
                 metrics.output.checkpoint_bytes.inc(len(checkpoint.state))
-                model.measure()
+                model.shrink()
                 self.unsaved.pop(model.name, None)
 
     @contextmanager

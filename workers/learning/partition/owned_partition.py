@@ -28,8 +28,9 @@ mark is in checkpoints, and the commit never passes the mark.
              lower of its mark and the last mark that was verified. A crash leaves the commit there: min(mark, commit).
 9. commit    to the log. A crash leaves the commit behind the mark: min(mark, commit) replays what every model skips.
 
-Step 3 is in this file. Step 2 is in claiming.py, and steps 5 to 9 are in saving.py. models.py publishes and writes
-checkpoints, watermark.py reads and moves the mark.
+Step 3 is in this file, and step 2 in claiming.py. Steps 4 and 5 are in models.py: schedule.py, one folder up, says when
+they are due. Steps 6 to 9 are ``advance`` in saving.py, which calls pending_letters.py and watermark.py; ``save`` there
+does all of 4 to 9 when the partition is given up or the worker stops.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from omdml.workers.events.decoding import Batch, Refusal, span_of
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.pending_letters import PendingLetters
-from omdml.workers.learning.partition.records_by_model import turn_of
+from omdml.workers.learning.partition.records_by_model import begin_turn
 from omdml.workers.learning.partition.saving import Saving
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
@@ -99,22 +100,24 @@ class OwnedPartition:
             records = [record for record in records if record.offset >= self.mark.taken]
         since = self.placement.since(self.partition.number)
         boundary = bisect_left(records, since, key=attrgetter("offset"))
-        for part in (records[:boundary], records[boundary:]):
-            if part and (remaining := self._take(part)):
+        for piece in (records[:boundary], records[boundary:]):
+            if piece and (remaining := self._take(piece)):
                 self._letters.send()
                 return [record for record in records if record.offset >= remaining[0].offset]
         self._letters.send()
         return []
 
     def _take(self, records: list[Record]) -> list[Record]:
-        turn = turn_of(records, self.partition, self.placement, self.models.loaded, self._waiting.waits, self.services)
+        turn = begin_turn(
+            records, self.partition, self.placement, self.models.loaded, self._waiting.waits, self.services
+        )
         self.crowded = turn.crowded
         if not turn.records:
             return turn.left
         batches, refused, positions = turn.batches, turn.refused, turn.positions
         self._note_only_refused(turn.only_refused, batches, refused)
         spans = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
-        for model in self.claiming.models_for(spans, positions, turn.records[0].offset):
+        for model in self.claiming.claim_each(spans, positions, turn.records[0].offset):
             self._take_model(model, batches[model.name], refused.pop(model.name, []))
         for name, refusals in refused.items():
             if name in self.models.loaded:
@@ -136,17 +139,17 @@ class OwnedPartition:
         first, _ = span_of(batch, refused)
         self.models.note_change(model, first)
         if batch.records:
-            refused += self._learn(model, batch, refused)
+            refused = [*refused, *self._learn(model, batch, refused)]
         else:
             model.refuse(refused)
         model.next = max([model.next, *(refusal.record.offset + 1 for refusal in refused)])
         self._letters.add(refused)
 
-    def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
+    def _learn(self, model: OwnedModel, batch: Batch, already_refused: list[Refusal]) -> list[Refusal]:
         self.models.use(model)
         label = self.services.specs.of(model.name).label
         with self.services.metrics.learning.timed(label, model):
-            refused = model.take(batch, self.services.metrics.loop.timed, others)
+            refused = model.take(batch, self.services.metrics.loop.timed, already_refused)
         if model.learner.version > model.published and not model.is_part:
             self.models.unpublished.setdefault(model.name, model)
         learned = batch.kinds()
@@ -188,7 +191,7 @@ class OwnedPartition:
         self.mark.taken, self.saving.committed = offset, None
         if not cut:
             return
-        self.claiming.admission.forget_end()
+        self.claiming.checks.forget_end()
         self._cut_placement(offset)
         for name in list(self.models.loaded):
             self.models.keep_and_drop(name)

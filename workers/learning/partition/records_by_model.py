@@ -38,7 +38,7 @@ class Turn(NamedTuple):
     crowded: bool
 
 
-def turn_of(
+def begin_turn(
     records: list[Record],
     partition: Partition,
     placement: Placement,
@@ -46,8 +46,9 @@ def turn_of(
     waits: Callable[[str], bool],
     services: Services,
 ) -> Turn:
-    """Sort records out, all of them from before the last rehome or all from after it.
+    """Sort records out, all of them from before the last rehome or all from after it, and let newcomers begin.
 
+    This asks the store which models it has, and uses up some of the new models that may begin in a second.
     ``loaded`` are the models in memory; ``waits`` tells whether a model waits for its checkpoint to be fixed.
     Raises StoreError if the store is out of reach.
     """
@@ -65,12 +66,12 @@ def turn_of(
     not_loaded = [name for name in batches if name not in loaded]
     positions = services.store.positions([*without_events, *not_loaded])
     new = [name for name in batches if not (name in loaded or name in positions or waits(name))]
-    count, beyond, end = _newcomers(new, batches, services)
+    count, beyond, end = _let_newcomers_begin(new, batches, services)
     taken, left = records, []
     if end < math.inf:
         taken = [record for record in records if record.offset < end]
         left = [record for record in records if record.offset >= end]
-        batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
+        batches = {name: rest for name, batch in batches.items() if (rest := batch.before(end)).records}
         for name, refusals in refused.items():
             refused[name] = [refusal for refusal in refusals if refusal.record.offset < end]
     for name in batches.keys() & beyond:
@@ -84,7 +85,7 @@ def _by_model(
     records: list[Record], partition: Partition, placement: Placement, services: Services
 ) -> tuple[dict[str, Batch], dict[str | None, list[Refusal]]]:
     """Decoded records and refused ones of each model, events of a model in parts under the name of their part."""
-    batches, refused = sort_out(records, partial(accepted, partition, placement, services.specs))
+    batches, refused = sort_out(records, partial(kinds_learned_here, partition, placement, services.specs))
     for name in [name for name in refused if name and part_of(name)]:
         # What names a part itself was sent by somebody else, and must not reach the part.
         refused.setdefault(None, []).extend(refused.pop(name))
@@ -97,8 +98,10 @@ def _by_model(
     return batches, refused
 
 
-def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services) -> tuple[int, list[str], float]:
-    """Decide which of these models, none of which has a checkpoint, may begin.
+def _let_newcomers_begin(
+    new: list[str], batches: Mapping[str, Batch], services: Services
+) -> tuple[int, list[str], float]:
+    """Decide which of these models, none of which has a checkpoint, may begin, and count them.
 
     Returns how many begin in this turn, which ones must not begin at all, and the offset where the turn ends because
     more would begin.
@@ -114,8 +117,8 @@ def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services)
     return count, beyond, end
 
 
-def accepted(partition: Partition, placement: Placement, specs: Specs, name: str) -> frozenset[str] | None:
-    """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
+def kinds_learned_here(partition: Partition, placement: Placement, specs: Specs, name: str) -> frozenset[str] | None:
+    """The kinds of comparison that a model learns from here; raises FeedbackError if it lives elsewhere."""
     kinds = specs.accepts(name)
     if kinds is not None and placement.home(name) != partition.number and name not in specs.in_parts:
         raise wrong_partition(name, partition, placement)

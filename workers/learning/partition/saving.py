@@ -1,4 +1,8 @@
-"""Steps 5 to 9 of the protocol: saves the models of one partition, then moves its mark and its commit."""
+"""Steps 6 to 9 of the protocol: writes the letters of one partition, then moves its mark and its commit.
+
+``advance`` does these steps after each round of saving (workers/learning/schedule.py). ``save`` does steps 4 and 5
+before them, for a partition that is given up or a worker that stops.
+"""
 
 from __future__ import annotations
 

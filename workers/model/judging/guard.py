@@ -196,7 +196,7 @@ class Guard:
             self.take_back = False
             self._allow(candidate)
 
-    def withheld(self, candidate: Metric) -> str:
+    def why_withheld(self, candidate: Metric) -> str:
         """Why a candidate must not go live, after the last decision; empty if it may.
 
         It may if it is finite, if the last decision allowed the version it was about, and if the candidate is no leap

@@ -95,7 +95,7 @@ class HeldOutOfBatch(NamedTuple):
 class Split(NamedTuple):
     """A batch, parted into what is to be learned and what was held out."""
 
-    learned: Located
+    to_learn: Located
     held_out: list[HeldOutOfBatch]
     offsets: frozenset[int]
 

@@ -81,7 +81,7 @@ class Judge:
     def verdict(self, candidate: Metric, version: int) -> str:
         """Why a metric of this model must not go live; empty if it may. Changes are logged."""
         before = self.withheld
-        self.withheld = self.guard.withheld(candidate)
+        self.withheld = self.guard.why_withheld(candidate)
         if not self.withheld and not self.guard.is_near(version):
             self.withheld = self.guard.check_between(candidate, version, self.window, self._catalogue.features)
         if self.withheld and not before:

@@ -18,8 +18,8 @@ from omdml.snapshot import Snapshot
 from omdml.streams.disk import take_lock
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
+from omdml.workers.operate.export.layout import Rows, pyarrow, read_part, write_part
 from omdml.workers.operate.export.manifest import Format, Manifest, Part, read_manifest
-from omdml.workers.operate.export.parts import Rows, pyarrow, read_part, write_part
 from omdml.workers.operate.export.source import LiveItems, Table
 from omdml.workers.operate.export.vectors import (
     aligned,

@@ -10,7 +10,7 @@ from omdml.errors import CatalogueError, StoreError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
-from omdml.workers.operate.export.parts import Attributes, Rows
+from omdml.workers.operate.export.layout import Attributes, Rows
 from omdml.workers.operate.export.vectors import embedded, items_of
 from omdml.workers.versions.targets import misfit
 

@@ -11,7 +11,7 @@ from omdml.errors import ConfigurationError, CorruptError
 from omdml.metrics import CHUNK_ROWS
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
-from omdml.workers.operate.export.parts import Rows
+from omdml.workers.operate.export.layout import Rows
 
 Matrix = NDArray[np.float32]
 # Embeddings of an export that follows are padded to a multiple of this.

@@ -122,6 +122,11 @@ def test_what_a_safe_server_may_still_lose_is_reported():
     assert "may not ask" in safe_server(SERVER._replace(fsync=None))
 
 
+@pytest.mark.parametrize("url", ["postgres://learned", "memory:"])
+def test_the_doctor_says_of_no_other_store_that_it_is_on_a_disk(url):
+    assert of_store(url, None) == f"what {url} may lose is not checked"
+
+
 def test_files_are_as_safe_as_their_disk(tmp_path):
     assert "as safe as its disk" in of_log(FileLog(path=str(tmp_path)))
     assert "as safe as its disk" in of_store(f"dir:{tmp_path}", None)

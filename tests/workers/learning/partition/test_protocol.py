@@ -176,7 +176,7 @@ def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(t
     world.log.expel(sitting)
     # This step gets the other partition, publishes version 0 there, and is refused.
     worker.step()
-    assert worker._owned.waiting
+    assert worker._owned.polled
     run_until_idle(paced(worker))
     assert world.store.claim(name).checkpoint.version == 40
 

@@ -49,7 +49,7 @@ ONCE = (5, [("wrong_partition", 5), ("wrong_partition", 6), ("wrong_partition", 
 @pytest.mark.parametrize("ended", ["stopped", "killed amid a save", "its partition taken away"])
 def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(tmp_path, monkeypatch, ended):
     world, worker, model = placed_under_a_worker(tmp_path)
-    worker._owned.waiting = by_partition(worker._fetch())
+    worker._owned.polled = by_partition(worker._fetch())
     worker._take()
     kill(world, worker)
     with monkeypatch.context() as looked:
@@ -113,7 +113,7 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
 
     def after_a_save(topic_id, before, after):
         world.store.place = place
-        worker._owned.waiting = by_partition(worker._fetch())
+        worker._owned.polled = by_partition(worker._fetch())
         worker._take()
         owned.models.keep([owned.models.loaded[model]])
         return place(topic_id, before, after)
@@ -166,7 +166,7 @@ def test_a_worker_unaware_of_a_rehome_notes_no_refusals(tmp_path):
     worker.services.source.poll(1, 0.0)
     assert rehomed(world) == (2, 4)
     world.send(*events(3, 1, model=model), key=living_on(world, world.log.partitions[0]))
-    worker._owned.waiting = by_partition(worker._fetch())
+    worker._owned.polled = by_partition(worker._fetch())
     with pytest.raises(PlacementChanged):
         worker._take()
     assert world.store.peek(model) == before

@@ -56,7 +56,7 @@ def window_of(count=256, seed=0, inverted=False):
 def decide(guard, candidate, window, held_out=256):
     """Why the guard decides that a candidate must not go live."""
     guard.decide(candidate, guard.yardstick.decided + 1, window, held_out, TABLE)
-    assert guard.yardstick.withheld in ("", guard.withheld(candidate))
+    assert guard.yardstick.withheld in ("", guard.why_withheld(candidate))
     return guard.yardstick.withheld
 
 
@@ -76,7 +76,7 @@ def test_a_metric_that_is_not_finite_never_goes_live(value, count, on):
     broken[0, 0] = value
     candidate = ProjectionMetric({"shape": 1.0, "noise": 0.0}, {"shape": broken, "noise": np.eye(DIMS["noise"])})
     assert "not finite" in not_finite(candidate)
-    assert guard.withheld(candidate) == not_finite(candidate)
+    assert guard.why_withheld(candidate) == not_finite(candidate)
     assert decide(guard, candidate, window_of(count)) == not_finite(candidate)
     assert decide(guard, turned(0.3), window_of(count)) == ""
 
@@ -273,7 +273,7 @@ def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     assert "not as good" in guard.check_between(turned(1.5), 70, window, TABLE)
     assert not guard.is_near(71)
     assert msgspec.json.encode((guard.yardstick, window.kept)) == before
-    assert guard.withheld(turned(0.01)) == ""
+    assert guard.why_withheld(turned(0.01)) == ""
     assert guard.check_between(turned(0.01), 72, window, TABLE) == ""
     assert guard.is_near(72 + NEAR)
     assert not guard.is_near(73 + NEAR)

@@ -247,7 +247,7 @@ def run(folder, said, cuts, seconds, killed=()):
             worker.step()
             for owned in worker.partitions.values():
                 for model in owned.models.loaded.values():
-                    allowed[model.learner.version] = model.judge.guard.withheld(model.learner.metric)
+                    allowed[model.learner.version] = model.judge.guard.why_withheld(model.learner.metric)
         if number in killed:
             world.log.expel(worker.services.source)
             worker = world.worker()

@@ -144,7 +144,7 @@ def test_the_split_is_total_and_independent_of_batch_boundaries(items, data, eve
     while start < len(sent):
         count = data.draw(st.integers(1, len(sent) - start))
         parted = split(located(sent[start : start + count], items, first=start), Draw(SECRET, "shop"), every, items, ())
-        learned += [record.offset for record in parted.learned.events.records]
+        learned += [record.offset for record in parted.to_learn.events.records]
         held += sorted(parted.offsets)
         for out, offset in zip(parted.held_out, sorted(parted.offsets), strict=True):
             assert (out.event is None) is not plain[offset]

@@ -1,4 +1,4 @@
-"""The parts of an export as folders: npy and JSON lines, or Parquet.
+"""The layout of an export, of which each part is a folder: npy and JSON lines, or Parquet.
 
 =========================  ======================================================================
 ``ids.txt``                npy: the ids in UTF-8, one on each line

@@ -23,7 +23,7 @@ from tests.naive import dca as naive
 from tests.support.deep import examples
 from tests.support.learning.dca import learner, served, with_pairs, world
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 
 def in_chunks(model, rows, features, sizes, weights=None):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from omdml.errors import ConfigurationError, OmdmlError
-from omdml.workers.commands.models import confirm
 from omdml.workers.commands.options import say, stored
+from omdml.workers.commands.store.models import confirm
 from omdml.workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def open_folder(configuration: config.Configuration) -> DirectoryStore:
     store = open_stores(configuration)
     if not isinstance(store, DirectoryStore):
         raise ConfigurationError(
-            f"store.url: this command is for a store in a folder, but the store is {store}: back up Redis and Valkey "
-            "with their own tools (an RDB file)"
+            f"store.url: this command is for a store in a folder, but the store is {store}: back it up with the tools "
+            "of its server (of Redis and Valkey: an RDB file)"
         )
     return store
 
