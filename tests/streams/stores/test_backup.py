@@ -235,7 +235,7 @@ def test_a_restore_looks_for_workers_before_it_unpacks_anything(place: Path) -> 
     assert (refused.exit_code, "a worker is using it: stop the workers" in refused.output) == (1, True)
 
 
-WRONG = ["no archive", "another archive", "cut", "one byte", "outside", "missing", "newer", "both a file and a folder", "pipe"]
+WRONG = ["no archive", "another archive", "cut", "one byte", "outside", "missing", "newer", "two kinds", "pipe"]
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -257,7 +257,7 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(place: Path, what: str
         copy.write_bytes(data.replace(checkpoint(1).state, b"stAte 1"))
     elif what == "outside":
         write_tar(copy, "models/../../outside")
-    elif what == "both a file and a folder":
+    elif what == "two kinds":
         write_tar(copy, "models", "models/shop")
     elif what == "pipe":
         copy.unlink()

@@ -16,10 +16,9 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.node.following.hot_swap import Refresher, follows
 from omdml.workers.node.following.making_views import check_fit, embedded_view
 from omdml.workers.node.metrics import NodeMetrics
-from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, metric_value, pointer, serves
 from tests.support.shops import Shop
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 
 
 @pytest.fixture
