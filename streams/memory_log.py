@@ -1,4 +1,4 @@
-"""A feedback log in memory, with partitions, groups and rebalances like Kafka's: for replays, embedding and tests."""
+"""A feedback log in memory, with partitions, groups and rebalances like Kafka's: for tests and benchmarks."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from deploy.local.ports import free_port
-from tests.integration.waiting import until
 from tests.support.kernels import copy_kernels
 from tests.support.pages.documents import block_that_begins, operators_commands, read
 from tests.support.servers.booted import Booted, CannotBoot
+from tests.support.waiting import until
 from tests.support.worlds import catalogue
 
 CONFIGURATION = """

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tests.support.processes import patient
+
 if TYPE_CHECKING:
     from omdml.workers.node.node import RetrievalNode
 
@@ -24,6 +26,12 @@ def comes_true(condition: Callable[[], object], limit_s: float) -> bool:
         time.sleep(max(PAUSE_S, 3 * (processor_time() - asked)))
         asked = processor_time()
     return True
+
+
+def until(condition: Callable[[], object], limit_s: float = 30.0) -> None:
+    """Wait until the condition holds; fail after ``limit_s``, or longer if other tests run in parallel."""
+    limit_s = patient(limit_s)
+    assert comes_true(condition, limit_s), f"still waiting after {limit_s:g} s for {condition}"
 
 
 def processor_time() -> float:

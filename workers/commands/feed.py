@@ -52,6 +52,8 @@ def feed(
 
     Several FILES of a click log are read as one log, in the given order. A click must come after its page.
     """
+    configuration.require_models()
+
     from omdml.workers.events.validation import bounded_lines, send_events
     from omdml.workers.wiring.feedback_log import open_sink
     from omdml.workers.wiring.models import open_specs

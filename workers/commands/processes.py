@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 @configured
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, and publish what was learned."""
+    configuration.require_models()
+
     import structlog
 
     from omdml.workers.configuration import process
-    from omdml.workers.configuration.warm_up import announce_compiling, warm_up
+    from omdml.workers.configuration.warm_up import announce_compiling
     from omdml.workers.learning.measures import SINGLE
     from omdml.workers.telemetry import traces
     from omdml.workers.telemetry.condition import Facts, Messenger
@@ -39,8 +41,6 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     registry = new_registry()
     facts, models = Facts(), SingleModels("worker", SINGLE)
     process.serve_metrics(configuration.worker.bind, registry, condition=facts, models=models)
-    specs = configuration.models.values()
-    warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in specs)
     learner = build_worker(configuration, registry, accept_gap)
     process.forget_start()
     # Whoever reads that it has started, or asks its probes, may end it: then it must end well.
@@ -57,6 +57,8 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
 @configured
 def node(configuration: config.Configuration) -> None:
     """Answer searches with the newest metric, over HTTP."""
+    configuration.require_models()
+
     from omdml.workers.backoffice.office import BackOffice
     from omdml.workers.configuration import process
     from omdml.workers.configuration.warm_up import announce_compiling

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from omdml import DEFAULT_LEARNER
+from omdml.errors import NoModel
 from omdml.streams.addresses import masked
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.part_names import part_of
@@ -266,6 +267,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def in_parts(self) -> frozenset[str]:
         """The models that are learned in parts."""
         return frozenset(name for name, model in self.models.items() if model.parts)
+
+    def require_models(self) -> None:
+        """Raises NoModel if no model is configured."""
+        if not self.models:
+            raise NoModel("no model is configured: add [models.NAME], or pass --catalogue PATH --model NAME")
 
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
         """The name or pattern that covers a model, and what it says; exact names first, then in the order given.

@@ -18,7 +18,7 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, is_pattern
 from omdml.workers.doctor.checks.durability import unsafe_server
-from omdml.workers.doctor.checks.installation import judge
+from omdml.workers.doctor.checks.installation import examine_facts
 from omdml.workers.doctor.checks.node import NodeStatus, node_status
 from omdml.workers.doctor.checks.waiting_events import MOST, look_at_files
 from omdml.workers.doctor.facts import Facts
@@ -33,7 +33,7 @@ ASK_S = 0.3
 SERVER_S = 1.0
 HOUR_S = 3600.0
 
-Found = TypeVar("Found")
+Seen = TypeVar("Seen")
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class Look:
             self.problems = {part: error for part, error in self.problems.items() if part not in ("letters", "models")}
             self.facts.readable = False
             models = self._part("models", self._models) if store else None
-        levels = Counter(finding.level for finding in judge(self.facts, store is not None))
+        levels = Counter(finding.level for finding in examine_facts(self.facts, store is not None))
         return Status(
             at=time.time(),
             log=log,
@@ -168,7 +168,7 @@ class Look:
             warnings=levels[Level.WARNING],
         )
 
-    def _part(self, name: str, look: Callable[[], Found]) -> Found | None:
+    def _part(self, name: str, look: Callable[[], Seen]) -> Seen | None:
         try:
             return look()
         except OmdmlError as error:

@@ -32,7 +32,7 @@ _guard_of = lru_cache(STARTS)(Guard)
 _guard_of_child = lru_cache(PARENTS)(Guard)
 
 
-class Change(NamedTuple):
+class ChangedSetting(NamedTuple):
     """Something that changes learning: ``what`` the history calls it, and from what to what it went."""
 
     what: str
@@ -44,7 +44,7 @@ class Claimed(NamedTuple):
 
     model: OwnedModel
     fell_back: bool
-    changes: list[Change]
+    changes: list[ChangedSetting]
     # It begins with what its parent served, and must be saved before it learns: nothing else records that.
     from_parent: bool = False
 
@@ -115,7 +115,7 @@ def resume_claimed(
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.judge.first_metric = spec.first_metric
     model.published = last_published(name, learner.version, live, store)
-    changes: list[Change] = []
+    changes: list[ChangedSetting] = []
     if checkpoint is not None:
         model.resume(checkpoint)
         changes = changed(checkpoint, spec, platform)
@@ -158,31 +158,31 @@ def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
     )
 
 
-def adopt_hold_out(model: OwnedModel, spec: Spec) -> list[Change]:
+def adopt_hold_out(model: OwnedModel, spec: Spec) -> list[ChangedSetting]:
     """Have events held out as the configuration and the store say today; returns what is not as it was."""
     hold_out, changes = model.progress.hold_out, []
     if (before := hold_out.every) != spec.guard.every:
         hold_out.every = spec.guard.every
-        changes.append(Change("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
+        changes.append(ChangedSetting("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
         if not before:
             # Nothing was compared while the guard was off: it begins with what is there.
             model.judge.compare_by(Guard(spec.guard, model.learner.metric))
     if (secret_before := hold_out.secret) != model.judge.draw.fingerprint:
         hold_out.secret = model.judge.draw.fingerprint
         if secret_before:
-            changes.append(Change("adopted", "the store's secret is another one: other events are held out"))
+            changes.append(ChangedSetting("adopted", "the store's secret is another one: other events are held out"))
     return changes
 
 
-def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
+def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[ChangedSetting]:
     """Which settings changed since this checkpoint was saved."""
     pairs = {
         "generation": (checkpoint.generation, spec.catalogue.generation),
         "platform": (checkpoint.platform, platform),
     }
-    changes = [Change(what, f"{before} -> {now}") for what, (before, now) in pairs.items() if before != now]
+    changes = [ChangedSetting(what, f"{before} -> {now}") for what, (before, now) in pairs.items() if before != now]
     if checkpoint.configuration != spec.digest:
-        changes.append(Change("adopted", ", ".join(spec.differences(checkpoint)) or "other defaults"))
+        changes.append(ChangedSetting("adopted", ", ".join(spec.differences(checkpoint)) or "other defaults"))
     return changes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omdml.errors import CatalogueError, NoModel
+from omdml.errors import CatalogueError
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.config import Configuration
 
@@ -30,6 +30,5 @@ def open_specs(configuration: Configuration) -> Specs:
     """The configured models; raises NoModel if there is none."""
     from omdml.workers.configuration.specs import Specs
 
-    if not configuration.models:
-        raise NoModel("no model is configured: add [models.NAME], or pass --catalogue PATH --model NAME")
+    configuration.require_models()
     return Specs(configuration, open_catalogues(configuration))

@@ -24,6 +24,7 @@ MEGABYTE = 1_000_000
 
 def build_worker(configuration: Configuration, registry: CollectorRegistry, accept_gap: bool = False) -> LearnerWorker:
     """A worker over the log, store and catalogues of a configuration."""
+    from omdml.workers.configuration.warm_up import warm_up
     from omdml.workers.learning.metrics import WorkerMetrics
     from omdml.workers.learning.services import Services
     from omdml.workers.learning.worker import LearnerWorker
@@ -42,6 +43,8 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
         lag_unit="offsets" if isinstance(log, KafkaLog) else "bytes",
     )
     models = open_specs(configuration)
+    # A missing catalogue is reported before, because kernels that no cache has take half a minute.
+    warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in configuration.models.values())
     services = Services(
         store=timed(open_stores(configuration), registry),
         source=open_source(configuration.log),

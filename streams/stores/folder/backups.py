@@ -162,9 +162,13 @@ def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 def unpack(file: Path, target: Path) -> None:
     """Write the files of a backup into a new folder; raises StoreError or CorruptError if it is none, or damaged."""
     digest, seal = hashlib.sha256(), b""
+    try:
+        source = opened(file)
+    except OSError as error:
+        raise StoreError(f"{file}: cannot be read ({error.strerror}): name a backup that can be") from error
     target.mkdir()
     try:
-        with opened(file) as source, tarfile.open(fileobj=source, mode="r:") as archive:
+        with source, tarfile.open(fileobj=source, mode="r:") as archive:
             for member in archive:
                 data = read_member(archive, member, file)
                 if member.name == SEAL:
@@ -173,7 +177,7 @@ def unpack(file: Path, target: Path) -> None:
                 write_member(target, member, data)
                 digest.update(fingerprint(f"{member.name}/" if member.isdir() else member.name, data))
         sealed = msgspec.json.decode(seal, type=Seal)
-    except (tarfile.TarError, EOFError, msgspec.DecodeError) as error:
+    except (tarfile.TarError, EOFError, FileExistsError, msgspec.DecodeError) as error:
         raise CorruptError(
             f"{file}: not a complete backup of a store ({error}): expected what omdml backup wrote"
         ) from error

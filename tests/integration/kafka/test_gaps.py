@@ -18,8 +18,8 @@ from omdml.streams.kafka.reading import topic_watch
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.topic import create_topic
 from omdml.streams.protocols.log import CommitResult, Partition
-from tests.integration.waiting import until
 from tests.support.servers.kafka_reader import NewTopic, Open, Reader, administer, cut, numbered, write
+from tests.support.waiting import until
 
 
 def recreate(kafka: KafkaServer, topic: str, meanwhile: Callable[[], object]) -> None:

@@ -8,8 +8,8 @@ from deploy.local import KafkaServer
 from omdml.streams.kafka.reading import client_health, topic_watch
 from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.protocols.log import CommitResult
-from tests.integration.waiting import until
 from tests.support.servers.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
+from tests.support.waiting import until
 
 
 def answered_late(

@@ -7,9 +7,9 @@ import pytest
 
 from deploy.local.ports import free_port
 from tests.deploy.conftest import systemd  # noqa: F401
-from tests.integration.waiting import until
 from tests.support.servers.booted import Booted, CannotBoot
 from tests.support.servers.routes import Route
+from tests.support.waiting import until
 
 UNIT = "omdml-route@1.service"
 

@@ -10,8 +10,8 @@ import pytest
 
 from deploy.local import KafkaServer
 from omdml.streams.kafka.reading import client_health
-from tests.integration.waiting import until
 from tests.support.servers.kafka_reader import NewTopic, Open, numbered, write
+from tests.support.waiting import until
 
 
 def unanswered(*args: Any, **options: Any) -> Any:

@@ -22,8 +22,8 @@ from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.wiring.dead_letters import open_letters
-from tests.integration.waiting import until
 from tests.support.servers.kafka_reader import administer
+from tests.support.waiting import until
 
 NewTopic = Callable[..., str]
 Open = Callable[..., KafkaSink]

@@ -14,8 +14,8 @@ from omdml.errors import ClientFailed, SourceError, SourceRefused
 from omdml.streams.kafka.reading import client_health, topic_watch
 from omdml.streams.partitioners import by_murmur2
 from omdml.streams.protocols.log import CommitResult, Partition
-from tests.integration.waiting import until
 from tests.support.servers.kafka_reader import NewTopic, Open, administer, numbered, write
+from tests.support.waiting import until
 
 
 def test_every_record_comes_once_and_in_order_within_its_partition(

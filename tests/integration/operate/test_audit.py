@@ -8,10 +8,10 @@ from kafka.admin import ConfigResource
 
 from tests.integration.operate.test_topics_rescue import flowing
 from tests.integration.service.test_worker_gaps import SAID, Place
-from tests.integration.waiting import until
 from tests.support import records
 from tests.support.processes import wait_for
 from tests.support.servers.kafka_reader import write
+from tests.support.waiting import until
 
 
 @pytest.fixture

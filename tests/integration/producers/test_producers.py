@@ -15,8 +15,8 @@ from deploy.local import KafkaServer, ServiceError
 from deploy.local.fetching import cache, fetch
 from deploy.local.fetching.tool import run
 from omdml.streams.partitioners import by_murmur2
-from tests.integration.waiting import until
 from tests.support.processes import ROOT
+from tests.support.waiting import until
 
 PRODUCERS = ROOT / "deploy/producers"
 CONFLUENT, KAFKAJS = "confluent-kafka==2.16.1", "kafkajs@2.2.4"

@@ -23,8 +23,8 @@ from omdml.workers.doctor.checks.installation import examine
 from tests.contracts.test_checkpoint_stores import Copy, Damage, TestCheckpointsOfAnyStore
 from tests.contracts.test_mark_stores import TestMarksOfAnyStore
 from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
-from tests.integration.waiting import until
 from tests.support.learning.store_samples import checkpoint, history_fields, live, published, snapshot
+from tests.support.waiting import until
 
 __all__ = [
     "TestCheckpointsOfAnyStore",

@@ -8,8 +8,8 @@ import structlog
 
 from deploy.local import RedisServer
 from omdml.streams.stores.redis.store import RedisStore
-from tests.integration.waiting import until
 from tests.support.learning.store_samples import published, snapshot
+from tests.support.waiting import until
 
 
 @pytest.fixture

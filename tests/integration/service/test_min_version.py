@@ -9,10 +9,10 @@ import pytest
 
 from omdml.workers.node.http.min_version import WAIT_S
 from omdml.workers.node.http.openapi import openapi
-from tests.integration.waiting import until
 from tests.support.nodes import start_node, stored_shop
 from tests.support.processes import wait_for
 from tests.support.shops import refused
+from tests.support.waiting import until
 
 
 @pytest.fixture

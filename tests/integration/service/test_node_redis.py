@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omdml.streams.stores.opening import open_store
-from tests.integration.waiting import until
 from tests.support.shops import Shop
+from tests.support.waiting import until
 
 
 @pytest.fixture

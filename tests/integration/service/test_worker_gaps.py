@@ -19,10 +19,10 @@ from omdml.streams.partitioners import by_murmur2
 from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
-from tests.integration.waiting import until
 from tests.support.forks import ForkedProcess
 from tests.support.processes import wait_for
 from tests.support.servers.kafka_reader import write
+from tests.support.waiting import until
 from tests.support.worlds import catalogue, events, triplets
 
 SAID, ROWS = list(events(60)), triplets(60)

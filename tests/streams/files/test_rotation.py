@@ -12,10 +12,10 @@ from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.protocols.log import Record
-from tests.integration.waiting import until
 from tests.support.files.files import Follow, read_records
 from tests.support.files.rotated_files import commit_here, numbers, rotate, write
 from tests.support.servers.listeners import Recorder
+from tests.support.waiting import until
 
 
 def test_a_renamed_file_is_finished_before_the_new_one_is_begun(clicks: Path, follow_clicks: Follow) -> None:

@@ -154,6 +154,10 @@ def test_a_step_of_a_transaction_waits_without_a_limit(step):
     assert not [name for name in parameters(getattr(KafkaProducer, step)) if "timeout" in name]
 
 
+def test_a_flush_does_not_say_which_records_failed():
+    assert not re.search(r"^ +return \w", inspect.getsource(KafkaProducer.flush), re.MULTILINE)
+
+
 def test_a_producer_is_closed_only_after_everything_on_its_way_was_waited_for():
     source = inspect.getsource(KafkaProducer.close)
     assert source.index("self.flush(timeout)") < source.index("force_close")

@@ -235,7 +235,7 @@ def test_a_restore_looks_for_workers_before_it_unpacks_anything(place: Path) -> 
     assert (refused.exit_code, "a worker is using it: stop the workers" in refused.output) == (1, True)
 
 
-WRONG = ["no archive", "another archive", "cut", "one byte", "outside", "missing", "newer"]
+WRONG = ["no archive", "another archive", "cut", "one byte", "outside", "missing", "newer", "two kinds", "pipe"]
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -257,22 +257,29 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(place: Path, what: str
         copy.write_bytes(data.replace(checkpoint(1).state, b"stAte 1"))
     elif what == "outside":
         write_tar(copy, "models/../../outside")
+    elif what == "two kinds":
+        write_tar(copy, "models", "models/shop")
+    elif what == "pipe":
+        copy.unlink()
+        os.mkfifo(copy)
     elif what == "missing":
         copy.unlink()
     else:
         number = FOLDER_STORE.number
         copy.write_bytes(data.replace(b'{"format":%d,' % number, b'{"format":%d,' % (number + 1)))
-    assert not copy.exists() or copy.read_bytes() != data
+    assert not copy.is_file() or copy.read_bytes() != data
     refused = omdml("restore", "copy.omdml", "--yes")
-    assert refused.exit_code == {"missing": 2, "newer": 1}.get(what, 3), refused.output
+    assert refused.exit_code == {"missing": 2, "newer": 1, "pipe": 1}.get(what, 3), refused.output
     assert "copy.omdml" in refused.output
+    assert "store dir:state" not in refused.output
     assert {path: path.read_bytes() for path in Path("state").rglob("*") if path.is_file()} == before
     assert not (place / "outside").exists()
 
 
-def write_tar(path: Path, name: str) -> None:
+def write_tar(path: Path, *names: str) -> None:
     with tarfile.open(path, "w") as archive:
-        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+        for name in names:
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO())
 
 
 def test_a_restore_that_ends_half_way_leaves_a_store_at_which_workers_stop(

@@ -12,7 +12,7 @@ from deploy.local import KafkaServer
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.protocols.log import CommitResult, Partition, Record
-from tests.integration.waiting import until
+from tests.support.waiting import until
 
 NewTopic = Callable[..., str]
 Open = Callable[..., "Reader"]

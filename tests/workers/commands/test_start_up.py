@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -86,6 +87,16 @@ def test_a_mistake_in_the_configuration_is_reported_without_slow_imports(omdml, 
     assert [code, imported] == [2, []]
     assert says in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("command", ["worker", "node", "feed"])
+def test_a_lack_of_models_is_reported_without_importing_learners(tmp_path, command):
+    # Lines of the log, which warnings are, need structlog. A process of its own keeps that from the other tests.
+    python = [sys.executable, "-X", "importtime"]
+    ended = subprocess.run([*python, "-m", "omdml.workers.cli", command], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert f"omdml: there is no omdml.toml in {tmp_path}, so no model is configured" in ended.stderr
+    assert not re.findall(r"\| +(numba|scipy|numpy|kafka|redis)$", ended.stderr, re.MULTILINE)
 
 
 def configured_commands(group=main, path=()):

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from deploy.local.ports import free_port
-from tests.integration.waiting import until
 from tests.support.forks import ForkedProcess
+from tests.support.waiting import until
 from tests.support.worlds import catalogue, events
 
 CONFIGURATION = """

@@ -17,9 +17,8 @@ from omdml.workers.demo.people.labels import Labels
 from omdml.workers.demo.people.unmarked_queries import UnmarkedQueries
 from omdml.workers.demo.services.node_client import NodeClient
 from omdml.workers.demo.simulation import run_simulation
-from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 from tests.support.worlds import ITEMS, items
 
 

@@ -27,9 +27,9 @@ from omdml.workers.doctor.status import (
     Status,
     StoreStatus,
 )
-from tests.integration.waiting import until
 from tests.support.installations import UNKNOWN
 from tests.support.shops import Shop, listening
+from tests.support.waiting import until
 from tests.support.worlds import catalogue, configuration, events
 
 

@@ -12,10 +12,9 @@ from omdml.metrics import ProjectionMetric
 from omdml.streams.catalogues.building.build import add_items
 from omdml.workers.node.following.making_views import embedded_view
 from omdml.workers.node.searching.options import SearchError
-from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, metric_value, pointer, serves
 from tests.support.shops import Shop
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 from tests.support.worlds import items
 
 

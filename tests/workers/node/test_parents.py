@@ -12,9 +12,8 @@ from omdml.learners import DCA
 from omdml.snapshot import Snapshot
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.node.catalogues import CurrentModels
-from tests.integration.waiting import until
 from tests.support.shops import Shop, asking, refused
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 from tests.support.worlds import configuration, triplets
 
 OPTIONS = {"learner": "dca", "coordinates": "features", "rank": 6}

@@ -13,12 +13,11 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Page
 from omdml.workers.node.searching.options import SearchError
-from tests.integration.waiting import until
 from tests.naive.sets import greedy
 from tests.support.catalogues.changing import change
 from tests.support.learning.judged import judged_by_label, labelled
 from tests.support.shops import Shop, asking, refused
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 
 SETS = 80
 

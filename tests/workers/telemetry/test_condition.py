@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from omdml.workers.telemetry.condition import STARTING, Condition, Facts, Messenger, pause_s
-from tests.integration.waiting import until
+from tests.support.waiting import until
 
 LEARNING = Condition(started=True, alive=True, ready=True, stopping=False, status="learning,\n4 partitions")
 

@@ -11,9 +11,8 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers import cli
 from omdml.workers.versions import moves
 from omdml.workers.versions.targets import Unservable, since_reset
-from tests.integration.waiting import until
 from tests.support.shops import Shop, asking, listening, refused
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 
 TOKEN = "0123456789abcdef-known"
 

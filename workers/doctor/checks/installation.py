@@ -53,7 +53,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     readable = configuration.log if facts.readable else None
     if readable:
         yield from look("log's safety", lambda: durability.of_log(readable))
-    yield from judge(facts, all_well(store))
+    yield from examine_facts(facts, all_well(store))
     if all_well(store):
         yield from look("store's secret", lambda: _secret(facts.store))
     if all_well(store) and isinstance(readable, KafkaLog):
@@ -61,7 +61,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     yield from look("node", lambda: node_here(configuration.node))
 
 
-def judge(facts: Facts, stored: bool) -> Iterator[Finding]:
+def examine_facts(facts: Facts, stored: bool) -> Iterator[Finding]:
     """Look at the facts that ``omdml status`` shows as well; ``stored`` if the store can be asked."""
     log, url = facts.configuration.log, facts.configuration.store.url
     if facts.readable:

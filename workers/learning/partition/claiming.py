@@ -17,7 +17,7 @@ from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
-from omdml.workers.model.claim import Change, Claimed, claim, claim_all
+from omdml.workers.model.claim import ChangedSetting, Claimed, claim, claim_all
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.merged_model import begin
 from omdml.workers.model.written import check_written
@@ -167,7 +167,7 @@ class Claiming:
         it lacks earlier events, which must be learned before the batch at hand."""
         self._mark.look()
 
-    def _adopt_changes(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
+    def _adopt_changes(self, model: OwnedModel, changes: list[ChangedSetting], offset: int) -> None:
         """Continue with changed settings: note the change in the history, and save a checkpoint with the new settings.
 
         A model that is deleted in the meantime begins again with the events at hand; the first one is at ``offset``.

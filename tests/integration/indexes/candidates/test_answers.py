@@ -20,13 +20,12 @@ from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.candidates import CandidateIndex
 from omdml.workers.node.searching.answers import Page
 from omdml.workers.node.searching.options import Options, SearchError
-from tests.integration.waiting import until
 from tests.support.catalogues.candidates import GALLERY, candidates_of, serving, step
 from tests.support.catalogues.changing import change, plain_catalogue, raw_item
 from tests.support.catalogues.indexes import Postgres, SqliteIndex, Sync, widen
 from tests.support.nodes import assert_exact, metric_value, serves
 from tests.support.shops import asking, refused
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 from tests.support.worlds import ITEMS
 
 # One process runs the tests of indexes, with one PostgreSQL.

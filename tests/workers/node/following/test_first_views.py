@@ -12,10 +12,9 @@ from omdml.errors import StoreError
 from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.node.searching.options import SearchError
-from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, serves, start_node
 from tests.support.shops import Shop, asking, refused
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 from tests.support.worlds import items
 
 

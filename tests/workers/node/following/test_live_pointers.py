@@ -15,10 +15,9 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.node.following.live_pointers import follows
 from omdml.workers.node.following.making_views import check_fit
-from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, metric_value, pointer, refresher, serves
 from tests.support.shops import Shop
-from tests.support.waiting import wait_until_ready
+from tests.support.waiting import until, wait_until_ready
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from omdml.retrieval.cells import faiss
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.gallery import Gallery, Query
 from omdml.workers.node.galleries.indexing import is_approximate
-from tests.integration.waiting import until
 from tests.support.catalogues.galleries import features, metric, query_of_row
 from tests.support.nodes import assert_exact, serves
 from tests.support.shops import Shop
+from tests.support.waiting import until
 
 # The lowest versions are tried without this extra.
 pytest.importorskip("faiss")

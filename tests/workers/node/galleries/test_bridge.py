@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from omdml.metrics import ProjectionMetric
 from omdml.workers.node.galleries.bridge import Bridge, Spread, change_norms
 from omdml.workers.node.galleries.gallery import Gallery, Query
-from tests.integration.waiting import until
 from tests.support.catalogues.galleries import DIMS, by_brute_force, features, metric, query_of_row
 from tests.support.deep import examples
 from tests.support.nodes import assert_exact, serves
 from tests.support.shops import Shop
+from tests.support.waiting import until
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -17,8 +17,8 @@ from omdml.workers.node.http.connection_limits import MAX_AHEAD
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.http.server import HttpServer
 from omdml.workers.wiring.node import serve_node
-from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused, sent
+from tests.support.waiting import until
 from tests.support.worlds import events
 
 TOKEN = "0123456789abcdef-known"

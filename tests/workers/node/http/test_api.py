@@ -26,9 +26,9 @@ from omdml.workers.node.http.meanings import MEANINGS
 from omdml.workers.node.http.openapi import IN_QUERIES, openapi
 from omdml.workers.node.http.server import HttpServer, serve
 from omdml.workers.node.node import RetrievalNode
-from tests.integration.waiting import until
 from tests.support.forks import FORKS, LIMIT_S
 from tests.support.shops import Shop, asking, listening, refused
+from tests.support.waiting import until
 from tests.support.worlds import events, items
 
 

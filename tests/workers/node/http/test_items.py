@@ -11,9 +11,9 @@ import pytest
 
 from omdml.streams.catalogues.changes.journal import locked
 from omdml.streams.catalogues.folder import MappedCatalogue
-from tests.integration.waiting import until
 from tests.support.catalogues.changing import Twin, plain_catalogue, random_change, raw_item
 from tests.support.shops import Shop, asking, client_of, listening, refused
+from tests.support.waiting import until
 from tests.support.worlds import ITEMS
 
 VECTORS = raw_item(np.random.default_rng(3))

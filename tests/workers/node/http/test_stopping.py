@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from omdml.streams.memory_log import MemorySink
 from omdml.workers.node.http import server as http_server
-from tests.integration.waiting import until
 from tests.support.shops import client_of, listening
+from tests.support.waiting import until
 from tests.support.worlds import events
 
 REQUESTS = 3

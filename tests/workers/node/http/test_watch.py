@@ -18,9 +18,9 @@ from omdml.errors import ConfigurationError
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.http.endpoints import console, watch
 from omdml.workers.node.pictures import Pictures
-from tests.integration.waiting import until
 from tests.support.nodes import serves
 from tests.support.shops import asking, client_of, listening, refused
+from tests.support.waiting import until
 
 PNG = b"\x89PNG\r\n\x1a\n of i5"
 UPLOT = {

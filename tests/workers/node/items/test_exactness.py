@@ -12,11 +12,11 @@ from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import bridged_view, embedded_view, grown_view
 from omdml.workers.node.galleries.gallery import GrowingMatrix
 from omdml.workers.node.searching.answers import Page
-from tests.integration.waiting import until
 from tests.support.catalogues.changing import Twin, change, plain_catalogue, random_change, raw_item
 from tests.support.catalogues.galleries import Bilinear
 from tests.support.deep import examples
 from tests.support.shops import Shop
+from tests.support.waiting import until
 from tests.support.worlds import ITEMS
 
 VECTORS = raw_item(np.random.default_rng(3))

@@ -19,10 +19,10 @@ from omdml.retrieval.missing_modalities import Filling
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.gallery import Gallery, Query, ScoredGallery
 from omdml.workers.node.searching.options import explained, nearest_each
-from tests.integration.waiting import until
 from tests.support.catalogues.galleries import DIMS, features, metric, query_of_row
 from tests.support.deep import examples
 from tests.support.shops import Shop, asking, refused
+from tests.support.waiting import until
 from tests.support.worlds import catalogue, items
 
 WIDTH = sum(DIMS.values())

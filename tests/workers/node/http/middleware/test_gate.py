@@ -16,8 +16,8 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.node.http import connection_limits
 from omdml.workers.node.http.connection_limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
 from omdml.workers.node.http.middleware import gate
-from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused
+from tests.support.waiting import until
 from tests.support.worlds import ITEMS, events, items
 
 TOKEN = "0123456789abcdef-known"

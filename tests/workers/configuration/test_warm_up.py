@@ -36,6 +36,15 @@ def test_kernels_that_come_from_the_cache_are_not_reported():
     assert compiled == []
 
 
+def test_a_missing_catalogue_is_reported_before_kernels_are_compiled(tmp_path):
+    (tmp_path / "omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\n')
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+    worker = Process(tmp_path, "worker", name="worker", environment=environment)
+    assert worker.wait(600) == 2, worker.said
+    assert "there is no catalogue that can be read" in worker.said
+    assert "event=compiling_kernels" not in worker.said
+
+
 @deep
 def test_only_a_replay_whose_cache_lacks_a_kernel_says_that_it_compiles(tmp_path):
     catalogue(tmp_path / "items")
