@@ -47,7 +47,7 @@ def open_consumer(
     ``read`` returns the number of partitions that the group divides among its members; None for all.
     """
     with connecting(options):
-        return internals.make_client(
+        consumer = internals.make_client(
             KafkaConsumer,
             **options.client(),
             group_id=group,
@@ -66,6 +66,8 @@ def open_consumer(
             max_partition_fetch_bytes=FETCH_PARTITION_BYTES,
             metrics_enabled=False,
         )
+    internals.wait_in_polls(consumer)
+    return consumer
 
 
 def milliseconds(seconds: float) -> int:

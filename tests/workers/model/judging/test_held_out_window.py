@@ -136,6 +136,14 @@ def test_without_repetitions_the_newest_stay():
     assert admitted(events) == events[-WINDOW:]
 
 
+@pytest.mark.parametrize("sets", [False, True])
+def test_items_and_queries_of_events_that_left_are_not_counted(sets):
+    window = Window([], 1_000_000, sets=sets)
+    for n in range(0, 9_000, 3):
+        window.add(judged([n, n + 1], [n + 2], [n]) if sets else triplet(n, n + 1, n + 2))
+    assert len(window._counts) == 4 * window.size
+
+
 def test_a_storm_about_three_items_takes_only_an_eighth_of_the_window():
     sound = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(WINDOW)]
     storm = [triplet(9_000, 9_001, 9_002) if n % 2 else triplet(9_002, 9_001, 9_000) for n in range(5_000)]
