@@ -37,6 +37,7 @@ MODULES = (
     "services.failover",
     "services.start_up",
     "services.embedded_store",
+    "services.leaks",
     "searches.consoles",
     "searches.long_use",
     "searches.filters",

@@ -66,16 +66,11 @@ def try_to_connect(limit_s: float, **options: Any) -> None:
     """
     net = NetworkSelector()
     manager = KafkaConnectionManager(net, **options)
-    connection = manager.get_connection("bootstrap-0", timeout_ms=limit_s * 1000)
     try:
-        net.run(_wait_for, connection)
+        net.run(manager.get_connection("bootstrap-0", timeout_ms=limit_s * 1000))
     finally:
         manager.close()
         net.close()
-
-
-async def _wait_for(connection: Any) -> Any:
-    return await connection
 
 
 def _data_before_end(receive: Callable[[Any], tuple[bytes, Any]]) -> Callable[[Any], tuple[bytes, Any]]:
@@ -311,6 +306,12 @@ def share_again(consumer: Any) -> None:
     consumer._coordinator.request_rejoin()
 
 
+def wait_in_polls(consumer: Any) -> None:
+    """Make a poll wait for records, also while a heartbeat is not answered: it would try 5,000 times a second, and keep
+    a dozen objects of each try until its fetch is given up. The client's own thread sends heartbeats."""
+    consumer._coordinator.time_to_next_poll = lambda: float("inf")
+
+
 def is_joining(consumer: Any) -> bool:
     """Whether the group shares out its partitions again, and this member waits for its own: no poll fetches then."""
     coordinator = consumer._coordinator
@@ -320,8 +321,7 @@ def is_joining(consumer: Any) -> bool:
 def forget_offset_answers(consumer: Any) -> None:
     """Make the client ask for a group's offsets again.
 
-    A question that ran out of time is kept, and what comes of it answers the next question, however old it is by then:
-    events would be routed twice.
+    A question that ran out of time is kept, and its old answer answers the next one: events would be routed twice.
     """
     consumer._coordinator._offset_fetch_futures.clear()
 

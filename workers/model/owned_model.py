@@ -34,8 +34,8 @@ from omdml.workers.model.user_shares import UserShares
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
-# Bytes of memory (measured): of a model's Python objects, and of one held-out comparison.
-OBJECT_BYTES, COMPARISON_BYTES = 10_000, 350
+# Bytes of memory (measured): of a model's Python objects, and of one held-out comparison and its counts.
+OBJECT_BYTES, COMPARISON_BYTES = 10_000, 700
 # Metrics in memory: the guard's reference, its bytes, and the newest one until it is saved.
 METRICS = 3
 # A context manager that counts the time inside it for one stage.

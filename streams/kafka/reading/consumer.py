@@ -68,6 +68,7 @@ def open_consumer(
             max_partition_fetch_bytes=FETCH_PARTITION_BYTES,
             metrics_enabled=False,
         )
+    internals.wait_in_polls(consumer)
     assignor.share_again = partial(internals.share_again, consumer)
     return consumer
 

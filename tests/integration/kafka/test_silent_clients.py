@@ -3,10 +3,12 @@
 That was seen after all brokers had been frozen for a minute.
 """
 
+import gc
 from typing import Any
 
 import kafka.errors
 import pytest
+from kafka.future import Future
 
 from deploy.local import KafkaServer
 from omdml.streams.kafka.reading import client_health
@@ -99,3 +101,17 @@ def test_in_a_long_outage_a_member_keeps_its_clients(
     monkeypatch.undo()
     write(kafka, topic, numbered(5))
     reader.read_until(lambda: reader.values == numbered(5))
+
+
+def test_polls_of_a_frozen_broker_keep_few_objects(kafka: KafkaServer, new_topic: NewTopic, open_reader: Open) -> None:
+    # Given a member whose heartbeats are not answered
+    reader = open_reader(new_topic(), session_timeout_s=2.0)
+    reader.read_until(lambda: reader.owned == {0})
+    gc.collect()
+    before = sum(isinstance(held, Future) for held in gc.get_objects())
+    kafka.pause()
+    for _ in range(8):
+        reader.read()
+    # Then each poll keeps a few objects until its fetch is given up, however long the poll takes.
+    gc.collect()
+    assert sum(isinstance(held, Future) for held in gc.get_objects()) - before < 100

@@ -17,6 +17,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.consumer import fetcher
 from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.coordinator.heartbeat import Heartbeat
 from kafka.net.transport import KafkaTCPTransport
 from kafka.producer.future import FutureRecordMetadata
 from kafka.record.default_records import DefaultRecordBatch
@@ -129,6 +130,11 @@ def test_a_consumer_does_not_need_to_join_again_because_it_was_interrupted():
 def test_a_consumer_throws_away_an_answer_to_a_join_that_comes_between_polls():
     kinds = [kind for kind in ConsumerCoordinator.__mro__ if "join_group_async" in vars(kind)]
     assert any("self._join_task.is_done:" in inspect.getsource(kind.join_group_async) for kind in kinds)
+
+
+def test_a_poll_of_its_own_does_not_wait_while_a_heartbeat_is_overdue():
+    assert "self._coordinator.time_to_next_poll()" in inspect.getsource(KafkaConsumer._poll_once)
+    assert Heartbeat(heartbeat_interval_ms=0).time_to_next_heartbeat() == 0
 
 
 def test_a_consumer_cannot_be_told_to_forget_answers_that_came_too_late():

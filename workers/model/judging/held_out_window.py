@@ -117,7 +117,11 @@ class Window:
 
     def _drop(self, index: int) -> None:
         del self.kept[index]
-        self._counts.subtract(self._keys.pop(index))
+        for key in self._keys.pop(index):
+            self._counts[key] -= 1
+            # Otherwise a model would remember every item and query that an event was ever about.
+            if not self._counts[key]:
+                del self._counts[key]
 
     def _keys_of(self, event: JudgingEvent) -> Iterator[tuple[str, Hashable]]:
         """The limits that an event counts towards: those of its query or side, and of its items."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from functools import partial
 
@@ -24,6 +25,7 @@ from omdml.workers.model.judging.held_out_window import (
     opposed,
     share,
 )
+from omdml.workers.model.owned_model import COMPARISON_BYTES
 from tests.support.deep import examples
 from tests.support.worlds import ITEMS, TASKS, catalogue, triplets
 
@@ -134,6 +136,25 @@ def test_shares_hold_after_every_event_and_across_restarts(log, cut):
 def test_without_repetitions_the_newest_stay():
     events = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(600)]
     assert admitted(events) == events[-WINDOW:]
+
+
+@pytest.mark.parametrize("sets", [False, True])
+def test_items_and_queries_of_events_that_left_are_not_counted(sets):
+    window = Window([], 1_000_000, sets=sets)
+    for n in range(0, 9_000, 3):
+        window.add(judged([n, n + 1], [n + 2], [n]) if sets else triplet(n, n + 1, n + 2))
+    assert len(window._counts) == 4 * window.size
+
+
+def test_held_out_comparisons_take_about_as_many_bytes_as_are_counted():
+    rows = np.random.default_rng(0).integers(0, 100_000, (3_000, 3)).tolist()
+    tracemalloc.start()
+    window = Window([], 100_000)
+    for row in rows:
+        window.add(triplet(*row))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.7 < held / (COMPARISON_BYTES * len(window.kept)) < 1.4
 
 
 def test_a_storm_about_three_items_takes_only_an_eighth_of_the_window():
