@@ -1,4 +1,5 @@
 // Results as a grid: one stop of the Tab key for all of them, and the arrow keys lead from one to another.
+// No listbox: screen readers do not find the buttons in its options.
 import { el } from "./dom.js";
 
 const SLIDE_MS = 260;
