@@ -150,9 +150,9 @@ def marks(stage: Stage, console: Console) -> None:
         page = Visit(browser.new_context(viewport={"width": 1280, "height": 800}), stage.console).page
         said, took = page.get_by_role("status"), []
         while len(took) < MARKS:
-            expect(page.locator(".results > li")).to_have_count(20)
+            expect(page.locator(".results .card")).to_have_count(20)
             for rank, kind in ((0, "yes"), (1, "yes"), (8, "no"), (9, "no")):
-                page.locator(".results > li").nth(rank).locator(f".{kind}").click()
+                page.locator(".results .card").nth(rank).locator(f".{kind}").click()
             page.evaluate("document.getElementById('said').replaceChildren()")
             page.get_by_role("button", name="Send").click()
             expect(said).to_have_text(re.compile("went live|No new version"), timeout=10_000)
@@ -176,7 +176,7 @@ def many_items(folder: Path, console: Console) -> None:
     with shop.serving() as node, listening(node) as server, chromium() as browser:
         began = time.perf_counter()
         page = Visit(browser.new_context(viewport={"width": 1280, "height": 800}), f"{server.url}/console/").page
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         ready_s = time.perf_counter() - began
         # A page's height a frame, as fast as anybody scrolls; then jumps over thousands of rows.
         for name, step in (("scrolling", 300), ("jumping", 30_000)):
@@ -187,6 +187,6 @@ def many_items(folder: Path, console: Console) -> None:
         began = time.perf_counter()
         page.get_by_label("Find an item by its id").fill("item-099999")
         page.locator(".grid button[data-id='item-099999']").click()
-        expect(page.locator(".results[data-of='item-099999'] > li")).to_have_count(20)
+        expect(page.locator(".results[data-of='item-099999'] .card")).to_have_count(20)
         found_s = time.perf_counter() - began
         console.print(f"{ITEMS:,} items: usable after {ready_s:.2f} s; found by id and searched after {found_s:.2f} s")

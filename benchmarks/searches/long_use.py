@@ -89,7 +89,7 @@ def once_around(page: Page, item: str) -> None:
     """Look at every page; on Try, search from this item, mark four results, send."""
     for name in (*PAGES[1:], PAGES[0]):
         go_to(page, name)
-    answers = page.locator(".results > li")
+    answers = page.locator(".results .card")
     expect(answers).to_have_count(20)
     search(page, item)
     # Nothing moves under a pointer that is about to mark.

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("console")
 
 def shows(page, item):
     """Expect the page Try with the answers to this query."""
-    expect(page.locator(f".results[data-of='{item}'] > li")).to_have_count(20)
+    expect(page.locator(f".results[data-of='{item}'] .card")).to_have_count(20)
     expect(page.locator(".query .id").first).to_have_text(item)
     assert page.url.endswith(f"#try/shop/{item}")
 
@@ -97,14 +97,14 @@ def test_an_item_with_any_name_outlasts_a_reload(tmp_path, site, browser):
             expect(page.locator(".query .id")).to_have_text(name)
             page.reload()
             expect(page.locator(".query .id")).to_have_text(name)
-            expect(page.locator(".results > li")).to_have_count(20)
+            expect(page.locator(".results .card")).to_have_count(20)
 
 
 def test_a_link_to_an_item_that_is_gone_says_so(shop, site, browser):
     site.serve(shop)
     with opened(browser, f"{site.url}/console/#try/shop/nobody") as page:
         expect(page.get_by_role("alert")).to_contain_text("nobody")
-        expect(page.locator(".results > li")).to_have_count(0)
+        expect(page.locator(".results .card")).to_have_count(0)
         search(page, "i5")
         expect(page.get_by_role("alert")).to_be_hidden()
 

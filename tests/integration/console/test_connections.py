@@ -26,7 +26,7 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):
     with shop.serving() as node, listening(node) as server:
         context = browser.new_context()
         page = Visit(context, f"{server.url}/console/").page
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         open_streams = node.steps._listeners
         wait_for(lambda: len(open_streams) == 1, "a stream", 30)
         page.evaluate(
@@ -49,7 +49,7 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):
 def test_who_comes_without_the_token_is_asked_for_it_once(demo, visit):
     opened = visit(f"{demo.url}/console/")
     page = opened.page
-    answers = page.locator(".results > li")
+    answers = page.locator(".results .card")
     answers.nth(0).get_by_text("✓ fits").click()
     answers.nth(1).get_by_text("✗ not").click()
     page.get_by_role("button", name="Send").click()
@@ -71,7 +71,7 @@ def test_a_private_node_asks_for_the_token_before_it_tells_anything(tmp_path, br
         page = opened.page
         page.get_by_label("Token", exact=True).fill(token)
         page.get_by_role("button", name="Go on").click()
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         # What goes live comes as a stream of events, for which browsers can send no token.
         shop.learn()
         shop.publish()
@@ -96,7 +96,7 @@ def test_who_will_not_give_a_token_is_asked_again_only_on_request(tmp_path, brow
         again.click()
         page.get_by_label("Token", exact=True).fill(token)
         page.get_by_role("button", name="Go on").click()
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         context.close()
 
 
@@ -122,7 +122,7 @@ def test_an_address_with_a_token_works_in_a_tab_that_is_open(tmp_path, browser):
     with shop.serving() as node, listening(node, token) as server:
         context = browser.new_context()
         page = Visit(context, f"{server.url}/console/").page
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         page.goto(f"{server.url}/console/#token={token}")
         # By now the page may have added the query that it shows.
         expect(page).not_to_have_url(re.compile("token"))

@@ -24,7 +24,7 @@ def opened(tmp_path, browser):
     with shop.serving() as node, listening(node) as server:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, bypass_csp=True)
         visit = Visit(context, f"{server.url}/console/")
-        expect(visit.page.locator(".results > li")).to_have_count(20)
+        expect(visit.page.locator(".results .card")).to_have_count(20)
         yield visit
         assert visit.wrong == []
         context.close()
@@ -35,7 +35,7 @@ def test_words_find_what_is_described_so(opened):
     page.get_by_label("Search by words").fill(PRODUCT.description)
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.locator(".query .shown")).to_contain_text("Similar to these words")
-    answers = page.locator(".results[data-of=''] > li")
+    answers = page.locator(".results[data-of=''] .card")
     expect(answers).to_have_count(20)
     url = page.url.partition("/console/")[0]
     reply = httpx.post(f"{url}/search", json={"text": {TEXT: PRODUCT.description}, "k": 20})
@@ -48,7 +48,7 @@ def test_unknown_words_are_refused_in_a_sentence(opened):
     opened.page.get_by_role("button", name="Search", exact=True).click()
     expect(opened.page.get_by_role("status")).to_contain_text("occurs in the catalogue: use other words")
     # Results of the query before would look like an answer.
-    expect(opened.page.locator(".results > li")).to_have_count(0)
+    expect(opened.page.locator(".results .card")).to_have_count(0)
     # The browser logs the refusal too.
     assert all("status of 400" in message for message in opened.wrong)
     opened.wrong.clear()
@@ -60,7 +60,7 @@ def test_a_picture_finds_its_item_and_marking_goes_on_from_a_result(opened):
         {"name": "photo.png", "mimeType": "image/png", "buffer": PICTURE}
     )
     expect(page.locator(".query .shown")).to_contain_text("Similar to this picture")
-    answers = page.locator(".results > li")
+    answers = page.locator(".results .card")
     expect(answers.first).to_have_attribute("data-id", PRODUCT.id)
     expect(page.get_by_text("✓ fits")).to_have_count(0)
     expect(page.get_by_text("Marks need an item to compare with")).to_be_visible()
@@ -68,7 +68,7 @@ def test_a_picture_finds_its_item_and_marking_goes_on_from_a_result(opened):
     result = Axe().run(page)
     assert result.violations_count == 0, result.generate_report()
     answers.first.locator(".look").click()
-    expect(page.locator(f".results[data-of='{PRODUCT.id}'] > li")).to_have_count(20)
+    expect(page.locator(f".results[data-of='{PRODUCT.id}'] .card")).to_have_count(20)
     expect(page.get_by_text("✓ fits")).to_have_count(20)
 
 

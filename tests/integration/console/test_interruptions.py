@@ -43,7 +43,7 @@ def test_who_clicks_send_twice_sends_once(shop, browser):
         mark_two(page)
         page.get_by_role("button", name="Send").dblclick()
         # A mark that is set before the answer is none of those that were sent.
-        page.locator(".results > li").nth(2).get_by_text("✓ fits").click()
+        page.locator(".results .card").nth(2).get_by_text("✓ fits").click()
         for route in held:
             route.continue_()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
@@ -54,7 +54,7 @@ def test_who_clicks_send_twice_sends_once(shop, browser):
 def test_a_key_that_is_held_down_marks_once(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
         search(page, "i5")
-        page.locator(".results > li").nth(5).focus()
+        page.locator(".results .card").nth(5).focus()
         page.keyboard.down("r")
         page.keyboard.down("r")
         expect(page.locator(".send")).to_contain_text("1 marked as fitting, 0 as not fitting.")
@@ -68,7 +68,7 @@ def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser)
         with page.expect_request(re.compile(r"offset=\d+&limit=1$")) as asked:
             page.goto(f"{server.url}/console/")
         page.get_by_role("listbox", name="Items").locator("button[data-id='i5']").click()
-        answers = page.locator(".results[data-of='i5'] > li")
+        answers = page.locator(".results[data-of='i5'] .card")
         expect(answers).to_have_count(20)
         with page.expect_response(lambda response: response.request == asked.value):
             held[0].continue_()
@@ -78,7 +78,7 @@ def test_an_item_that_is_picked_while_the_page_loads_stays_picked(shop, browser)
 
 def test_a_click_on_an_item_counts_if_the_grid_changes_under_it(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         held = []
         page.route(re.compile("find=i29"), lambda route: held.append(route))
         with page.expect_request(re.compile("find=i29")):
@@ -91,7 +91,7 @@ def test_a_click_on_an_item_counts_if_the_grid_changes_under_it(shop, browser):
         # The page has drawn what was answered, or waits.
         page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
         page.mouse.up()
-        expect(page.locator(".results[data-of='i29'] > li")).to_have_count(20)
+        expect(page.locator(".results[data-of='i29'] .card")).to_have_count(20)
         # The keyboard reaches what the grid shows now.
         expect(items.locator("button")).to_have_count(1)
         expect(items.locator("button")).to_have_attribute("tabindex", "0")
@@ -209,12 +209,12 @@ def test_a_page_that_waits_for_the_first_version_shows_it_by_itself(shop, browse
         expect(page.get_by_role("main")).to_contain_text("no snapshot that can be served")
         shop.publish()
         node._refresher.refresh("shop")
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
 
 
 def test_a_page_that_could_not_be_loaded_comes_once_the_network_is_back(shop, browser):
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         page.context.set_offline(True)
         go_to(page, "Versions")
         expect(page.get_by_role("main")).to_contain_text("This node does not answer")
@@ -233,7 +233,7 @@ def test_a_model_of_a_pattern_is_opened_by_its_name(shop, browser):
         expect(page.get_by_role("main")).to_contain_text("It may have models named sh*.")
         page.get_by_label("Name of a model").fill("shop")
         page.get_by_role("button", name="Open").click()
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
 
 
 def test_an_address_that_nobody_can_read_leads_to_the_first_page(shop, browser):
@@ -267,7 +267,7 @@ def test_results_of_the_query_before_are_no_answer_to_an_item_that_is_gone(tmp_p
         httpx.delete(f"{server.url}/items/i77", params={"model": "shop"}).raise_for_status()
         items.locator("button[data-id='i77']").click()
         expect(page.get_by_role("status")).to_contain_text("i77")
-        expect(page.locator(".results > li")).to_have_count(0)
+        expect(page.locator(".results .card")).to_have_count(0)
         expect(items.locator("button[data-id='i77']")).to_have_count(0)
 
 
@@ -333,13 +333,13 @@ def test_a_long_id_takes_no_more_room_than_another(tmp_path, browser):
 
     shop = Shop(tmp_path, items=long_ids)
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
-        expect(page.locator(".results > li")).to_have_count(20)
-        for place in (".query .shown", ".results > li"):
+        expect(page.locator(".results .card")).to_have_count(20)
+        for place in (".query .shown", ".results .card"):
             assert page.locator(place).first.bounding_box()["height"] < 250
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         go_to(page, "Versions")
-        expect(page.locator(".two .results > li")).to_have_count(20)
-        assert page.locator(".two .results > li").first.bounding_box()["height"] < 250
+        expect(page.locator(".two .results .card")).to_have_count(20)
+        assert page.locator(".two .results .card").first.bounding_box()["height"] < 250
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

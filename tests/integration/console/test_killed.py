@@ -71,7 +71,7 @@ def test_marks_made_while_the_node_is_killed_are_not_lost_and_not_sent_twice(ser
         for page in pages:
             expect(page.get_by_role("status")).to_contain_text("This node does not answer")
             expect(page.locator("#live")).to_have_text("this node is out of reach")
-            expect(page.locator(".results > li")).to_have_count(20)
+            expect(page.locator(".results .card")).to_have_count(20)
             two_marked(page)
         check_looks(pages, "node-killed")
         service.shop.learn()
@@ -109,7 +109,7 @@ def test_people_who_mark_at_the_same_time_all_see_what_comes_of_it(service, brow
     with everywhere(browser, f"{service.url}/console/", times=2) as pages:
         for number, page in enumerate(pages):
             search(page, f"i{number}")
-            answers = page.locator(".results > li")
+            answers = page.locator(".results .card")
             for rank in range(number + 1):
                 answers.nth(rank).get_by_text("✓ fits").click()
             answers.nth(19).get_by_text("✗ not").click()

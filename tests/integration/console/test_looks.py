@@ -18,10 +18,12 @@ from tests.support.browsers.consoles import (
     PAGES,
     SCREENSHOTS,
     SHOWS,
+    SIZES,
     check_looks,
     everywhere,
     go_to,
     mark,
+    mark_two,
     opened,
     search,
 )
@@ -70,6 +72,11 @@ def test_a_part_keeps_its_colour_when_another_one_vanishes(tmp_path, browser):
         before = page.evaluate(colours, {"plain": 1, "items": 1, "far": 1})
         assert len({colour for _, colour in before}) == 3
         assert page.evaluate(colours, {"items": 1, "far": 1}) == before[1:]
+        assert [name for name, _ in before] == [
+            "plain: as before the first click",
+            "items: learned, what fits beside all items",
+            "far: learned, what fits beside what does not",
+        ]
         context.close()
 
 
@@ -77,7 +84,7 @@ def test_a_part_keeps_its_colour_when_another_one_vanishes(tmp_path, browser):
 def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
     opened = visit(size=size, scheme=scheme, bypass_csp=True)
     page = opened.page
-    expect(page.locator(".results > li")).to_have_count(20)
+    expect(page.locator(".results .card")).to_have_count(20)
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for name in PAGES:
         go_to(page, name)
@@ -130,7 +137,7 @@ def test_everybody_can_read_several_experiments_of_long_names(tmp_path, site, br
 def test_on_a_phone_answers_are_in_sight_below_all_ways_to_search(tmp_path, site, browser):
     site.serve(Shop(tmp_path, items=described_catalogue))
     with opened(browser, f"{site.url}/console/", "phone") as page:
-        answer = page.locator(".results > li").first
+        answer = page.locator(".results .card").first
         expect(answer).to_be_visible()
         box, bar = answer.locator(".about").bounding_box(), page.locator(".send").bounding_box()
         assert box["y"] + box["height"] < bar["y"]
@@ -139,7 +146,7 @@ def test_on_a_phone_answers_are_in_sight_below_all_ways_to_search(tmp_path, site
 def test_the_keyboard_leads_to_no_button_that_something_covers(tmp_path, site, browser):
     site.serve(Shop(tmp_path))
     with opened(browser, f"{site.url}/console/", "phone") as page:
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         covered = page.evaluate("""() => {
           const all = [...document.querySelectorAll(".results button")];
           return [...all, ...all.toReversed()].filter((button) => {
@@ -149,6 +156,44 @@ def test_the_keyboard_leads_to_no_button_that_something_covers(tmp_path, site, b
           }).map((button) => button.ariaLabel);
         }""")
         assert covered == []
+
+
+def test_what_is_said_covers_nothing_of_the_bar_that_sends(tmp_path, site, browser):
+    site.serve(Shop(tmp_path))
+    for size in SIZES:
+        with opened(browser, f"{site.url}/console/", size) as page:
+            search(page, "i5")
+            mark_two(page)
+            page.keyboard.press("ArrowRight")
+            page.keyboard.press("e")
+            said, bar = page.locator("#said p").bounding_box(), page.locator(".send").bounding_box()
+            assert said["y"] + said["height"] <= bar["y"]
+            go_to(page, "Watch")
+            page.get_by_role("button", name="Copy as curl").click()
+            said = page.locator("#said p").bounding_box()
+            assert said["y"] + said["height"] > SIZES[size][1] - 40
+
+
+def test_on_a_phone_versions_can_be_chosen_and_moved_to_without_scrolling(tmp_path, site, browser):
+    shop = Shop(tmp_path)
+    site.serve(shop)
+    with opened(browser, f"{site.url}/console/#versions/shop", "phone") as page:
+        shop.learn(1_234)
+        shop.publish()
+        site.node._refresher.refresh("shop")
+        history = page.get_by_role("region", name="History")
+        expect(history.get_by_role("button", name="Pin version 1,234")).to_be_visible()
+        table = history.bounding_box()
+        for button in history.get_by_role("button").all():
+            box = button.bounding_box()
+            assert box["x"] + box["width"] <= table["x"] + table["width"]
+
+        def top(element):
+            return element.bounding_box()["y"]
+
+        assert top(page.get_by_label("Query: an item's id")) == top(page.get_by_role("button", name="Any item"))
+        assert top(page.get_by_label("Before", exact=True)) == top(page.get_by_label("After", exact=True))
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_long_event_of_a_dead_letter_can_be_scrolled_with_the_keyboard(tmp_path, site, browser):
@@ -166,14 +211,14 @@ def test_a_long_event_of_a_dead_letter_can_be_scrolled_with_the_keyboard(tmp_pat
 def test_answers_can_be_seen_at_twice_the_size_and_on_paper(tmp_path, site, browser):
     site.serve(Shop(tmp_path))
     with opened(browser, f"{site.url}/console/", color_scheme="dark") as page:
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         # A screen of 1280 x 800 has so many pixels of a page that is shown at twice its size.
         page.set_viewport_size({"width": 640, "height": 400})
-        card = page.locator(".results > li").nth(4)
+        card = page.locator(".results .card").nth(4)
         card.evaluate("(card) => card.scrollIntoView({ block: 'end' })")
         box = card.bounding_box()
         middle = [box["x"] + box["width"] / 2, box["y"] + box["height"] - 12]
-        seen = "([x, y]) => document.elementFromPoint(x, y).closest('li')?.dataset.id"
+        seen = "([x, y]) => document.elementFromPoint(x, y).closest('.card')?.dataset.id"
         assert page.evaluate(seen, middle) == card.get_attribute("data-id")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.emulate_media(media="print")
@@ -190,7 +235,7 @@ def test_long_use_grows_neither_the_page_nor_the_node(demo, visit):
     def round_trip():
         for name in ("Watch", "Versions", "Try"):
             go_to(page, name)
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         mark(page, [0, 1], [8, 9])
 
     def sizes():

@@ -44,7 +44,7 @@ def test_a_hundred_thousand_items_are_scrolled_found_and_marked(tmp_path, site, 
     shop = Shop(tmp_path, items=many)
     site.serve(shop, attributes=Attributes.of_items((item, {"label": f"Mug {item[5:]}"}) for item in IDS))
     with opened(browser, f"{site.url}/console/") as page:
-        expect(page.locator(".results > li")).to_have_count(20, timeout=USABLE_MS)
+        expect(page.locator(".results .card")).to_have_count(20, timeout=USABLE_MS)
         grid = page.get_by_role("listbox", name="Items")
         expect(grid.get_by_role("option", name="Mug 000000")).to_be_visible()
         assert page.evaluate(SCROLL, 50) < MOST_ELEMENTS
@@ -53,6 +53,6 @@ def test_a_hundred_thousand_items_are_scrolled_found_and_marked(tmp_path, site, 
         expect(grid.get_by_role("option", name="Mug 099999")).to_be_focused()
         page.get_by_label("Find an item by its id or label").fill("mug 077777")
         grid.get_by_role("option", name="Mug 077777").click()
-        expect(page.locator(".results[data-of='item-077777'] > li")).to_have_count(20)
+        expect(page.locator(".results[data-of='item-077777'] .card")).to_have_count(20)
         send_two_marks(page)
         assert len(sent(shop)) == 1

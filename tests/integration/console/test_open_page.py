@@ -61,7 +61,7 @@ def test_marks_outlast_a_look_at_another_page_item_and_a_new_token(shop, site, b
         mark_two(page)
         go_to(page, "Watch")
         go_to(page, "Try")
-        expect(page.locator(".results[data-of='i5'] > li")).to_have_count(20)
+        expect(page.locator(".results[data-of='i5'] .card")).to_have_count(20)
         two_marked(page)
         page.get_by_role("button", name="Token", exact=True).click()
         give(page, OLD)
@@ -98,7 +98,7 @@ def test_a_private_node_that_refuses_the_token_is_not_called_away(shop, site, br
         live = page.locator("#live")
         expect(live).to_have_text("version 0 is live")
         # A page that is still loading would ask for the token itself.
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         site.stop()
         expect(live).to_have_text("this node is out of reach")
         site.serve(shop, NEW, private=True)
@@ -106,7 +106,7 @@ def test_a_private_node_that_refuses_the_token_is_not_called_away(shop, site, br
         page.get_by_role("button", name="Token", exact=True).click()
         give(page, NEW)
         expect(live).to_have_text("version 0 is live")
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
 
 
 def test_a_page_that_looks_by_itself_asks_for_a_token_once(shop, site, browser):
@@ -134,9 +134,9 @@ def test_a_search_that_was_not_answered_comes_once_the_node_is_back(shop, site, 
         site.stop()
         wanted.click()
         expect(page.get_by_role("alert")).to_contain_text("This node does not answer")
-        expect(page.locator(".results > li")).to_have_count(0)
+        expect(page.locator(".results .card")).to_have_count(0)
         site.serve(shop)
-        expect(page.locator(".results[data-of='i77'] > li")).to_have_count(20)
+        expect(page.locator(".results[data-of='i77'] .card")).to_have_count(20)
         expect(page.get_by_role("alert")).to_be_hidden()
 
 
@@ -237,7 +237,7 @@ def test_a_query_that_left_the_catalogue_is_told_and_has_no_results(tmp_path, si
         page.mouse.move(0, 0)
         go_live(shop, site)
         expect(page.get_by_role("alert")).to_contain_text("i5")
-        expect(page.locator(".results > li")).to_have_count(0)
+        expect(page.locator(".results .card")).to_have_count(0)
         search(page, "i7")
         expect(page.get_by_role("alert")).to_be_hidden()
 
@@ -264,7 +264,7 @@ def test_pages_show_the_catalogue_that_took_the_place_of_theirs(tmp_path, site, 
                 expect(page.get_by_role("alert")).to_contain_text("i77")
                 expect(page.get_by_role("alert")).to_contain_text("(2) cannot be learned, and were taken away")
                 expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
-                expect(page.locator(".results > li")).to_have_count(0)
+                expect(page.locator(".results .card")).to_have_count(0)
                 search(page, "i7")
                 expect(page.get_by_role("alert")).to_be_hidden()
             else:
@@ -331,7 +331,7 @@ def test_versions_comes_by_itself_once_the_store_is_back(tmp_path, site, browser
         expect(page.get_by_role("main")).to_contain_text("is it up, reachable, and not overloaded?")
         # Searches go on without the store.
         go_to(page, "Try")
-        expect(page.locator(".results[data-of='i5'] > li")).to_have_count(20)
+        expect(page.locator(".results[data-of='i5'] .card")).to_have_count(20)
         two_marked(page)
         go_to(page, "Versions")
         valkey_server.resume()

@@ -188,8 +188,8 @@ def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
         page = opened.page
         expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
         expect(page.locator(".legend")).to_contain_text("Two rankings are mixed, so numbers need not rise.")
-        page.locator(".results > li").nth(0).get_by_text("✓ fits").click()
-        page.locator(".results > li").nth(1).get_by_text("✗ not").click()
+        page.locator(".results .card").nth(0).get_by_text("✓ fits").click()
+        page.locator(".results .card").nth(1).get_by_text("✗ not").click()
         page.get_by_role("button", name="Send").click()
         expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
         wait_for(lambda: sum(experiments.all["metric"].tally.counts.clicks) == 1, "the vote", 30)

@@ -74,7 +74,7 @@ def test_the_first_link_leads_to_the_page_that_is_shown(console):
 
 def test_the_keyboard_and_screen_readers_begin_a_page_at_its_heading(console):
     page = console()
-    expect(page.locator(".results > li")).to_have_count(20)
+    expect(page.locator(".results .card")).to_have_count(20)
     for name in [*PAGES[1:], "Try"]:
         page.get_by_role("link", name=name, exact=True).focus()
         page.keyboard.press("Enter")
@@ -85,7 +85,7 @@ def test_the_keyboard_and_screen_readers_begin_a_page_at_its_heading(console):
 
 def test_who_chooses_another_model_stays_at_the_choice(console):
     page = console()
-    expect(page.locator(".results > li")).to_have_count(20)
+    expect(page.locator(".results .card")).to_have_count(20)
     choice = page.get_by_role("combobox", name="Model")
     choice.evaluate("(choice) => { choice.append(new Option('other')); choice.focus(); }")
     page.keyboard.press("ArrowDown")
@@ -95,7 +95,7 @@ def test_who_chooses_another_model_stays_at_the_choice(console):
 
 def test_an_item_is_searched_from_by_its_id_and_enter_and_the_answer_is_told(console):
     page = console()
-    expect(page.locator(".results > li")).to_have_count(20)
+    expect(page.locator(".results .card")).to_have_count(20)
     find = page.get_by_label("Find an item by its id")
     find.press_sequentially("i77")
     option = page.get_by_role("listbox", name="Items").get_by_role("option")
@@ -104,18 +104,18 @@ def test_an_item_is_searched_from_by_its_id_and_enter_and_the_answer_is_told(con
     expect(option).to_have_attribute("aria-posinset", "1")
     assert "1 item found." in heard(page)
     find.press("Enter")
-    expect(page.locator(".results[data-of='i77'] > li")).to_have_count(20)
+    expect(page.locator(".results[data-of='i77'] .card")).to_have_count(20)
     expect(page.locator("#heard")).to_have_text("20 results similar to i77.")
 
 
 def test_who_searches_from_a_result_goes_on_at_the_first_similar_one(console):
     page = console()
     search(page, "i5")
-    third = page.locator(".results > li").nth(2)
+    third = page.locator(".results .card").nth(2)
     item = third.get_attribute("data-id")
     third.get_by_role("button", name="Search from").press("Enter")
-    expect(page.locator(f".results[data-of='{item}'] > li")).to_have_count(20)
-    expect(page.locator(".results > li").first).to_be_focused()
+    expect(page.locator(f".results[data-of='{item}'] .card")).to_have_count(20)
+    expect(page.locator(".results .card").first).to_be_focused()
 
 
 def test_a_button_that_can_do_nothing_more_keeps_the_focus(console):
@@ -158,7 +158,7 @@ def test_marks_are_counted_aloud_once_each(console):
     search(page, "i5")
     expect(page.locator("#heard")).to_have_text("20 results similar to i5.")
     heard(page)
-    first = page.locator(".results > li").first
+    first = page.locator(".results .card").first
     for button in ("Fits: ", "Does not fit: "):
         first.get_by_role("button", name=re.compile(f"^{button}")).press("Enter")
     told = [text for text in heard(page) if "marked as" in text and not text.startswith("focus")]
@@ -178,7 +178,7 @@ def test_versions_of_other_people_are_not_told_to_who_reads_answers(console, sho
         expect(page.locator(".answers .soft").first).to_contain_text(f"version {version}, answered")
     assert heard(page) == []
     # Nor do results move while the keyboard is among them.
-    mark = page.locator(".results > li").first.get_by_role("button", name="Fits:")
+    mark = page.locator(".results .card").first.get_by_role("button", name="Fits:")
     mark.focus()
     page.keyboard.press("Shift")
     heard(page)
@@ -209,10 +209,10 @@ def test_a_version_that_learned_my_marks_is_said_once(console, shop, site):
         words = page.locator("#said p")
         assert words.evaluate("(words) => words.offsetHeight > 1") == scrolled
         # What moved is told with each result.
-        moved = page.locator(".results > li", has=page.locator(".moved-up")).first
+        moved = page.locator(".results .card", has=page.locator(".moved-up")).first
         expect(moved).to_have_attribute("aria-label", re.compile(r"^\d+\. i\d+, up \d+$"))
         page.reload()
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
 
 
 def test_the_choices_of_versions_keep_still_under_the_keyboard(console, shop, site):

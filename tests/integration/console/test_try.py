@@ -57,7 +57,7 @@ def test_the_demos_digits_can_be_filtered_by_what_they_are(demo):
 def test_both_kinds_are_needed_and_marks_can_be_taken_back(demo, visit):
     page = visit().page
     version = live(demo)
-    first = page.locator(".results > li").first
+    first = page.locator(".results .card").first
     send = page.get_by_role("button", name="Send")
     expect(send).to_be_disabled()
     first.get_by_text("✓ fits").click()
@@ -72,7 +72,7 @@ def test_both_kinds_are_needed_and_marks_can_be_taken_back(demo, visit):
 
 def test_the_last_mark_is_taken_back_before_it_is_sent(visit):
     page = visit().page
-    answers = page.locator(".results > li")
+    answers = page.locator(".results .card")
     answers.nth(0).get_by_text("✓ fits").click()
     answers.nth(3).get_by_text("✗ not").click()
     expect(page.locator(".send")).to_contain_text(
@@ -110,12 +110,12 @@ def test_a_result_of_the_query_before_is_not_marked_for_the_next_one(tmp_path, b
         results = page.locator(".results")
         expect(results).to_have_css("opacity", "0.4")
         expect(page.locator(".answers")).to_contain_text("Searching ...")
-        marking = page.locator(".results > li").first.get_by_text("✓ fits")
+        marking = page.locator(".results .card").first.get_by_text("✓ fits")
         marking.click()
         expect(page.locator(".send")).to_contain_text("Mark what fits and what does not")
         for route in held:
             route.continue_()
-        expect(page.locator(".results[data-of='i77'] > li")).to_have_count(20)
+        expect(page.locator(".results[data-of='i77'] .card")).to_have_count(20)
         expect(results).to_have_css("opacity", "1")
         marking.click()
         expect(page.locator(".send")).to_contain_text("1 marked as fitting")
@@ -134,7 +134,7 @@ def test_items_are_called_by_their_label(tmp_path, browser):
         visited = Visit(context, f"{server.url}/console/")
         page = visited.page
         search(page, "i5")
-        for card in page.locator(".results > li").all():
+        for card in page.locator(".results .card").all():
             item = card.get_attribute("data-id")
             name = card.locator(".id")
             expect(name).to_have_text(labels.get(item, f"Mug {item}"))
@@ -180,11 +180,11 @@ def test_the_keyboard_alone_picks_marks_and_sends(demo, visit):
     assert chosen not in ("digit-1000", "digit-1001")
     page.keyboard.press("Enter")
     expect(page.locator(".query .id")).to_have_text(chosen)
-    expect(page.locator(f".results[data-of='{chosen}'] > li")).to_have_count(20)
+    expect(page.locator(f".results[data-of='{chosen}'] .card")).to_have_count(20)
     version = live(demo)
 
     def send():
-        page.locator(".results > li").first.focus()
+        page.locator(".results .card").first.focus()
         for key in ("r", "ArrowRight", "i", "Enter"):
             page.keyboard.press(key)
 
@@ -195,7 +195,7 @@ def test_the_keyboard_alone_picks_marks_and_sends(demo, visit):
 def test_vectors_that_are_pasted_find_what_is_similar(tmp_path, browser):
     shop = Shop(tmp_path)
     with shop.serving() as node, listening(node) as server, opened(browser, f"{server.url}/console/") as page:
-        expect(page.locator(".results > li")).to_have_count(20)
+        expect(page.locator(".results .card")).to_have_count(20)
         page.get_by_text("Search by vectors").click()
         field = page.get_by_label("Vectors")
 
@@ -207,7 +207,7 @@ def test_vectors_that_are_pasted_find_what_is_similar(tmp_path, browser):
         features = {"noise": [0.1] * 5, "shape": [-0.5] * 9}
         ask(json.dumps(features))
         expect(page.locator(".query .shown")).to_contain_text("Similar to these vectors")
-        answers = page.locator(".results[data-of=''] > li")
+        answers = page.locator(".results[data-of=''] .card")
         expect(answers).to_have_count(20)
         answer = httpx.post(f"{server.url}/search", json={"features": features, "k": 20}).raise_for_status().json()
         assert cards(page) == [item["id"] for item in answer["items"]]
@@ -238,7 +238,7 @@ def test_the_numbers_alone_are_enough_if_items_have_one_vector(tmp_path, browser
         field, button = page.get_by_label("Vectors"), page.get_by_role("button", name="Search", exact=True)
         field.fill("[" + ", ".join(map(str, shape[7])) + "]")
         button.click()
-        expect(page.locator(".results[data-of=''] > li").first).to_have_attribute("data-id", "i7")
+        expect(page.locator(".results[data-of=''] .card").first).to_have_attribute("data-id", "i7")
         for text, message in {"1 2": "you gave 2 numbers", "1; two": '"two" is no number.', "": "at least one"}.items():
             field.fill(text)
             button.click()

@@ -29,7 +29,7 @@ def main(address: str, folder: Path = IMAGES) -> None:
         # The page's policy forbids scripts that are given as text, as this one's conditions are.
         context = browser.new_context(viewport={"width": width, "height": height}, bypass_csp=True)
         visit = Visit(context, address)
-        expect(visit.page.locator(".results > li")).to_have_count(20)
+        expect(visit.page.locator(".results .card")).to_have_count(20)
         if visit.page.title().endswith("products"):
             before_and_after(visit, folder)
         elif visit.page.locator("#live").inner_text() == "version 0 is live":
@@ -53,7 +53,7 @@ def before_and_after(visit: Visit, folder: Path) -> None:
 
 def first_page(visit: Visit, folder: Path) -> None:
     """Two twos marked as fitting, and two eights as not."""
-    page, answers = visit.page, visit.page.locator(".results > li")
+    page, answers = visit.page, visit.page.locator(".results .card")
     for rank, words in ((0, "✓ fits"), (1, "✓ fits"), (8, "✗ not"), (9, "✗ not")):
         answers.nth(rank).get_by_text(words).click()
     page.mouse.move(0, SIZES["desktop"][1] - 1)

@@ -97,21 +97,21 @@ def check_looks(pages, name):
 
 def cards(page):
     """The ids of the answers, in order."""
-    return [card.get_attribute("data-id") for card in page.locator(".results > li").all()]
+    return [card.get_attribute("data-id") for card in page.locator(".results .card").all()]
 
 
 def search(page, item):
     """Search from an item, by its id."""
     page.get_by_label("Find an item by its id").fill(item)
     page.get_by_role("listbox", name="Items").locator(f"button[data-id='{item}']").click()
-    expect(page.locator(f".results[data-of='{item}'] > li")).to_have_count(20)
+    expect(page.locator(f".results[data-of='{item}'] .card")).to_have_count(20)
 
 
 def mark(page, fits, fits_not):
     """Mark answers by their rank, send, and wait for the next version; returns the message about it."""
 
     def send():
-        answers = page.locator(".results > li")
+        answers = page.locator(".results .card")
         for rank in fits:
             answers.nth(rank).get_by_text("✓ fits").click()
         for rank in fits_not:
@@ -123,7 +123,7 @@ def mark(page, fits, fits_not):
 
 def mark_two(page):
     """Mark the first answer as fitting, and the second as not."""
-    answers = page.locator(".results > li")
+    answers = page.locator(".results .card")
     answers.nth(0).get_by_text("✓ fits").click()
     answers.nth(1).get_by_text("✗ not").click()
 

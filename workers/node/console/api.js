@@ -134,7 +134,7 @@ export async function askForToken(why = NEEDED) {
 /** A box that makes the buttons beside it copy their requests instead of sending them, as a click with Shift does. */
 export function copyInstead() {
   const box = el("input", { type: "checkbox" });
-  return { element: el("label", { className: "check soft" }, box, "Copy as curl instead"), asked: (event) => box.checked || event.shiftKey };
+  return { element: el("label", { className: "check soft" }, box, "Buttons copy as curl instead"), asked: (event) => box.checked || event.shiftKey };
 }
 
 /** Copy a request as a command line; who runs it puts the token into OMDML_TOKEN. */

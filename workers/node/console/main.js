@@ -74,7 +74,8 @@ async function show(again = false) {
   });
   if (!again) hush();
   generation = "";
-  const inside = el("div", {}, el("h1", { className: "unseen", tabIndex: -1 }, `${PAGES[page][0]}: ${model}`));
+  // Not a div: Orca would leave the heading for the first choice that appears on the page.
+  const inside = el("section", {}, el("h1", { className: "unseen", tabIndex: -1 }, `${PAGES[page][0]}: ${model}`));
   if (!again) place.replaceChildren(inside);
   drawLive(null);
   try {

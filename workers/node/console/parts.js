@@ -3,7 +3,7 @@ import { el } from "./dom.js";
 
 const SERIES = 6;
 // What the parts of a model of dca are; other models have the names of modalities.
-const MEANS = { plain: "the distance as it was before the first click", items: "learned: what fits, beside all items", far: "learned: what fits, beside what does not" };
+const MEANS = { plain: "as before the first click", items: "learned, what fits beside all items", far: "learned, what fits beside what does not" };
 // A part keeps its colour when another one vanishes, and Watch draws its weight in the same.
 export const colourOf = (names, at) => (names.every((name) => name in MEANS) ? Object.keys(MEANS).indexOf(names[at]) : at) % SERIES + 1;
 const told = (name, share) => `${name} ${Math.round(100 * share)} %`;
@@ -23,7 +23,7 @@ export function shares(parts) {
 export function legend(parts) {
   const names = Object.keys(parts ?? {});
   if (names.length < 2) return [];
-  return [el("span", {}, "A bar shows what it is made of:"), ...names.map((name, at) => el("span", { className: "key", title: MEANS[name] ?? "" }, swatch(colourOf(names, at), 0), name))];
+  return [el("span", {}, "A bar shows what it is made of:"), ...names.map((name, at) => el("span", { className: "key" }, swatch(colourOf(names, at), 0), name in MEANS ? `${name}: ${MEANS[name]}` : name))];
 }
 
 function swatch(colour, share) {

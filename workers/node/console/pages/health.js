@@ -47,7 +47,7 @@ export async function healthPage(place) {
     });
     refill(node, tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
       tag(told.stale_seconds > 0 ? "warn" : "good", told.stale_seconds > 0 ? `${seconds(told.stale_seconds)} behind` : "up to date"));
-    redraw(models, table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["99 of 100 within", "number"], ["live since", ""], ["note", "wide"]],
+    redraw(models, table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, typically", "number"], ["click to live, 99 of 100", "number"], ["live since", ""], ["note", "wide"]],
       told.models.map((one) => (one.ready
         ? [one.model, tag("good", "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
           one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}`

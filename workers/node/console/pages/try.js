@@ -1,5 +1,6 @@
 // Try: pick an item, words or a picture, look at what is similar, mark what fits and what does not, and see the order change.
 import { copyAsCurl, get, post } from "../api.js";
+import { Cards } from "../cards.js";
 import { describeFields } from "../describe.js";
 import { allow, el, say, seconds, tell, trying } from "../dom.js";
 import { Seldom } from "../live.js";
@@ -10,13 +11,13 @@ import { arrow, fieldsOf, itemOf, labelOf, moreOf, named, picture } from "../pic
 const SHOWN = 20;
 // Of people who type, before the grid is asked anew.
 const PAUSE_MS = 150;
-const SLIDE_MS = 260;
 // After which it is said why there may be no version.
 const LATE_MS = 4000;
 // Marks that are kept for judging are never learned. A version that comes later than this may be that of another person.
 const TOLD_MS = 60000;
 // Between two searches that nobody on this page asked for, while others teach the model.
 const FOLLOW_MS = 1000;
+const MARKED = { relevant: "marked as fitting", irrelevant: "marked as not fitting" };
 const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";
 const PINNED = "The version that answers is pinned. What you sent is learned, and answers once somebody unpins it under Versions.";
 // What was not sent yet, by model and query, and the last item that was searched from, by model. Both last as long as the
@@ -36,17 +37,20 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   const items = await get("/items", { model, limit: 1 });
   const state = { query: null, shown: [], marks: new Map(), serial: null, version: null, asked: 0, moved: 0, sent: false, waiting: null, explain: true, interleaved: null };
 
-  const results = el("ol", { className: "results", aria: { label: "Results" } });
+  const cards = new Cards("Results", "keys");
+  const results = cards.element;
   const about = el("p", { className: "soft" });
   const shown = el("div", { className: "shown" });
   const key = el("p", { className: "soft legend" });
   const counted = el("span", { aria: { live: "polite" } });
-  const hint = el("span", { className: "keys" }, " ", el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "U"), " takes back, ", el("kbd", {}, "Enter"), " sends.");
+  const does = (key, what) => el("span", {}, el("kbd", {}, key), ` ${what}`);
+  const marking = [does("R", "fits"), does("I", "does not fit"), does("U", "takes a mark back"), does("Enter", "sends")];
+  const help = el("p", { className: "keys soft", id: "keys" }, does("← → ↑ ↓", "another result"), ...marking, does("Q", "searches from it"), does("E", "explains it"));
   const send = el("button", { className: "main", type: "button", ariaDisabled: "true", on: { click: () => trying(sendMarks) } }, "Send");
   const clear = el("button", { type: "button", ariaDisabled: "true", on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
   const curl = el("button", { className: "quiet", type: "button", ariaDisabled: "true", on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
   const undo = el("button", { type: "button", ariaDisabled: "true", on: { click: () => undoMark() } }, "Undo");
-  const bar = el("div", { className: "send card" }, el("p", { className: "grow" }, counted, hint), curl, undo, clear, send);
+  const bar = el("div", { className: "send card" }, el("p", { className: "grow" }, counted), curl, undo, clear, send, help);
   const news = el("p", { className: "news", hidden: true });
   const steps = el("ol", { className: "steps", hidden: hasSent }, ...["Mark what fits ✓ and what does not ✗", "Send", "Watch the order change"].map((step) => el("li", {}, step)));
   const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
@@ -186,39 +190,32 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   }
 
   function drawResults(compare) {
-    const places = new Map([...results.children].map((card) => [card.dataset.id, card.getBoundingClientRect()]));
-    const before = document.activeElement?.closest?.(".results > li");
-    const pressed = [...before?.querySelectorAll("button") ?? []].indexOf(document.activeElement);
     results.dataset.of = state.query.id ?? "";
     results.ariaBusy = "false";
-    results.replaceChildren(...state.shown.map((one, rank) => card(one, rank, compare)));
+    cards.replace(state.shown.map((one, rank) => card(one, rank, compare)), compare);
     drawMarks();
-    // Whoever searched from a result goes on at the first one that is similar to it.
-    const same = before && [...results.children].find((one) => one.dataset.id === before.dataset.id);
-    if (before) (same ? same.querySelectorAll("button")[pressed] ?? same : results.firstElementChild)?.focus();
-    if (!compare || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-    for (const now of results.children) {
-      const was = places.get(now.dataset.id);
-      const is = now.getBoundingClientRect();
-      if (!was) now.animate([{ opacity: 0, transform: "scale(.9)" }, {}], { duration: SLIDE_MS, easing: "ease-out" });
-      else if (was.left !== is.left || was.top !== is.top) {
-        now.animate([{ transform: `translate(${was.left - is.left}px, ${was.top - is.top}px)` }, {}], { duration: SLIDE_MS, easing: "ease-out" });
-      }
-    }
   }
 
   function card(one, rank, compare) {
     const moved = compare ? arrow(one.was, rank) : null;
-    const button = (mark, className, text, does) => el("button", {
-      className, type: "button", data: { mark }, aria: { pressed: "false", label: `${does}: ${labelOf(one)}` }, on: { click: () => setMark(one.id, mark) },
+    const name = [`${rank + 1}. ${labelOf(one)}`, moved && (moved.ariaLabel ?? moved.textContent)].filter(Boolean).join(", ");
+    const button = (mark, className, text, key, label) => el("button", {
+      className, type: "button", tabIndex: -1, data: { mark }, aria: { pressed: "false", keyshortcuts: key, label: `${label}: ${labelOf(one)}` }, on: { click: () => setMark(one.id, mark) },
     }, text);
-    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: [`${rank + 1}. ${labelOf(one)}`, moved && (moved.ariaLabel ?? moved.textContent)].filter(Boolean).join(", ") } },
-      el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${labelOf(one)}` }, on: { click: () => trying(() => search(one)) } },
+    return el("div", { className: "card", data: { id: one.id, name }, aria: { role: "gridcell" } },
+      el("button", { className: "look", type: "button", tabIndex: -1, title: "Search from here", aria: { keyshortcuts: "Q", label: `Search from ${labelOf(one)}` }, on: { click: () => trying(() => search(one)) } },
         items.pictures ? picture(model, one, true) : named(one)),
       el("p", { className: "about" }, el("b", {}, `${rank + 1}.`), moved, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
       items.pictures ? named(one) : el("p", { className: "soft more", dir: "auto" }, moreOf(one).join(", ")),
       shares(one.parts),
-      fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
+      fromItem() && el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "R", "Fits"), button("irrelevant", "no", "✗ not", "I", "Does not fit")));
+  }
+
+  /** Say of a result what a pointer on it shows. */
+  function explain(card, one) {
+    const { title } = card.querySelector(".id");
+    const shown = [title === labelOf(one) ? "" : title, `distance ${one.distance.toPrecision(3)}`, card.querySelector(".parts")?.title];
+    say(`${card.dataset.name}: ${shown.filter(Boolean).join(", ")}.`);
   }
 
   function setMark(id, mark) {
@@ -242,8 +239,9 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   }
 
   function drawMarks() {
-    for (const one of results.children) {
+    for (const one of cards.all) {
       const mark = state.marks.get(one.dataset.id);
+      one.ariaLabel = [one.dataset.name, MARKED[mark]].filter(Boolean).join(", ");
       one.classList.toggle("relevant", mark === "relevant");
       one.classList.toggle("irrelevant", mark === "irrelevant");
       for (const button of one.querySelectorAll("[data-mark]")) button.setAttribute("aria-pressed", String(button.dataset.mark === mark));
@@ -251,7 +249,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     const fits = marked("relevant").length;
     const not = marked("irrelevant").length;
     const ready = fits > 0 && not > 0;
-    const places = new Set([...results.children].map((one) => one.dataset.id));
+    const places = new Set(cards.all.map((one) => one.dataset.id));
     const elsewhere = [...state.marks.keys()].filter((id) => !places.has(id)).length;
     const counts = `${fits} marked as fitting, ${not} as not fitting.${elsewhere ? ` ${elsewhere} of these ${elsewhere === 1 ? "is" : "are"} not on this page now.` : ""}`;
     const none = fits + not === 0;
@@ -259,7 +257,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     allow(curl, ready);
     allow(clear, !none);
     allow(undo, !none || state.sent);
-    hint.hidden = !fromItem() || !none;
+    for (const one of marking) one.hidden = !fromItem();
     const words = !fromItem() ? "Marks need an item to compare with: open a result, and mark what is similar to it."
       : ready ? `${counts} Once sent, they cannot be taken back.`
         : none ? "Mark what fits and what does not." : `${counts} Mark at least one ${fits ? "that does not fit" : "that fits"}.`;
@@ -346,17 +344,18 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   });
 
   const keys = (press) => {
-    const held = press.repeat && !press.key.startsWith("Arrow");
-    if (held || press.ctrlKey || press.metaKey || press.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(press.target.tagName)) return;
-    const id = press.target.closest?.("li")?.dataset.id;
-    const mark = { r: "relevant", i: "irrelevant" }[press.key.toLowerCase()];
-    if (id && mark) setMark(id, mark);
-    else if (press.key.toLowerCase() === "u") undoMark();
-    else if (press.key === "Enter" && !press.target.closest?.("a, button")) trying(sendMarks);
-    else if (id && (press.key === "ArrowRight" || press.key === "ArrowLeft")) {
-      const cards = [...results.children];
-      cards[cards.findIndex((one) => one.dataset.id === id) + (press.key === "ArrowRight" ? 1 : -1)]?.focus();
-    } else return;
+    if (press.repeat || press.ctrlKey || press.metaKey || press.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(press.target.tagName)) return;
+    const key = press.key.toLowerCase();
+    const mark = { r: "relevant", i: "irrelevant" }[key];
+    const card = cards.cardOf(press.target);
+    // Until a new search is answered, the cards are those of the query before.
+    const one = state.shown.find(({ id }) => id === card?.dataset.id);
+    if (card && mark) setMark(card.dataset.id, mark);
+    else if (one && key === "q") trying(() => search(one));
+    else if (one && key === "e") explain(card, one);
+    else if (key === "u") undoMark();
+    else if (key === "enter" && !press.target.closest?.("a, button")) trying(sendMarks);
+    else return;
     press.preventDefault();
   };
   document.addEventListener("keydown", keys);

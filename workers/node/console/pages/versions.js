@@ -25,7 +25,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   const to = el("select", { aria: { label: "After" }, on: later });
   const query = el("input", { type: "search", value: begin, aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
   const any = el("button", { type: "button", on: { click: () => trying(compareAny) } }, "Any item");
-  const reason = el("input", { type: "text", maxLength: 200, placeholder: "Optional, for the history" });
+  const reason = el("input", { type: "text", maxLength: 200 });
   const copy = copyInstead();
   // What the keyboard may be on stays, and changes: a screen reader would tell each new one.
   const title = el("h2", { className: "grow" });
@@ -34,12 +34,13 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   const back = action("Roll back by one", "rollback", null);
   const facts = el("span", { className: "soft" });
   const what = el("button", { className: "quiet", type: "button", on: { click: (event) => (copy.asked(event) ? copyAsCurl(`${path}/inspect`) : trying(inspect)) } }, "What it holds");
-  const now = el("div", { className: "stack" }, el("div", { className: "row" }, title, follows, pin, back), el("div", { className: "row" }, facts, what));
-  const page = el("div", { className: "stack" }, el("section", { className: "card stack" }, now, held,
-      el("div", { className: "row" }, el("label", { className: "reason grow" }, "Reason for a move ", reason), copy.element),
-      el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time.")),
+  const now = el("section", { className: "card stack" }, el("div", { className: "row" }, title, follows), el("div", { className: "row" }, facts, what), held,
+    el("p", { className: "soft" }, "Roll back: an older version answers. Pin: a version stays, whatever is learned. Unpin: the newest answers again. Learning goes on all the time."),
+    el("div", { className: "row" }, el("label", { className: "reason grow" }, "Reason for a move (optional, for the history) ", reason), copy.element, pin, back));
+  const page = el("div", { className: "stack" }, now,
     el("section", { className: "card stack" },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), shown, el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to),
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), shown,
+        el("div", { className: "pair" }, el("label", {}, "Query ", query), any), el("div", { className: "pair" }, el("label", {}, "before ", from), el("label", {}, "after ", to)),
         el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/compare`, { parameters: comparison() }) } }, "Copy as curl")), compared),
     el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told));
 
@@ -67,9 +68,10 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   }
 
   function drawHistory(lines, kept) {
-    redraw(told, table([["when", ""], ["what", ""], ["version", "number"], ["who", ""], ["why", "wide"], ["go to", ""]], lines.toReversed().map((line) => [
-      day(line.at), whatOf(line), whole(line.version), line.actor ?? "", line.reason ?? "",
+    redraw(told, table([["version", "number"], ["what", ""], ["go to", ""], ["when", ""], ["who", ""], ["why", "wide"]], lines.toReversed().map((line) => [
+      whole(line.version), whatOf(line),
       kept.includes(line.version) ? el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)) : "no longer kept",
+      day(line.at), line.actor ?? "", line.reason ?? "",
     ]), "History"));
   }
 
@@ -114,13 +116,13 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
       el("p", { className: "soft" }, `digest ${content.digest}, catalogue ${content.generation}`));
   }
 
-  async function compareAny() {
+  async function compareAny(asked = true) {
     const before = query.value;
     const { id } = await anyItem(model, items.total);
     // Whoever typed meanwhile asks for something else.
     if (query.value !== before) return;
     query.value = id;
-    await compare();
+    await compare(asked);
   }
 
   const comparison = () => ({ id: query.value, before: from.value, k: SHOWN, ...(to.value === LIVE ? {} : { after: to.value }) });
@@ -167,7 +169,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     throw error;
   });
   place.append(page);
-  await trying(begin ? compare : compareAny);
+  await trying(() => (begin ? compare(false) : compareAny(false)));
   return end;
 }
 
