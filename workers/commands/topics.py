@@ -114,6 +114,7 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     If partitions were added since the log began, models live on the first ones again. When these are learned, run omdml
     topics rehome.
     """
+    from omdml.streams.part_names import whole_of
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics
     from omdml.workers.wiring.feedback_log import partitioner_of, require_stopped
@@ -128,7 +129,7 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     store = open_stores(configuration)
     # A worker that starts with an empty store places models on all partitions before it sees that others were read.
     unknown = partitions is None and not store.marks([extent.partition for extent in extents])
-    named = [name for name in store.models() if configuration.match(name)]
+    named = [name for name in store.models() if configuration.match(whole_of(name))]
     partitioner = partitioner_of(configuration.log)
     deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
     say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
