@@ -118,20 +118,23 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics
     from omdml.workers.wiring.feedback_log import partitioner_of, require_stopped
-    from omdml.workers.wiring.kafka_topic import look_at_topic
+    from omdml.workers.wiring.kafka_topic import look_at_topic, workers_of
     from omdml.workers.wiring.stores import open_stores
 
     if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
+    confirm("Delete all models of the topic (nodes forget them too), to learn them again?", yes)
     require_stopped(configuration.log)
     extents = look_at_topic(configuration.log)
-    confirm(f"Delete the models of {len(extents)} partitions (nodes forget them too), to learn them again?", yes)
     store = open_stores(configuration)
     # A worker that starts with an empty store places models on all partitions before it sees that others were read.
     unknown = partitions is None and not store.marks([extent.partition for extent in extents])
     named = [name for name in store.models() if configuration.match(whole_of(name))]
     partitioner = partitioner_of(configuration.log)
     deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
+    if workers_of(configuration.log):
+        # It may have read on, and not moved a mark yet.
+        raise topics.worker_started()
     say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     if unknown and len(extents) > 1:
         say(
