@@ -128,15 +128,18 @@ def rewind(
     count
         How many partitions the topic began with. If it is None, the store says so.
 
-    Returns the names of the deleted models. Raises ConfigurationError if a partition does not have that offset,
-    StoreError if a worker moves a mark.
+    Returns the names of the deleted models. Raises ConfigurationError if a partition does not have that offset, or was
+    not read so far; StoreError if a worker moves a mark.
     """
     marks = store.marks([extent.partition for extent in extents])
     for extent in extents:
-        if to is not None and not extent.begin <= to <= extent.end:
+        # What nobody has learned yet must not be passed over.
+        reads = [read for read in (marks.get(extent.partition), extent.committed) if read is not None]
+        last = max(extent.begin, min(extent.end, *reads))
+        if to is not None and not extent.begin <= to <= last:
             raise ConfigurationError(
-                f"partition {extent.partition.number} has offsets {extent.begin} to {extent.end}, but not {to}: name "
-                "an offset in this range, or beginning"
+                f"partition {extent.partition.number} can be learned again from an offset between {extent.begin} and "
+                f"{last}, but not from {to}: name an offset in this range, or beginning"
             )
     topic_id = extents[0].partition.topic_id
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}

@@ -157,6 +157,16 @@ def test_a_rewind_beside_a_worker_that_starts_meanwhile_says_so(place):
     assert place.states() == before
 
 
+def test_a_rewind_does_not_pass_over_events_that_nobody_has_learned(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.send(10, 20)
+    refused = place.omdml("rewind", "--to", "50", "--yes")
+    assert refused.exit_code == 2
+    assert "can be learned again from an offset between 0 and" in flowing(refused.output)
+    learn(place, 20)
+
+
 def test_a_log_that_was_cut_stops_every_worker_until_one_accepts_the_gap(place):
     # Given models that have learned what a cut took away, from a broker that comes back without it
     for first in (0, 5):
