@@ -108,8 +108,8 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     """Learn every model again from the log. Stop the workers first.
 
     The models and their snapshots are deleted from the store. Until they are learned again, nodes answer with what
-    models begin with. Dead letters are not considered: an event that was sent again is in the log twice, and is learned
-    twice.
+    models begin with. Events that cannot be learned become dead letters again, and readers count both as one. An event
+    that omdml letters resend sent again is learned once.
 
     If partitions were added since the log began, models live on the first ones again. When these are learned, run omdml
     topics rehome.
