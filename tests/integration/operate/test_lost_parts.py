@@ -98,3 +98,13 @@ def test_a_rewind_learns_a_part_again_whose_checkpoint_was_removed(place):
     assert place.omdml("topics", "rewind", "--yes")[1].startswith("4 models deleted")
     place.learn()
     assert place.version("hot") == 40
+
+
+def test_other_models_learn_on_if_nothing_of_a_model_in_parts_can_be_read(place):
+    place.remove_checkpoints("hot", *PARTS)
+    place.send(10)
+    worker = place.worker()
+    wait_for(lambda: "event=model_waits model=hot::part-1" in worker.said, "the part to wait", 60, worker)
+    wait_for(lambda: place.version("shop") == 30, "the other model to learn", 30, worker)
+    assert worker.stop() == 0
+    assert "model_waits model=shop" not in worker.said
