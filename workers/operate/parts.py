@@ -47,12 +47,15 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
                 the events that wait for it.
     3. ready    the record says so.
 
+    If neither the whole nor any part has a checkpoint with a position, the model is deleted: a worker begins it again.
     Raises StoreError if there is nothing to reset, Fenced if workers keep taking models back.
     """
     require(store, name)
     checkpoint, parts = store.peek(name), parts_in(store, name)
-    if checkpoint is None and not parts:
-        raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
+    positions = store.positions(parts)
+    if checkpoint is None and not positions:
+        delete(store, name)
+        return len(parts)
     record = record_of(checkpoint) if checkpoint else PartsRecord()
     if record is None:
         raise StoreError(f"model {name!r} was learned without parts: leave parts out of its configuration to reset it")
@@ -60,7 +63,7 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     if checkpoint is None:
         # The whole model's checkpoint cannot be read, so nothing says what was merged last. The parts that can be read
         # say how all parts began.
-        topic_id = next(iter(store.positions(parts).values())).home.topic_id
+        topic_id = next(iter(positions.values())).home.topic_id
         placement = store.placement(topic_id)
         home = Partition(topic_id, placement.home(name) if placement else 0)
         start = cast(DCA, known_start(parts, spec, store) or spec.fresh())

@@ -108,3 +108,18 @@ def test_other_models_learn_on_if_nothing_of_a_model_in_parts_can_be_read(place)
     wait_for(lambda: place.version("shop") == 30, "the other model to learn", 30, worker)
     assert worker.stop() == 0
     assert "model_waits model=shop" not in worker.said
+
+
+def test_a_reset_begins_a_model_again_of_which_nothing_can_be_read(place):
+    place.remove_checkpoints("hot", *PARTS)
+    worker = place.worker()
+    place.send(10)
+    wait_for(lambda: "event=model_waits model=hot::part-1" in worker.said, "the part to wait", 60, worker)
+    assert place.omdml("models", "reset", "hot", "--yes") == (
+        0,
+        "hot: all of its 2 parts are at their start, version 0",
+    )
+    place.send(5)
+    wait_for(lambda: place.version("hot") == 30, "the events that waited, and those that came then", 60, worker)
+    assert [place.version(name) for name in PARTS] == [15, 15]
+    assert worker.stop() == 0
