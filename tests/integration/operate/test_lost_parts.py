@@ -110,6 +110,16 @@ def test_other_models_learn_on_if_nothing_of_a_model_in_parts_can_be_read(place)
     assert "model_waits model=shop" not in worker.said
 
 
+def test_doctor_and_list_name_a_part_whose_checkpoint_was_removed(place):
+    place.remove_checkpoints("hot::part-1")
+    text = place.omdml("doctor")[1]
+    assert "part 1 of model hot waits: something removed its checkpoints" in text
+    assert "omdml models reset hot" in text
+    listed = place.omdml("models", "list")[1]
+    assert "waits: no checkpoint can be read" in listed[listed.index("hot::part-1") :]
+    assert "run omdml models reset hot" in place.omdml("models", "reset", "hot::part-1", "--yes")[1]
+
+
 def test_a_reset_begins_a_model_again_of_which_nothing_can_be_read(place):
     place.remove_checkpoints("hot", *PARTS)
     worker = place.worker()

@@ -190,6 +190,7 @@ def test_a_model_without_checkpoints_begins_again_only_if_deleted(
 ) -> None:
     store.save(checkpoint(1), store.claim("shop").epoch)
     next(store.path.rglob("*.checkpoint")).unlink()
+    assert store.fell_back("shop")
     for _ in range(2):
         with pytest.raises(CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"):
             store.claim("shop")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from omdml.errors import GapError
+from omdml.streams.part_names import whole_of
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.workers.learning.partition.waiting_models import Misplaced
@@ -125,7 +126,7 @@ def ahead_of_log(model: str, here: Partition, position: int, end: int) -> GapErr
     return GapError(
         f"model {model!r} has learned partition {here.number} up to offset {position}, but the log ends at {end}: the "
         "log was cut, or restored from an older copy. Bring the newer log back, begin the model again "
-        f"(omdml models reset {model}), or go on with new events only (omdml worker --accept-gap)",
+        f"(omdml models reset {whole_of(model)}), or go on with new events only (omdml worker --accept-gap)",
         position=position,
     )
 
