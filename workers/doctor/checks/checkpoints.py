@@ -105,7 +105,8 @@ class Seen:
         left, before = placement.left(name, home.number), f"partition {home.number}"
         moved = f"it lives on partition {placement.home(name)} now, and"
         if left is None:
-            return f"{moved} its checkpoint is about {before}, on which it never lived"
+            rewound = "if omdml topics rewind was interrupted, run it again"
+            return f"{moved} its checkpoint is about {before}, on which it never lived ({rewound})"
         if older:
             return f"{moved} its newest checkpoint, which said what it learned on {before}, is damaged"
         if offset > left:

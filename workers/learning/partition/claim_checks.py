@@ -143,7 +143,11 @@ def stayed_too_long(model: str, before: Partition, here: Partition, position: in
 
 def impossible_origin(model: str, before: Partition, here: Partition, fell_back: bool) -> Misplaced:
     """The error for a model whose checkpoint lies on a partition that it cannot have come from."""
-    why = "the newer ones are damaged, so what it learned there last is lost" if fell_back else "it never lived there"
+    why = (
+        "the newer ones are damaged, so what it learned there last is lost"
+        if fell_back
+        else "it never lived there. If omdml topics rewind was interrupted, run it again"
+    )
     return Misplaced(
         f"model {model!r} lives on partition {here.number}, but its checkpoint is about partition {before.number} and "
         f"{why}. Restore the store from a backup, or learn the model again: "
