@@ -80,7 +80,8 @@ def kill_after(step: str, times: int) -> None:
 
         return wrapped
 
-    for owner, name in (STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS | REWIND_STEPS | REPLACE_STEPS)[step.removeprefix("paused:")]:
+    steps = STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS | REWIND_STEPS | REPLACE_STEPS
+    for owner, name in steps[step.removeprefix("paused:")]:
         setattr(owner, name, counted(getattr(owner, name)))
 
 
