@@ -121,8 +121,9 @@ def _save_whole(
         epoch, checkpoint, _ = store.claim(name)
         model = MergedModel(name, start, spec, epoch, Guard(spec.guard, start.metric), record)
         model.home = Partition(*checkpoint.home) if checkpoint else home
-        model.next = checkpoint.next if checkpoint else 0
-        saved = store.save(model.checkpoint(platform), epoch)
+        # The part of the home may have been deleted, and what is merged next must not look like a late write.
+        model.next = record.vector.positions.get(model.home.number, 0) if model.home else 0
+        saved = store.save(model.checkpoint(platform), epoch, back=True)
         if saved is Written.MOVED:
             raise PlacementChanged(model.home.topic_id if model.home else "")
         if saved is Written.FENCED:

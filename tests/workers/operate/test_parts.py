@@ -92,13 +92,14 @@ def test_a_whole_that_cannot_be_read_waits_and_a_reset_begins_it_again(tmp_path)
     assert published(world)[0].version == 20
 
 
-def test_after_a_reset_nobody_waits_for_a_deleted_part_that_gets_no_events(tmp_path):
+@pytest.mark.parametrize("deleted", range(4))
+def test_after_a_reset_nobody_waits_for_a_deleted_part_that_gets_no_events(tmp_path, deleted):
     world = hot_world(tmp_path)
     scatter(world, 100)
     drained(world, world.worker())
-    damage(world, part_name("hot", 1))
+    damage(world, part_name("hot", deleted))
     assert parts.reset(world.store, spec_of(world), "hot", "test") == 4
-    key = next(key for key in map(str, range(99)) if world.log.home(key).number == 2)
+    key = next(key for key in map(str, range(99)) if world.log.home(key).number == (deleted + 1) % 4)
     world.send(*events(20, seed=1, model="hot"), key=key)
     drained(world, world.worker())
     assert published(world)[0].version == 20
