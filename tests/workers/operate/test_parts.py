@@ -126,6 +126,18 @@ def test_delete_removes_all_parts_and_the_next_event_begins_them_again(tmp_path)
     assert published(world)[0].version == 50
 
 
+def test_a_worker_that_runs_waits_for_no_part_that_was_deleted_meanwhile(tmp_path):
+    world = hot_world(tmp_path)
+    scatter(world, 120)
+    worker = world.worker()
+    run_until_idle(worker, 40)
+    parts.delete(world.store, "hot")
+    key = next(key for key in map(str, range(99)) if world.log.home(key).number == 2)
+    world.send(*events(20, seed=1, model="hot"), key=key)
+    drained(world, worker)
+    assert published(world)[0].version == 20
+
+
 def test_a_rewind_learns_all_parts_again(tmp_path):
     world = hot_world(tmp_path)
     scatter(world, 150)
