@@ -45,3 +45,15 @@ def part_of(name: str) -> PartName | None:
         return None
     match = FORM.fullmatch(name)
     return PartName(match[1], int(match[2])) if match else None
+
+
+def whole_of(name: str) -> str:
+    """The model that a name is about: the one that a part belongs to, or the model of this name.
+
+    Examples
+    --------
+    >>> whole_of("hot::part-3"), whole_of("hot")
+    ('hot', 'hot')
+    """
+    part = part_of(name)
+    return part.model if part else name

@@ -87,7 +87,7 @@ class CheckpointStore(Protocol):
         """The newest valid checkpoint, without becoming the owner; None if there is none."""
 
     def fell_back(self, model: str) -> bool:
-        """Whether another checkpoint was saved after the one that can be claimed.
+        """Whether another checkpoint was saved after the one that can be claimed, or none is left of those saved.
 
         This does not read checkpoints: it knows of damage only if somebody claimed the model since.
         """

@@ -11,6 +11,7 @@ import structlog
 
 from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint, header_of
+from omdml.streams.part_names import part_of, whole_of
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Written
@@ -100,7 +101,7 @@ def read_checkpoint(model: str, data: bytes, where: str, quiet: bool = False) ->
 def none_valid(model: str, where: str) -> CorruptError:
     """The error for a model whose checkpoints are all damaged."""
     return CorruptError(
-        f"model {model!r}: none of the checkpoints in {where} can be read: all are damaged. {_how_to_mend(model)}"
+        f"model {model!r}: none of the checkpoints in {where} can be read: all are damaged. {how_to_mend(model)}"
     )
 
 
@@ -108,14 +109,17 @@ def none_left(model: str, where: str) -> CorruptError:
     """The error for a model whose checkpoints have disappeared."""
     return CorruptError(
         f"model {model!r}: {where} has no checkpoint of it, although one was saved: something else removed it, perhaps "
-        f"a server that evicts (see omdml doctor). {_how_to_mend(model)}"
+        f"a server that evicts (see omdml doctor). {how_to_mend(model)}"
     )
 
 
-def _how_to_mend(model: str) -> str:
+def how_to_mend(model: str) -> str:
+    """What to do about a model, or a part of one, none of whose checkpoints can be used."""
+    # Parts are changed together, and cannot begin from a replay.
+    again = "" if part_of(model) else f"Or learn the model again: omdml replay --model {model} --publish --replace. "
     return (
-        "Restore the store from a backup, or learn the model again from the log: "
-        f"omdml replay --model {model} --publish --replace"
+        f"Restore the store from a backup. {again}Or begin the model again, from nothing: "
+        f"omdml models reset {whole_of(model)}"
     )
 
 

@@ -108,29 +108,33 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     """Learn every model again from the log. Stop the workers first.
 
     The models and their snapshots are deleted from the store. Until they are learned again, nodes answer with what
-    models begin with. Dead letters are not considered: an event that was sent again is in the log twice, and is learned
-    twice.
+    models begin with. Events that cannot be learned become dead letters again, and readers count both as one. An event
+    that omdml letters resend sent again is learned once.
 
     If partitions were added since the log began, models live on the first ones again. When these are learned, run omdml
     topics rehome.
     """
+    from omdml.streams.part_names import whole_of
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics
     from omdml.workers.wiring.feedback_log import partitioner_of, require_stopped
-    from omdml.workers.wiring.kafka_topic import look_at_topic
+    from omdml.workers.wiring.kafka_topic import look_at_topic, workers_of
     from omdml.workers.wiring.stores import open_stores
 
     if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
+    confirm("Delete all models of the topic (nodes forget them too), to learn them again?", yes)
     require_stopped(configuration.log)
     extents = look_at_topic(configuration.log)
-    confirm(f"Delete the models of {len(extents)} partitions (nodes forget them too), to learn them again?", yes)
     store = open_stores(configuration)
     # A worker that starts with an empty store places models on all partitions before it sees that others were read.
     unknown = partitions is None and not store.marks([extent.partition for extent in extents])
-    named = [name for name in store.models() if configuration.match(name)]
+    named = [name for name in store.models() if configuration.match(whole_of(name))]
     partitioner = partitioner_of(configuration.log)
     deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
+    if workers_of(configuration.log):
+        # It may have read on, and not moved a mark yet.
+        raise topics.worker_started()
     say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     if unknown and len(extents) > 1:
         say(

@@ -11,7 +11,7 @@ from omdml.errors import CatalogueError, ConfigurationError, CorruptError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.part_names import part_of
+from omdml.streams.part_names import part_of, whole_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.stores.retention import OF_MANY, RETENTION, Retention
 from omdml.workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
@@ -120,10 +120,9 @@ class Spec(NamedTuple):
         return parameters
 
     def _misfit(self, checkpoint: Checkpoint, what: str) -> ConfigurationError:
-        part = part_of(checkpoint.model)
         again = learn_again(checkpoint.model)
-        if self.parts or part:
-            again = f"begin the model again: omdml models reset {part.model if part else checkpoint.model}"
+        if self.parts:
+            again = f"begin the model again: omdml models reset {whole_of(checkpoint.model)}"
         return ConfigurationError(
             f"model {checkpoint.model!r} has learned {checkpoint.version:,} comparisons in another shape ({what}): set "
             f"that back, or {again}"

@@ -164,7 +164,9 @@ class Merging:
         before = model.record.vector
         now = Vector.at(positions)
         if behind := now.behind(before):
-            self._wait(name, whole, fell_behind(behind, now, before), LOOK_S)
+            # It is claimed again then: a command may have deleted this part, or the whole.
+            whole.model = None
+            self._wait(name, whole, fell_behind(behind, now, before), AGAIN_S)
             return False
         # 4
         model.go_to(owned.partition.topic_id, owned.placement, read_parts(name, services.store, positions))

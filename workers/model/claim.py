@@ -11,7 +11,9 @@ import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
+from omdml.streams.part_names import whole_of
 from omdml.streams.protocols.store import Claim, Pointer, Store
+from omdml.streams.stores.checkpoints import how_to_mend
 from omdml.streams.stores.journal import PUBLICATIONS
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.specs import Spec, Start
@@ -110,7 +112,7 @@ def resume_claimed(
     except FormatError as error:
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
-        do = f"restore the store from a backup, or begin the model again: omdml models reset {name}"
+        do = f"restore the store from a backup, or begin the model again: omdml models reset {whole_of(name)}"
         raise CorruptError(f"checkpoint of model {name!r}: {error}; {do}") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.judge.first_metric = spec.first_metric
@@ -153,8 +155,7 @@ def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
     """The error for a model that fell back to a checkpoint which ends before the log begins."""
     return CorruptError(
         f"model {name!r}: its newest checkpoint is damaged, or an older one was put in its place. The one that is left "
-        f"ends at offset {end}, but the log begins at {begin}. Restore the store from a backup. Or learn the model "
-        f"again: omdml replay --model {name} --publish --replace. Or begin it again: omdml models reset {name}"
+        f"ends at offset {end}, but the log begins at {begin}. {how_to_mend(name)}"
     )
 
 

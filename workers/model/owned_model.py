@@ -17,7 +17,7 @@ from omdml.feedback import kind_of
 from omdml.learners import Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
-from omdml.streams.part_names import part_of
+from omdml.streams.part_names import part_of, whole_of
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal
@@ -67,8 +67,7 @@ class OwnedModel:
     ) -> None:
         self.name = name
         # A part is never published or judged itself: its whole is. Its events and letters name the whole.
-        whole = part_of(name)
-        self.is_part, self.sent_as = whole is not None, whole.model if whole else name
+        self.is_part, self.sent_as = part_of(name) is not None, whole_of(name)
         self.learner = learner
         self.catalogue = catalogue
         self._lookup = Lookup(self.sent_as, type(learner), catalogue)

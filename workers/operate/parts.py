@@ -23,7 +23,7 @@ from omdml.workers.configuration.specs import Spec
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.merged_model import MergedModel, known_start
-from omdml.workers.model.parts.vector import PartsRecord, Vector, record_of, with_record
+from omdml.workers.model.parts.vector import PartsRecord, Vector, offset_in, record_of, with_record
 from omdml.workers.operate.models import ATTEMPTS, busy, readable_claim, require
 
 
@@ -45,35 +45,37 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
     1. pending  in the whole model's checkpoint, at version 0; that is published. Its worker is fenced.
     2. parts    each saved at its start, at the position kept; one that cannot be read is deleted, and begins again with
                 the events that wait for it.
-    3. ready    the record says so.
+    3. ready    the record says so, with the positions of the parts that were saved.
 
+    If neither the whole nor any part has a checkpoint with a position, the model is deleted: a worker begins it again.
     Raises StoreError if there is nothing to reset, Fenced if workers keep taking models back.
     """
     require(store, name)
     checkpoint, parts = store.peek(name), parts_in(store, name)
-    if checkpoint is None and not parts:
-        raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
-    record = record_of(checkpoint) if checkpoint else PartsRecord()
-    if record is None:
+    positions = store.positions(parts)
+    if checkpoint is None and not positions:
+        delete(store, name)
+        return len(parts)
+    if checkpoint is not None and record_of(checkpoint) is None:
         raise StoreError(f"model {name!r} was learned without parts: leave parts out of its configuration to reset it")
     home = None
+    topic_id = checkpoint.home[0] if checkpoint else next(iter(positions.values())).home.topic_id
     if checkpoint is None:
         # The whole model's checkpoint cannot be read, so nothing says what was merged last. The parts that can be read
         # say how all parts began.
-        topic_id = next(iter(store.positions(parts).values())).home.topic_id
         placement = store.placement(topic_id)
         home = Partition(topic_id, placement.home(name) if placement else 0)
         start = cast(DCA, known_start(parts, spec, store) or spec.fresh())
         store.delete(name)
     else:
         start = emptied(cast(DCA, spec.resumed(checkpoint)))
-    vector = Vector(tuple(msgspec.structs.replace(part, version=0) for part in record.vector.parts))
-    pending = PartsRecord(vector, pending=f"omdml models reset {name}")
+    pending = PartsRecord(pending=f"omdml models reset {name}")
     was = f"was at version {checkpoint.version}" if checkpoint else "its checkpoint could not be read"
     _save_whole(store, spec, name, start, pending, platform, was, home)
-    for part in parts:
-        _begin_again(store, spec, part, start, platform)
-    _save_whole(store, spec, name, start, msgspec.structs.replace(pending, pending=""), platform)
+    begun = [model for part in parts if (model := _begin_again(store, spec, part, start, platform))]
+    # A part that was deleted has no position, or nothing would be merged before its next event.
+    at = {model.home.number: offset_in(topic_id, model.home, model.next) for model in begun if model.home}
+    _save_whole(store, spec, name, start, PartsRecord(Vector.at(at)), platform)
     return len(parts)
 
 
@@ -119,8 +121,9 @@ def _save_whole(
         epoch, checkpoint, _ = store.claim(name)
         model = MergedModel(name, start, spec, epoch, Guard(spec.guard, start.metric), record)
         model.home = Partition(*checkpoint.home) if checkpoint else home
-        model.next = checkpoint.next if checkpoint else 0
-        saved = store.save(model.checkpoint(platform), epoch)
+        # The part of the home may have been deleted, and what is merged next must not look like a late write.
+        model.next = record.vector.positions.get(model.home.number, 0) if model.home else 0
+        saved = store.save(model.checkpoint(platform), epoch, back=True)
         if saved is Written.MOVED:
             raise PlacementChanged(model.home.topic_id if model.home else "")
         if saved is Written.FENCED:
@@ -133,17 +136,18 @@ def _save_whole(
     raise busy(name)
 
 
-def _begin_again(store: Store, spec: Spec, part: str, start: DCA, platform: str) -> None:
+def _begin_again(store: Store, spec: Spec, part: str, start: DCA, platform: str) -> OwnedModel | None:
+    """Save a part at its start; answers it as it was saved, or None if it has no checkpoint any more."""
     for _ in range(ATTEMPTS):
         claim = readable_claim(part, store)
         if claim is None:
             store.delete(part)
-            return
+            return None
         epoch, checkpoint = claim
         if checkpoint is None:
-            return
+            return None
         model = OwnedModel(part, emptied(start), spec.catalogue, epoch, spec.digest, Guard(spec.guard, start.metric))
         model.home, model.next = Partition(*checkpoint.home), checkpoint.next
         if store.save(model.checkpoint(platform), epoch) is not Written.FENCED:
-            return
+            return model
     raise busy(part)

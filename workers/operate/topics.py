@@ -120,20 +120,26 @@ def rewind(
     2. The marks go back. After a crash, models skip what they have taken.
     3. The models of this log are deleted, and those ``named`` that have no checkpoint. After a crash between two of
        them, call this again.
+    4. Nobody may have moved a mark since. A worker that read on while models were deleted begins them with later
+       events.
 
     Parameters
     ----------
     count
         How many partitions the topic began with. If it is None, the store says so.
 
-    Returns the names of the deleted models. Raises ConfigurationError if a partition does not have that offset,
-    StoreError if a worker moves a mark.
+    Returns the names of the deleted models. Raises ConfigurationError if a partition does not have that offset, or was
+    not read so far; StoreError if a worker moves a mark.
     """
+    marks = store.marks([extent.partition for extent in extents])
     for extent in extents:
-        if to is not None and not extent.begin <= to <= extent.end:
+        # What nobody has learned yet must not be passed over.
+        reads = [read for read in (marks.get(extent.partition), extent.committed) if read is not None]
+        last = max(extent.begin, min(extent.end, *reads))
+        if to is not None and not extent.begin <= to <= last:
             raise ConfigurationError(
-                f"partition {extent.partition.number} has offsets {extent.begin} to {extent.end}, but not {to}: name "
-                "an offset in this range, or beginning"
+                f"partition {extent.partition.number} can be learned again from an offset between {extent.begin} and "
+                f"{last}, but not from {to}: name an offset in this range, or beginning"
             )
     topic_id = extents[0].partition.topic_id
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}
@@ -145,19 +151,24 @@ def rewind(
     elif before:
         after = before.rewound({place.number: start for place, start in starts.items()}, partitioner)
         _place(store, topic_id, before, after)
-    marks = store.marks(list(starts))
-    for partition, start in starts.items():
-        if not store.move_mark(partition, marks.get(partition), start):
-            raise StoreError(
-                f"partition {partition}: a worker moved its mark in the meantime: stop the workers, and try again"
-            )
+    if not all(store.move_mark(partition, marks.get(partition), start) for partition, start in starts.items()):
+        raise worker_started()
     models = store.models()
     positions = store.positions(models)
     learned = [name for name in models
                if (positions[name].home.topic_id == topic_id if name in positions else name in named)]  # fmt: skip
     for name in learned:
         store.delete(name)
+    if store.marks(list(starts)) != starts:
+        raise worker_started()
     return learned
+
+
+def worker_started() -> StoreError:
+    """The error for a rewind beside a worker."""
+    return StoreError(
+        "a worker started in the meantime, so models may lack events: stop the workers, and run this command again"
+    )
 
 
 class Rehomed(NamedTuple):

@@ -76,9 +76,11 @@ class CheckpointFolder:
         return None
 
     def fell_back(self) -> bool:
-        """Whether the newest checkpoint is damaged, or one was saved after it."""
+        """Whether the newest checkpoint is damaged, one was saved after it, or none is left of those saved."""
         files = self._files()
-        return bool(files) and (files[-1].damaged or self._lacks_newest(files))
+        if not files:
+            return (self.path / EVER).exists()
+        return files[-1].damaged or self._lacks_newest(files)
 
     def claim(self) -> Claim:
         """Become the owner, and read the newest checkpoint that can be read."""

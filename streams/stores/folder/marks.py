@@ -94,12 +94,19 @@ class DirectoryMarks(DirectoryLayout):
 
     def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set a mark, if it is as expected: a look and a write. A lock would have a process that sleeps in between keep
-        all others from moving marks."""
+        all others from moving marks.
+
+        Who moves a mark back from outside says so first, as for a replacement: what an owner that slept in between
+        writes later counts only up to this offset.
+        """
         with self._reaching():
             now = self._replacements()
             as_expected = self._offset(partition, now) in (before, offset) and replacements in (None, now.count)
             if as_expected:
                 self.make()
+                if replacements is None and before is not None and offset < before:
+                    self.read_again(partition, offset)
+                    now = self._replacements()
                 put(self._mark(partition), b"%d %d\n" % (offset, now.count))
             return as_expected
 

@@ -179,7 +179,7 @@ class RedisStore(RedisMarks):
         with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hmget(keys.checkpoint, "digest", "damaged").hget(keys.newest, "saved").exists(keys.previous)
             (digest, damaged), saved, previous = pipeline.execute()
-        return bool(damaged or (digest and replaced(saved, digest)) or (previous and not digest))
+        return bool(damaged or (replaced(saved, digest) if digest else saved or previous))
 
     def save(
         self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None

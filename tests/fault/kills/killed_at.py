@@ -51,6 +51,8 @@ BOOTSTRAP_STEPS = {
     "saved": [(DirectoryStore, "save"), (RedisStore, "replace")],
     "published": [(DirectoryStore, "publish"), (RedisStore, "publish")],
 }
+# That of ``omdml topics rewind`` (workers/operate/topics.py).
+REWIND_STEPS = {"model deleted": [(RedisStore, "delete")]}
 # Those of ``omdml forget``, ``learn-on`` and ``replay --publish --replace`` (workers/operate/fit.py).
 REPLACE_STEPS = {
     "refusals": [(DeadLetters, "flush")],
@@ -78,7 +80,8 @@ def kill_after(step: str, times: int) -> None:
 
         return wrapped
 
-    for owner, name in (STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS | REPLACE_STEPS)[step.removeprefix("paused:")]:
+    steps = STEPS | ROUTE_STEPS | BOOTSTRAP_STEPS | REWIND_STEPS | REPLACE_STEPS
+    for owner, name in steps[step.removeprefix("paused:")]:
         setattr(owner, name, counted(getattr(owner, name)))
 
 

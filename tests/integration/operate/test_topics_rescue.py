@@ -132,6 +132,41 @@ def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
     assert place.states() == before
 
 
+def test_a_rewind_beside_a_worker_that_starts_meanwhile_says_so(place):
+    place.send(0, 10)
+    learn(place, 10)
+    before = place.states()
+    # Given a rewind that is paused amid its deletions, and a worker that starts then and reads on
+    rewinding = ForkedProcess(
+        place.folder,
+        *("paused:model deleted", "1", "topics", "rewind", "--yes", "--config", str(place.path)),
+        name="rewind", module="tests.fault.kills.killed_at",
+    )  # fmt: skip
+    wait_for(lambda: rewinding.paused, "the rewind to pause", 60, rewinding)
+    worker = place.worker()
+    log = load(str(place.path), {}, {}).log
+    marks = {extent.partition: extent.end for extent in look_at_topic(log)}
+    wait_for(lambda: place.store.marks(list(marks)) == marks, "the worker to read on", 60, worker)
+    rewinding.resume()
+    # I expect it to say what to do, and that to help.
+    assert rewinding.wait(60) == 1
+    assert "a worker started in the meantime" in rewinding.said
+    assert worker.stop() == 0
+    assert place.omdml("rewind", "--yes").exit_code == 0
+    learn(place, 10)
+    assert place.states() == before
+
+
+def test_a_rewind_does_not_pass_over_events_that_nobody_has_learned(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.send(10, 20)
+    refused = place.omdml("rewind", "--to", "50", "--yes")
+    assert refused.exit_code == 2
+    assert "can be learned again from an offset between 0 and" in flowing(refused.output)
+    learn(place, 20)
+
+
 def test_a_log_that_was_cut_stops_every_worker_until_one_accepts_the_gap(place):
     # Given models that have learned what a cut took away, from a broker that comes back without it
     for first in (0, 5):

@@ -189,6 +189,7 @@ def test_a_model_without_keys_of_checkpoints_begins_again_only_if_deleted(
 ) -> None:
     store.save(checkpoint(1), published(store, 1))
     client.delete("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous")
+    assert store.fell_back("shop")
     for _ in range(2):
         with pytest.raises(CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"):
             store.claim("shop")

@@ -14,7 +14,7 @@ from omdml.errors import CorruptError, StoreError
 from omdml.streams import disk
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
-from omdml.streams.stores.folder import checkpoints, journal
+from omdml.streams.stores.folder import checkpoints, journal, marks
 from omdml.streams.stores.folder.journal import NAMELESS_S
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.retention import Retention
@@ -190,6 +190,7 @@ def test_a_model_without_checkpoints_begins_again_only_if_deleted(
 ) -> None:
     store.save(checkpoint(1), store.claim("shop").epoch)
     next(store.path.rglob("*.checkpoint")).unlink()
+    assert store.fell_back("shop")
     for _ in range(2):
         with pytest.raises(CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"):
             store.claim("shop")
@@ -319,6 +320,25 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
             write()
     assert sorted(store.path.rglob("*")) == before
     assert live(store).version == 1
+
+
+def test_an_owner_that_slept_before_it_wrote_a_mark_does_not_undo_a_rewind(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, put = Partition("t", 0), marks.put
+    store.move_mark(home, None, 10)
+    known = store.marks([home]).replacements
+
+    def put_late(path: Path, data: bytes) -> None:
+        monkeypatch.setattr(marks, "put", put)
+        assert DirectoryStore(store.path).move_mark(home, 10, 3)
+        put(path, data)
+
+    monkeypatch.setattr(marks, "put", put_late)
+    store.move_mark(home, 10, 20, known)
+    assert store.marks([home]) == {home: 3}
+    assert store.move_mark(home, 3, 5, store.marks([home]).replacements)
+    assert store.marks([home]) == {home: 5}
 
 
 @pytest.mark.parametrize("content", ["", "-5", "12 monkeys"])

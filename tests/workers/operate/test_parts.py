@@ -92,6 +92,19 @@ def test_a_whole_that_cannot_be_read_waits_and_a_reset_begins_it_again(tmp_path)
     assert published(world)[0].version == 20
 
 
+@pytest.mark.parametrize("deleted", range(4))
+def test_after_a_reset_nobody_waits_for_a_deleted_part_that_gets_no_events(tmp_path, deleted):
+    world = hot_world(tmp_path)
+    scatter(world, 100)
+    drained(world, world.worker())
+    damage(world, part_name("hot", deleted))
+    assert parts.reset(world.store, spec_of(world), "hot", "test") == 4
+    key = next(key for key in map(str, range(99)) if world.log.home(key).number == (deleted + 1) % 4)
+    world.send(*events(20, seed=1, model="hot"), key=key)
+    drained(world, world.worker())
+    assert published(world)[0].version == 20
+
+
 def test_reset_of_a_model_that_learned_nothing_is_refused(tmp_path):
     world = hot_world(tmp_path)
     with pytest.raises(StoreError):
@@ -111,6 +124,18 @@ def test_delete_removes_all_parts_and_the_next_event_begins_them_again(tmp_path)
     drained(world, worker)
     drained(world, world.worker())
     assert published(world)[0].version == 50
+
+
+def test_a_worker_that_runs_waits_for_no_part_that_was_deleted_meanwhile(tmp_path):
+    world = hot_world(tmp_path)
+    scatter(world, 120)
+    worker = world.worker()
+    run_until_idle(worker, 40)
+    parts.delete(world.store, "hot")
+    key = next(key for key in map(str, range(99)) if world.log.home(key).number == 2)
+    world.send(*events(20, seed=1, model="hot"), key=key)
+    drained(world, worker)
+    assert published(world)[0].version == 20
 
 
 def test_a_rewind_learns_all_parts_again(tmp_path):

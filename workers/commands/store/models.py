@@ -64,7 +64,7 @@ def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: 
         return name, label, learner, str(error), "", "", "", ""
     learned = f"{checkpoint.version:,}" if checkpoint else ""
     home = f"partition {checkpoint.home[1]}, offset {checkpoint.next:,}" if checkpoint else ""
-    if checkpoint is None and (store.positions([name]) or (live and live.pointer.version)):
+    if checkpoint is None and (store.positions([name]) or store.fell_back(name) or (live and live.pointer.version)):
         learned, home = "waits: no checkpoint can be read, see omdml doctor", ""
     if live is None:
         return name, label, learner, learned, home, "nothing", "", ""
@@ -80,18 +80,17 @@ def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: 
 def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     """Forget what MODEL learned. It begins again from its start, with the events that come from now on."""
     from omdml.workers.configuration import process
-    from omdml.workers.operate import models
+    from omdml.workers.operate import models, parts
     from omdml.workers.wiring.models import open_specs
     from omdml.workers.wiring.stores import open_stores
 
     process.one_thread()
+    parts.require_whole(model, "reset")
     spec = models.configured_spec(open_specs(configuration), model)
     store = open_stores(configuration)
     models.require(store, model)
     confirm(f"Forget what model {model} learned?", yes)
     if spec.parts:
-        from omdml.workers.operate import parts
-
         count = parts.reset(store, spec, model, process.platform())
         say(f"{model}: all of its {count} parts are at their start, version 0")
         return

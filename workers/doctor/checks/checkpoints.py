@@ -57,8 +57,10 @@ class Seen:
                 self._place(name, position, checkpoint.next, store)
             elif position:
                 self.waits[name] = waits(name, "no checkpoint of it can be read, all are damaged", whole)
+            elif store.fell_back(name):
+                self.waits[name] = waits(name, "something removed its checkpoints", whole)
             elif (live := store.current(name)) and live.version and self.now - live.published_at > YOUNG_S:
-                self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone")
+                self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone", whole)
 
     def _place(self, name: str, position: ModelPosition | None, resumed: int, store: Store) -> None:
         """Hold a model's position against the log, the placement, and the checkpoint that could be read."""
@@ -103,7 +105,8 @@ class Seen:
         left, before = placement.left(name, home.number), f"partition {home.number}"
         moved = f"it lives on partition {placement.home(name)} now, and"
         if left is None:
-            return f"{moved} its checkpoint is about {before}, on which it never lived"
+            rewound = "if omdml topics rewind was interrupted, run it again"
+            return f"{moved} its checkpoint is about {before}, on which it never lived ({rewound})"
         if older:
             return f"{moved} its newest checkpoint, which said what it learned on {before}, is damaged"
         if offset > left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from omdml.errors import GapError
+from omdml.streams.part_names import whole_of
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.workers.learning.partition.waiting_models import Misplaced
@@ -125,7 +126,7 @@ def ahead_of_log(model: str, here: Partition, position: int, end: int) -> GapErr
     return GapError(
         f"model {model!r} has learned partition {here.number} up to offset {position}, but the log ends at {end}: the "
         "log was cut, or restored from an older copy. Bring the newer log back, begin the model again "
-        f"(omdml models reset {model}), or go on with new events only (omdml worker --accept-gap)",
+        f"(omdml models reset {whole_of(model)}), or go on with new events only (omdml worker --accept-gap)",
         position=position,
     )
 
@@ -142,7 +143,11 @@ def stayed_too_long(model: str, before: Partition, here: Partition, position: in
 
 def impossible_origin(model: str, before: Partition, here: Partition, fell_back: bool) -> Misplaced:
     """The error for a model whose checkpoint lies on a partition that it cannot have come from."""
-    why = "the newer ones are damaged, so what it learned there last is lost" if fell_back else "it never lived there"
+    why = (
+        "the newer ones are damaged, so what it learned there last is lost"
+        if fell_back
+        else "it never lived there. If omdml topics rewind was interrupted, run it again"
+    )
     return Misplaced(
         f"model {model!r} lives on partition {here.number}, but its checkpoint is about partition {before.number} and "
         f"{why}. Restore the store from a backup, or learn the model again: "

@@ -91,14 +91,20 @@ class Claiming:
     def _claim_together(self, needed: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
         """Claim this model and those needed after it, as many as memory can take beside the others.
 
-        What a new part of a model begins with is written down before it is claimed.
+        What a new part of a model begins with is written down before it is claimed. If its whole cannot be read, that
+        error is the answer about the part alone.
         """
         specs, store, first = self._services.specs, self._services.store, needed.index(name)
         room = self._services.memory.limit / MEMORY_SHARE / specs.of(name).start_bytes
         names = needed[first : first + int(max(1, min(CLAIMED_TOGETHER, room)))]
+        claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         for part in [name for name in names if part_of(name)]:
-            begin_part(part, self._partition, self._models.placement, self._services)
-        claimed = claim_all(names, {model: specs.of(model) for model in names}, store, self._services.platform)
+            try:
+                begin_part(part, self._partition, self._models.placement, self._services)
+            except CorruptError as error:
+                claimed[part] = error
+        names = [name for name in names if name not in claimed]
+        claimed |= claim_all(names, {model: specs.of(model) for model in names}, store, self._services.platform)
         log.info("models_claimed", count=len(names), first=name)
         self._check_store()
         return claimed

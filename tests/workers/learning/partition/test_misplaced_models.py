@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+import structlog
 
 from omdml.errors import StoreError
 from omdml.workers.doctor.checks.checkpoints import checkpoints, look_at_checkpoints
@@ -63,6 +64,27 @@ def replayed(world, model):
         again.learn(world.log.read(partition, 0, 1000))
     again.finish()
     return again
+
+
+def test_after_an_interrupted_rewind_worker_and_doctor_say_to_run_it_again(tmp_path):
+    world, worker, model = learned_on_two(tmp_path)
+    worker.stop()
+    worker.run()
+    rehomed(world)
+    world.send(*events(3, 1, model=model), key=model)
+    worker = world.worker()
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    # Given the first step of a rewind, and no other
+    placement = world.store.placement(world.log.topic_id)
+    world.store.place(world.log.topic_id, placement, placement.rewound({}, placement.partitioner))
+    world.send(*events(1, 2, model=model), key=model_of_first_home(world, model))
+    with structlog.testing.capture_logs() as logs:
+        run_until_idle(world.worker())
+    (reason,) = (line["reason"] for line in logs if line["event"] == "model_waits")
+    for text in (reason, said_by_the_doctor(world)):
+        assert "if omdml topics rewind was interrupted, run it again" in text.lower()
 
 
 @pytest.mark.parametrize("way", WAYS)
