@@ -135,7 +135,7 @@ def rewind(
     for extent in extents:
         # What nobody has learned yet must not be passed over.
         reads = [read for read in (marks.get(extent.partition), extent.committed) if read is not None]
-        last = max(extent.begin, min(extent.end, *reads))
+        last = max(extent.begin, min(reads, default=extent.begin))
         if to is not None and not extent.begin <= to <= last:
             raise ConfigurationError(
                 f"partition {extent.partition.number} can be learned again from an offset between {extent.begin} and "

@@ -67,7 +67,7 @@ def test_history_and_inspect_show_the_vector_and_its_replay_has_the_same_bytes(i
         (["replay", "--model", "old", "--vector", "0:3"], "is for models in parts"),
         (["replay", "--model", "hot", "--vector", "zero"], "expected PARTITION:OFFSET"),
         (["models", "delete", "hot::part-0", "--yes"], "omdml models delete hot"),
-        (["models", "reset", "hot::part-0", "--yes"], "no model 'hot::part-0' is configured"),
+        (["models", "reset", "hot::part-0", "--yes"], "omdml models reset hot"),
     ],
 )
 def test_what_a_model_in_parts_cannot_do_is_refused_with_what_to_do_instead(installation, command, says):
