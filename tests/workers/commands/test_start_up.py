@@ -78,6 +78,7 @@ def test_help_imports_nothing_slow(omdml, tmp_path, arguments, says):
         # of several mistakes, one that needs no learner to be seen
         ('[node]\nbind = "8080"\n[catalogues.items]\npath = "items"\n[models.shop]\nrnk = 3\n', "node.bind is '8080'"),
         ("[models.shop]\n", "there is no catalogue"),
+        ('[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdl"\n', "did you mean 'lomdml'?"),
     ],
 )
 @pytest.mark.parametrize("command", [["worker"], ["node"], ["history", "shop"]], ids=" ".join)

@@ -13,6 +13,7 @@ import pytest
 from omdml import DEFAULT_LEARNER, LEARNERS
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration import config
+from omdml.workers.configuration.checks.models import LEARNER_NAMES
 from omdml.workers.configuration.loading import load
 
 SAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "omdml.toml"
@@ -218,3 +219,7 @@ def test_groups_of_coordinates_can_be_configured():
     models["pages"]["groups"] = {"regions": "two"}
     with pytest.raises(ConfigurationError, match=r"models\.pages: .*"):
         load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
+
+
+def test_the_configuration_knows_the_name_of_every_learner():
+    assert sorted(LEARNER_NAMES) == sorted(LEARNERS)

@@ -18,6 +18,21 @@ if TYPE_CHECKING:
 
 # Learners whose metrics are not Euclidean.
 WITHOUT_VECTORS = ("oasis", "setnet", "signed")
+# The names in omdml.learners.LEARNERS, whose import takes half a second: too long to hear of a mistyped name.
+LEARNER_NAMES = (
+    "cpmtml",
+    "dca",
+    "diagonal",
+    "lomdml",
+    "mtlmca",
+    "oasis",
+    "omdml",
+    "qwise",
+    "setnet",
+    "signed",
+    "stml",
+    "utml",
+)
 
 
 def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,12 +44,12 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     where = f"models.{name}"
     if not catalogues:
         raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
+    learner = options.pop("learner", DEFAULT_LEARNER)
+    if not isinstance(learner, str) or learner not in LEARNER_NAMES:
+        # What the other options may be depends on it.
+        raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNER_NAMES)}")
     from omdml.learners import LEARNERS
 
-    learner = options.pop("learner", DEFAULT_LEARNER)
-    if not isinstance(learner, str) or learner not in LEARNERS:
-        # What the other options may be depends on it.
-        raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
     mistakes = Mistakes()
     if len(catalogues) > 1 and "catalogue" not in options:
         mistakes.note(f"{where}.catalogue is not set: name one of {', '.join(catalogues)}")
