@@ -195,6 +195,13 @@ def run_until_idle(worker, turns=50):
         worker.step()
 
 
+def stop(worker):
+    """Have a worker learn what there is, save and leave."""
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+
+
 def paced(worker, publish=0.02, save=1.0):
     """Set how often a worker publishes and saves; returns it."""
     worker.schedule.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)

@@ -12,8 +12,19 @@ from omdml.workers.events.decoding import by_partition
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.model.relocation import move_back_to_cut
 from omdml.workers.operate import topics
-from tests.streams.test_placement import saved
-from tests.support.worlds import World, events, extents, kill, letters, living_on, mark, placed, rehomed, run_until_idle
+from tests.support.worlds import (
+    World,
+    events,
+    extents,
+    kill,
+    letters,
+    living_on,
+    mark,
+    placed,
+    rehomed,
+    run_until_idle,
+    stop,
+)
 
 
 def learned_on_two(folder):
@@ -125,7 +136,7 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
         topics.rehome(looked, world.store)
     assert world.store.placement(world.log.topic_id).count == 2
     kill(world, worker)
-    saved(world, world.worker())
+    stop(world.worker())
     assert rehomed(world) == (2, 4)
     assert fates(world, model) == (8, [])
 

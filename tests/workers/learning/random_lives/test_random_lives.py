@@ -17,10 +17,10 @@ from omdml.streams.memory_log import MemoryLog, MemorySource
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import WorkerConfig
 from tests.support.deep import deep_after
+from tests.support.learning.audits import audited
 from tests.support.oracle import Oracle, Placement, murmur2
 from tests.support.records import Event
 from tests.support.worlds import World, kill, living_on, rehomed, run_until_idle, triplets
-from tests.workers.operate.test_audit import audited
 
 NAMES = [f"user-{number}" for number in range(7)]
 UNSTEADY = (
