@@ -26,8 +26,8 @@ from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.operate.replay import ReplayedModel, nothing_timed
 from tests.support.deep import examples
+from tests.support.learning.worker_metrics import read
 from tests.support.worlds import TASKS, World, catalogue, events, feedback, letters, run_until_idle
-from tests.workers.learning.test_metrics import read
 
 SMALL = 5  # a window that tests can fill
 HOME = Partition("topic", 0)

@@ -18,7 +18,7 @@ from tests.support.deep import deep_after
 from tests.support.learning.audits import audited
 from tests.support.records import read_checkpoint
 from tests.support.worlds import World, items
-from tests.workers.learning.random_lives.test_random_lives import NAMES, WEIGHTS, Life
+from tests.workers.learning.random_lives.life import NAMES, WEIGHTS, Life
 
 LATE = "late"  # an item
 
