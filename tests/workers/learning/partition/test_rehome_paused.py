@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from omdml.errors import ConfigurationError, CorruptError, StoreError
-from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.workers.events.decoding import by_partition
 from omdml.workers.learning.partition.models import OwnedModels
@@ -17,6 +16,7 @@ from tests.support.worlds import (
     events,
     extents,
     kill,
+    learned_on_two,
     letters,
     living_on,
     mark,
@@ -25,18 +25,6 @@ from tests.support.worlds import (
     run_until_idle,
     stop,
 )
-
-
-def learned_on_two(folder):
-    """A model that learned 5 events on partition 0 of two, its worker, and two new partitions that it is to move to."""
-    world = World(folder, partitions=2)
-    names = (name for name in map("user-{}".format, range(1000)) if by_crc32(name.encode(), 2) == 0)
-    model = next(name for name in names if by_crc32(name.encode(), 4) == 2)
-    world.send(*events(5, model=model), key=model)
-    worker = world.worker()
-    run_until_idle(worker)
-    world.log.add_partitions(2)
-    return world, worker, model
 
 
 def placed_under_a_worker(folder):
