@@ -35,9 +35,9 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.model.claim import claim
-from tests.contracts.test_learners import DIMS, comparisons, learn, made
 from tests.support import worlds
 from tests.support.files.damage import altered, altered_arrays, damaged, raises_at_most
+from tests.support.learning.learner_samples import DIMS, comparisons, learn, made
 from tests.support.processes import ROOT
 
 BOTH = ("application/json", MESSAGEPACK)

@@ -145,6 +145,20 @@ def test_only_wiring_and_what_looks_at_an_installation_names_concrete_backends()
     assert named == []
 
 
+def test_no_module_imports_a_test_module_unless_it_is_a_contract_suite():
+    """What several test modules share stands in tests/support, or in a module beside them that its name describes."""
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    trees = [(path.relative_to(ROOT), ast.parse(path.read_text())) for path in paths]
+    named = [
+        (str(path), name)
+        for path, name in imports_of(trees)
+        if name.startswith("tests.")
+        and name.rpartition(".")[2].startswith("test_")
+        and not name.startswith("tests.contracts.")
+    ]
+    assert named == []
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_no_folder_is_too_full_to_be_read_at_a_glance(layer):
     folders = {path.parent for path, _ in modules(layer)}

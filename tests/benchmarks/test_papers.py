@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.papers import TABLES, cache, module_of, page
 from benchmarks.papers.page import Claim, Grid
+from tests.benchmarks.code_cache import forget
 
 TABLE = '''
 """A table."""
@@ -44,12 +45,6 @@ def checkout(tmp_path, monkeypatch):
 
     yield made
     forget()
-
-
-def forget():
-    """Drop what other checkouts' code left."""
-    for known in (cache.plain, cache.core, cache.code):
-        known.cache_clear()
 
 
 def test_what_a_table_tells_may_change_without_computing_it_again(checkout):

@@ -10,7 +10,7 @@ import pytest
 import benchmarks.papers
 from benchmarks.papers import __main__ as runner
 from benchmarks.papers import cache, page
-from tests.benchmarks.test_papers import forget
+from tests.benchmarks.code_cache import forget
 
 TOY = """
 from benchmarks.papers.page import Claim, Plot

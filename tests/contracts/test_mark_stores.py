@@ -1,14 +1,11 @@
-"""What every store promises of marks, placements, its secret and its run. Runs where test_checkpoint_stores does."""
+"""What every store promises of marks, placements, its secret and its run. Runs over the stores of conftest.py."""
 
 import threading
 
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
-from tests.contracts.test_checkpoint_stores import store
 from tests.support.learning.store_samples import checkpoint, published
-
-__all__ = ["store"]
 
 
 class TestMarksOfAnyStore:

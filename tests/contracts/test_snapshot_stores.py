@@ -1,5 +1,5 @@
 """What every store promises of snapshots: what is live, its history, who hears of it. Runs over the stores of
-test_checkpoint_stores."""
+conftest.py."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,10 +8,7 @@ import pytest
 
 from omdml.errors import StoreError, StoreLost
 from omdml.streams.protocols.store import Store, Watch, Why, Written
-from tests.contracts.test_checkpoint_stores import store
 from tests.support.learning.store_samples import checkpoint, history_fields, live, published, snapshot
-
-__all__ = ["store"]
 
 
 class TestSnapshotsOfAnyStore:

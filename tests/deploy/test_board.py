@@ -9,7 +9,7 @@ import yaml
 
 from deploy.grafana.board import BOARD, text
 from deploy.metrics_page import described
-from tests.deploy.test_rules import RECORDED, run
+from tests.support.servers.rules import RECORDED, run
 
 COMMITTED = json.loads(BOARD.read_text())
 PANELS = [panel for panel in COMMITTED["panels"] if panel["type"] != "row"]

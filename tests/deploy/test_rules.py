@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from deploy.metrics_page import described
+from tests.support.servers.rules import ALERTS, RECORDED, RULES, run
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-RULES = yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text())
 CASES_FILE = yaml.safe_load((DEPLOY / "prometheus/rules_test.yml").read_text())
 CASES = CASES_FILE["tests"]
-ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
-RECORDED = {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
 PARTS = ["Meaning", "Impact", "Diagnosis", "What to do", "How to know that it helped"]
-
-
-def run(promtool, folder, *arguments):
-    return subprocess.run([promtool, *arguments], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_the_rules_are_sound_and_every_case_comes_out(promtool):

@@ -37,10 +37,10 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.loading import load as configured
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.claim import claim
-from tests.contracts.test_learners import comparisons, learn, made
 from tests.formats import shapes
 from tests.support import worlds
 from tests.support.learning import store_samples
+from tests.support.learning.learner_samples import comparisons, learn, made
 
 HERE = Path(__file__).parent
 PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)

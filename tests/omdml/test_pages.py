@@ -6,14 +6,14 @@ import json
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from omdml.comparisons import preferred, quadruplets, triplets
 from omdml.errors import FeedbackError
-from omdml.feedback import MAX_SHOWN, Page, decode, encode
+from omdml.feedback import MAX_SHOWN, decode, encode
 from omdml.letter_reasons import REASONS
 from tests.naive.pages import preferred_one_by_one
 from tests.support.deep import examples
+from tests.support.learning.drawn_pages import pages
 
 PAGE = {"type": "page", "model": "shop", "query": "q", "shown": ["a", "b", "c", "d", "e"], "clicked": ["c"]}
 
@@ -41,19 +41,6 @@ def test_the_query_among_its_own_results_is_left_out():
 
 def test_an_item_that_was_clicked_twice_counts_once():
     assert pairs(clicked=["c", "c"]) == pairs()
-
-
-@st.composite
-def pages(draw):
-    """Pages with everything that one may hold; the query may be a result."""
-    shown = draw(st.lists(st.sampled_from([f"i{n}" for n in range(12)] + ["q"]), min_size=1, unique=True))
-    clicked = draw(st.lists(st.sampled_from(shown), min_size=1))
-    ranks = st.lists(st.integers(1, 60), min_size=len(shown), max_size=len(shown), unique=True)
-    positions = draw(st.none() | ranks)
-    return Page(
-        model="shop", query="q", shown=tuple(shown), clicked=tuple(clicked),
-        positions=None if positions is None else tuple(positions),
-    )  # fmt: skip
 
 
 @settings(max_examples=examples(150))

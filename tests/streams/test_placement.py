@@ -23,6 +23,7 @@ from tests.support.worlds import (
     other_than,
     rehomed,
     run_until_idle,
+    stop,
 )
 
 COUNTS = st.lists(st.sampled_from([1, 2, 3]), max_size=3)
@@ -75,13 +76,6 @@ def test_a_placement_of_a_newer_format_is_refused_by_its_number():
         Placement.decode(b'{"steps":3}', "dir:state")
 
 
-def saved(world, worker):
-    """Have a worker learn everything, save and leave."""
-    run_until_idle(worker)
-    worker.stop()
-    worker.run()
-
-
 def test_keyless_events_are_letters_at_once_and_claim_nothing(tmp_path):
     world = World(tmp_path, partitions=4)
     wrong = living_on(world, other_than(world, "user-1"))
@@ -105,7 +99,7 @@ def test_an_event_that_cannot_be_learned_anywhere_says_so_on_any_partition(tmp_p
 
 def test_another_partitioner_than_the_recorded_one_stops_the_worker(tmp_path):
     world = World(tmp_path, partitions=2)
-    saved(world, world.worker())
+    stop(world.worker())
     worker = world.worker()
     worker.services.source.partitioner = "murmur2"
     with pytest.raises(ConfigurationError, match=r"log.partitioner is 'murmur2', but the models .* 'crc32' puts them"):
@@ -118,7 +112,7 @@ def grown(folder, partitions=2):
     names = [f"user-{number}" for number in range(8)]
     for name in names:
         world.send(*events(10, model=name), key=name)
-    saved(world, world.worker())
+    stop(world.worker())
     world.log.add_partitions(partitions)
     for name in names:
         world.send(*events(5, 1, model=name), key=name)
@@ -153,7 +147,7 @@ def test_added_partitions_are_left_unread_and_said_until_a_rehome(tmp_path):
 
 def test_events_that_come_by_the_old_partition_after_a_rehome_are_letters(tmp_path):
     world, names = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     rehomed(world)
     moved = next(name for name in names if world.log.home(name).number >= 2)
     old = world.log.partitions[world.log.home(moved).number - 2]
@@ -165,9 +159,9 @@ def test_events_that_come_by_the_old_partition_after_a_rehome_are_letters(tmp_pa
 
 def test_events_from_before_a_rehome_are_no_letters_when_they_are_read_again(tmp_path):
     world, names = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     rehomed(world)
-    saved(world, world.worker())
+    stop(world.worker())
     # A group whose offsets were lost or set back begins earlier than it would have to.
     world.log.group("omdml").committed.update(dict.fromkeys(world.log.partitions[:2], 0))
     run_until_idle(world.worker())
@@ -179,7 +173,7 @@ def test_a_rehome_says_what_is_not_learned_or_committed_yet(tmp_path):
     world, _ = grown(tmp_path)
     with pytest.raises(ConfigurationError, match=r"\d+ events are not learned and saved yet.*Start a worker"):
         rehomed(world)
-    saved(world, world.worker())
+    stop(world.worker())
     committed = world.log.group("omdml").committed
     committed[world.log.partitions[1]] -= 1
     with pytest.raises(ConfigurationError, match=r"partition 1: learned up to \d+, but committed up to"):
@@ -189,7 +183,7 @@ def test_a_rehome_says_what_is_not_learned_or_committed_yet(tmp_path):
 
 def test_a_number_of_partitions_that_is_no_multiple_is_refused_with_the_next(tmp_path):
     world, _ = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     world.log.add_partitions(1)
     with pytest.raises(ConfigurationError, match=r"5 is not a multiple of 2, .*omdml topics grow --partitions 6"):
         rehomed(world)
@@ -199,19 +193,19 @@ def test_a_number_of_partitions_that_is_no_multiple_is_refused_with_the_next(tmp
 
 def test_a_store_from_before_a_rehome_is_rehomed_again_and_learns_the_same(tmp_path):
     world, names = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     models, marks, placements = (
         {name: (list(model.checkpoints), model.saved_last) for name, model in world.store._models.items()},
         dict(world.store._marks),
         dict(world.store._placements),
     )
     rehomed(world)
-    saved(world, world.worker())
+    stop(world.worker())
     before = {name: world.store.peek(name).state for name in names}
     for name, model in world.store._models.items():
         model.checkpoints, model.saved_last = models[name]
     world.store._marks, world.store._placements = marks, placements
-    saved(world, world.worker())
+    stop(world.worker())
     assert rehomed(world) == (2, 4)
     run_until_idle(world.worker())
     assert {name: world.store.peek(name).state for name in names} == before
@@ -220,7 +214,7 @@ def test_a_store_from_before_a_rehome_is_rehomed_again_and_learns_the_same(tmp_p
 
 def test_a_rehome_under_a_living_worker_stops_it_before_it_saves(tmp_path):
     world, names = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     worker = world.worker()
     worker.step()
     rehomed(world)
@@ -235,7 +229,7 @@ def test_a_rehome_under_a_living_worker_stops_it_before_it_saves(tmp_path):
 
 def test_a_moved_model_whose_last_checkpoint_is_damaged_waits_and_says_why(tmp_path):
     world, names = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     rehomed(world)
     moved = next(name for name in names if world.log.home(name).number >= 2)
     model = world.store._models[moved]
@@ -252,13 +246,13 @@ def test_a_moved_model_whose_last_checkpoint_is_damaged_waits_and_says_why(tmp_p
 
 def test_a_rewind_walks_the_steps_again_and_learns_the_same_bytes(tmp_path):
     world, names = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     rehomed(world)
-    saved(world, world.worker())
+    stop(world.worker())
     before = {name: world.store.peek(name).state for name in names}
     assert topics.rewind(extents(world), world.store, "crc32", [], None) == sorted(names)
     assert world.store.placement(world.log.topic_id).count == 2
-    saved(world, world.worker())
+    stop(world.worker())
     rehomed(world)
     run_until_idle(world.worker())
     assert {name: world.store.peek(name).state for name in names} == before
@@ -266,13 +260,13 @@ def test_a_rewind_walks_the_steps_again_and_learns_the_same_bytes(tmp_path):
 
 def test_a_new_store_is_told_how_many_partitions_the_topic_began_with(tmp_path):
     world, names = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     rehomed(world)
-    saved(world, world.worker())
+    stop(world.worker())
     before = {name: world.store.peek(name).state for name in names}
     world.store = MemoryStore()
     topics.rewind(extents(world), world.store, "crc32", [], None, count=2)
-    saved(world, world.worker())
+    stop(world.worker())
     rehomed(world)
     run_until_idle(world.worker())
     assert {name: world.store.peek(name).state for name in names} == before
@@ -302,7 +296,7 @@ def test_a_rewind_to_after_the_rehome_keeps_it(tmp_path):
 def test_a_checkpoint_ahead_of_the_log_stops_the_worker_unless_accepted(tmp_path):
     world = World(tmp_path)
     world.send(*events(10))
-    saved(world, world.worker())
+    stop(world.worker())
     epoch, kept, _ = world.store.claim("shop")
     ahead = type(kept)(**{name: getattr(kept, name) for name in kept.__struct_fields__} | {"next": 500})
     world.store.save(ahead, epoch)
@@ -322,7 +316,7 @@ def test_a_checkpoint_ahead_of_the_log_stops_the_worker_unless_accepted(tmp_path
 def test_a_rehome_while_senders_go_on_makes_letters_of_what_waits(tmp_path):
     # Given events on the old partitions that came after the workers were stopped, as from senders that cannot be
     world, names = grown(tmp_path)
-    saved(world, world.worker())
+    stop(world.worker())
     old = {name: Placement.first("crc32", 2).home(name) for name in names}
     for name in names:
         world.send(*events(3, 2, model=name), key=living_on(world, world.log.partitions[old[name]]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,3 +139,8 @@ def wait_for(
         spent = time.thread_time() - asked
         time.sleep(max(0.01, 3 * spent, min(max(19 * spent, LATE_SHARE * waited_s), LATE_S)))
         asked = time.thread_time()
+
+
+def flowing(output: str) -> str:
+    """What a command says, without the lines of its tables and the ends of its lines."""
+    return " ".join(re.sub("[┃│]", " ", output).split())

@@ -26,6 +26,7 @@ from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.kafka.reading import gap
 from omdml.streams.letters import DeadLetters, read_letters
 from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
+from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Record
 from omdml.streams.stores.memory import MemoryStore
@@ -43,6 +44,7 @@ from omdml.workers.wiring.feedback_log import open_bystander
 ITEMS = 120
 DIMS = {"shape": 9, "noise": 5}
 TASKS = ("one", "other")
+NEVER = 1e9  # seconds
 
 
 def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -195,6 +197,13 @@ def run_until_idle(worker, turns=50):
         worker.step()
 
 
+def stop(worker):
+    """Have a worker learn what there is, save and leave."""
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+
+
 def paced(worker, publish=0.02, save=1.0):
     """Set how often a worker publishes and saves; returns it."""
     worker.schedule.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
@@ -303,3 +312,15 @@ def checking_ends(world, partition):
 
     source.poll = checked
     return source
+
+
+def learned_on_two(folder):
+    """A model that learned 5 events on partition 0 of two, its worker, and two new partitions that it is to move to."""
+    world = World(folder, partitions=2)
+    names = (name for name in map("user-{}".format, range(1000)) if by_crc32(name.encode(), 2) == 0)
+    model = next(name for name in names if by_crc32(name.encode(), 4) == 2)
+    world.send(*events(5, model=model), key=model)
+    worker = world.worker()
+    run_until_idle(worker)
+    world.log.add_partitions(2)
+    return world, worker, model

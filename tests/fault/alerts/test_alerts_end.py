@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.deploy.test_rules import ALERTS
 from tests.fault.alerts.fault import PREFIX, trial
 from tests.fault.alerts.faults import FAULTS
 from tests.fault.alerts.service import Watched
 from tests.support.processes import ROOT
+from tests.support.servers.rules import ALERTS
 
 
 class Services:

@@ -12,8 +12,8 @@ from omdml.streams.files.lines import encode_line
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import omdml
 from tests.fault.attacks.store import CONFIGURATION
-from tests.streams.files import test_bombs
 from tests.support import worlds
+from tests.support.files import catalogue_bombs
 
 MORE_MB = 150
 DIGITS = b"9" * 5000
@@ -104,11 +104,11 @@ def every_bomb(path: Path) -> None:
         file.writelines(bomb + b"\n" for bomb in bombs())
 
 
-def built(bomb: test_bombs.Bomb, told: str) -> Callable[[Path], Measured]:
+def built(bomb: catalogue_bombs.Bomb, told: str) -> Callable[[Path], Measured]:
     """``omdml catalogue build`` from a file that claims to be huge, under a limit of memory."""
 
     def attack(folder: Path) -> Measured:
-        code, output = test_bombs.build(bomb(folder), folder / "items")
+        code, output = catalogue_bombs.build(bomb(folder), folder / "items")
         return Measured(
             f"exit code {code}: {output.strip()[-120:]}", code == 2 and told in output and "Traceback" not in output
         )
@@ -116,7 +116,7 @@ def built(bomb: test_bombs.Bomb, told: str) -> Callable[[Path], Measured]:
     return attack
 
 
-BUILT = f"refused with limit and got, in less than {test_bombs.LIMIT} MB"
+BUILT = f"refused with limit and got, in less than {catalogue_bombs.LIMIT} MB"
 FED = f"feed refuses it, in less than {300 + MORE_MB} MB"
 ATTACKS = [
     Attack("201 bombs among sound events", f"less than {MORE_MB} MB more than sound events take", feedback_bombs),
@@ -124,7 +124,7 @@ ATTACKS = [
     Attack("feed: every bomb", FED, fed(every_bomb)),
     *(
         Attack(f"catalogue: {bomb.__name__.replace('_', ' ')}", BUILT, built(bomb, told),
-               quick=bomb in (test_bombs.a_trillion_rows, test_bombs.a_long_id_in_every_row))
-        for bomb, told in test_bombs.REFUSED
+               quick=bomb in (catalogue_bombs.a_trillion_rows, catalogue_bombs.a_long_id_in_every_row))
+        for bomb, told in catalogue_bombs.REFUSED
     ),
 ]  # fmt: skip

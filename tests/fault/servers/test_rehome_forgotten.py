@@ -8,8 +8,8 @@ from omdml import LOMDML
 from omdml.workers.configuration.loading import load
 from omdml.workers.wiring.kafka_topic import survey_topic
 from tests.fault.chaos.servers import MovingValkey
-from tests.integration.operate.test_topics_rescue import NAMES, Place, flowing, learn, learn_what_is_old
-from tests.support.processes import wait_for
+from tests.support.processes import flowing, wait_for
+from tests.support.servers.many_models import NAMES, Place, learn, learn_what_is_old
 from tests.support.worlds import catalogue, triplets
 
 UNREAD = "partitions_not_read"

@@ -14,9 +14,8 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.batches import Unreadable
 from omdml.streams.kafka.reading.expansion import too_large
 from omdml.streams.protocols.log import Partition
-from tests.integration.kafka.test_gaps import gap
-from tests.streams.kafka.test_batches import Name
-from tests.support.servers.kafka_reader import NewTopic, Open, numbered, write
+from tests.support.servers.kafka_batches import Name
+from tests.support.servers.kafka_reader import NewTopic, Open, gap, numbered, write
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 

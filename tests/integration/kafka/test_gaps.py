@@ -18,7 +18,7 @@ from omdml.streams.kafka.reading import topic_watch
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.topic import create_topic
 from omdml.streams.protocols.log import CommitResult, Partition
-from tests.support.servers.kafka_reader import NewTopic, Open, Reader, administer, cut, numbered, write
+from tests.support.servers.kafka_reader import NewTopic, Open, administer, cut, gap, numbered, write
 from tests.support.waiting import until
 
 
@@ -37,13 +37,6 @@ def raising(error: Exception) -> Callable[..., object]:
         raise error
 
     return fail
-
-
-def gap(reader: Reader) -> GapError:
-    """The gap that the reader runs into."""
-    with pytest.raises(GapError) as caught:
-        reader.read_until(lambda: False)
-    return caught.value
 
 
 def test_a_position_that_retention_passed_stops_only_its_partition(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.local import KafkaCluster, ReplicatedValkey
-from tests.integration.local.test_services import read_one, send
+from tests.integration.local.messages import read_one, send
 
 
 @pytest.fixture

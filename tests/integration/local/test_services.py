@@ -10,30 +10,13 @@ from pathlib import Path
 
 import pytest
 import redis
-from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from deploy.local import KafkaServer, RedisServer, ServiceError, ValkeyServer
+from tests.integration.local.messages import WAIT_S, read_one, send
 from tests.support.processes import wait_for
 
 ROOT = Path(__file__).parents[3]
-WAIT_S = 30.0
-
-
-def send(servers: str, topic: str, value: bytes) -> None:
-    producer = KafkaProducer(bootstrap_servers=servers, acks="all")
-    producer.send(topic, value).get(timeout=WAIT_S)
-    producer.close()
-
-
-def read_one(servers: str, topic: str) -> bytes:
-    consumer = KafkaConsumer(
-        topic, bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=int(WAIT_S * 1000)
-    )
-    try:
-        return next(consumer).value
-    finally:
-        consumer.close()
 
 
 def alive(pid: int) -> bool:

@@ -6,11 +6,10 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import ConfigResource
 
-from tests.integration.operate.test_topics_rescue import flowing
-from tests.integration.service.test_worker_gaps import SAID, Place
 from tests.support import records
-from tests.support.processes import wait_for
+from tests.support.processes import flowing, wait_for
 from tests.support.servers.kafka_reader import write
+from tests.support.servers.one_model import SAID, Place
 from tests.support.waiting import until
 
 

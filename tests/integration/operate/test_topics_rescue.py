@@ -12,11 +12,7 @@ import redis
 from click.testing import CliRunner
 
 from omdml.feedback import Triplet, encode
-from omdml.streams.kafka.options import KafkaOptions
-from omdml.streams.kafka.sink import KafkaSink
-from omdml.streams.kafka.topic import open_admin
 from omdml.streams.partitioners import by_murmur2
-from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks.installation import examine
@@ -24,61 +20,9 @@ from omdml.workers.wiring.kafka_topic import look_at_topic, survey_topic
 from tests.support import records
 from tests.support.forks import ForkedProcess
 from tests.support.oracle import STRAY, Oracle, Placement
-from tests.support.processes import wait_for
+from tests.support.processes import flowing, wait_for
 from tests.support.servers.kafka_reader import cut, write
-from tests.support.worlds import catalogue, events
-
-NAMES = [f"user-{number}" for number in range(8)]
-SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
-
-
-def flowing(output):
-    """What a command says, without the lines of its tables and the ends of its lines."""
-    return " ".join(re.sub("[┃│]", " ", output).split())
-
-
-class Place:
-    """A topic, a store, a configuration."""
-
-    def __init__(self, folder, kafka, url, topic):
-        self.folder, self.kafka, self.topic, self.store = folder, kafka, topic, open_store(url)
-        self.workers = 0
-        catalogue(folder / "items")
-        self.path = folder / "omdml.toml"
-        self.path.write_text(
-            f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
-            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n'
-            '[models."user-*"]\nlearner = "lomdml"\nrank = 2\n'
-            "[guard]\non = false\n"
-        )
-
-    def send(self, first, last):
-        """Send these events for every model."""
-        sink = KafkaSink(KafkaOptions(servers=self.kafka.servers), topic=self.topic)
-        for name, output in SAID.items():
-            for event in output[first:last]:
-                sink.send(event, key=name)
-        sink.close()
-
-    def grow(self, partitions):
-        admin = open_admin(KafkaOptions(servers=self.kafka.servers))
-        admin.create_partitions({self.topic: partitions})
-        admin.close()
-
-    def worker(self, *options):
-        self.workers += 1
-        return ForkedProcess(self.folder, "worker", "--config", str(self.path), *options, name=f"worker-{self.workers}")
-
-    def omdml(self, *arguments, group="topics"):
-        return CliRunner().invoke(main, [group, *arguments, "--config", str(self.path)])
-
-    def learned(self, version):
-        """Whether every model is saved at this version."""
-        results = [self.store.peek(name) for name in NAMES]
-        return all(entry is not None and entry.version == version for entry in results)
-
-    def states(self):
-        return {name: self.store.peek(name).state for name in NAMES}
+from tests.support.servers.many_models import NAMES, SAID, Place, learn, learn_what_is_old
 
 
 @pytest.fixture
@@ -209,22 +153,6 @@ def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(pla
     for output in status_and_finding():
         assert "omdml-" in output
     assert f"event=worker_started metrics= topic={place.topic} group={place.topic}" in worker.said
-    assert worker.stop() == 0
-
-
-def learn(place, version):
-    """Have a worker learn every model up to this version, and leave."""
-    worker = place.worker()
-    wait_for(lambda: place.learned(version), "everything learned", 60, worker)
-    assert worker.stop() == 0
-
-
-def learn_what_is_old(place):
-    """Have a worker learn the partitions that models live on, and leave."""
-    worker = place.worker()
-    configuration = load(str(place.path), {}, {})
-    wait_for(lambda: "partition_assigned" in worker.said, "the worker to have its partitions", 60, worker)
-    wait_for(lambda: all(line.lag == 0 for line in survey_topic(configuration)[:2]), "what is old", 60, worker)
     assert worker.stop() == 0
 
 

@@ -20,10 +20,10 @@ from omdml.streams.stores.redis.store import RedisStore
 from omdml.streams.stores.retention import Retention
 from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.checks.installation import examine
-from tests.contracts.test_checkpoint_stores import Copy, Damage, TestCheckpointsOfAnyStore
+from tests.contracts.test_checkpoint_stores import TestCheckpointsOfAnyStore
 from tests.contracts.test_mark_stores import TestMarksOfAnyStore
 from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
-from tests.support.learning.store_samples import checkpoint, history_fields, live, published, snapshot
+from tests.support.learning.store_samples import Copy, Damage, checkpoint, history_fields, live, published, snapshot
 from tests.support.waiting import until
 
 __all__ = [

@@ -5,111 +5,12 @@ Each either loses nothing, or stops the worker with the sentence that says what 
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from click.testing import CliRunner
 from kafka import KafkaProducer, TopicPartition
 
-from omdml import LOMDML
-from omdml.streams.kafka.options import KafkaOptions
-from omdml.streams.kafka.sink import KafkaSink
-from omdml.streams.kafka.topic import describe, open_admin
-from omdml.streams.partitioners import by_murmur2
-from omdml.streams.protocols.log import Partition
-from omdml.streams.stores.opening import open_store
-from omdml.workers.cli import main
-from tests.support.forks import ForkedProcess
 from tests.support.processes import wait_for
 from tests.support.servers.kafka_reader import write
-from tests.support.waiting import until
-from tests.support.worlds import catalogue, events, triplets
-
-SAID, ROWS = list(events(60)), triplets(60)
-
-
-class Place:
-    """A topic of two partitions, a store, a configuration of one model."""
-
-    def __init__(self, folder, kafka, url, topic):
-        self.folder, self.kafka, self.topic, self.store = folder, kafka, topic, open_store(url)
-        self.items = catalogue(folder / "items")
-        self.options = KafkaOptions(servers=kafka.servers)
-        self.home = by_murmur2(b"shop", 2)
-        self.path = folder / "omdml.toml"
-        self.path.write_text(
-            f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
-            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
-            "[guard]\non = false\n"
-        )
-
-    def send(self, first, last):
-        sink = KafkaSink(self.options, topic=self.topic)
-        for event in SAID[first:last]:
-            sink.send(event, key="shop")
-        sink.close()
-
-    def administer(self, do):
-        admin = open_admin(self.options)
-        try:
-            return do(admin)
-        finally:
-            admin.close()
-
-    def created_anew(self):
-        """The topic deleted, and made again under its name."""
-        self.kafka.delete_topic(self.topic)
-        until(lambda: self.topic not in self.administer(lambda admin: admin.list_topics()))
-        self.kafka.create_topic(self.topic, 2)
-
-    def worker(self, *options):
-        return ForkedProcess(self.folder, "worker", "--config", str(self.path), *options, name="worker")
-
-    def goes_on_with(self, first, last):
-        """If the gap is accepted, I expect these events behind the first ten, each once."""
-        worker = self.worker("--accept-gap")
-        wait_for(lambda: self.version == 10 + last - first, "what the log still has", 60, worker)
-        assert worker.stop() == 0, worker.said
-        assert "event=gap_accepted" in worker.said
-        self.expect((0, 10), (first, last))
-
-    def transact(self, producer, said, commit):
-        """Send events in a transaction that comes about, or is aborted with all of them in the log."""
-        producer.begin_transaction()
-        for event in said:
-            producer.send(self.topic, event, key=b"shop")
-        producer.flush()
-        (producer.commit_transaction if commit else producer.abort_transaction)()
-
-    def stops(self):
-        """The sentence that a worker stops with."""
-        worker = self.worker()
-        assert worker.wait(60) == 3, worker.said
-        return worker.said.splitlines()[-1]
-
-    def expect(self, *parts):
-        """The bytes, and the live version, of a model that learned exactly these events."""
-        model = LOMDML(dims=dict(self.items.dims), rank=2)
-        for first, last in parts:
-            model.learn_many(ROWS[first:last], self.items.features)
-        assert self.store.peek("shop").state == model.to_bytes()
-        assert self.store.current("shop").version == model.version
-
-    @property
-    def version(self):
-        checkpoint = self.store.peek("shop")
-        return -1 if checkpoint is None else checkpoint.version
-
-    def mark(self, number):
-        partition = self.administer(lambda admin: Partition(describe(admin, self.topic).id, number))
-        return self.store.marks([partition]).get(partition)
-
-    @property
-    def letters(self):
-        return [json.loads(line) for line in self.omdml("letters", "list", "--json").output.splitlines()]
-
-    def omdml(self, *arguments):
-        return CliRunner().invoke(main, [*arguments, "--config", str(self.path)])
+from tests.support.servers.one_model import SAID, Place
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Click logs become pages: each format as it is published, whole logs in bounded memory, and what is left out is told.
 
-The records are of the forms that o19s/ubi (schema 1.3.0, Apache 2.0) and metarank/metarank (doc/event-schema.md, Apache
-2.0) publish; their values are ours. published/ holds the examples of these projects themselves.
+published/ holds the examples of o19s/ubi and of metarank/metarank themselves.
 """
 
 from __future__ import annotations
@@ -17,28 +16,8 @@ from omdml.feedback import MAX_SHOWN, Page, decode
 from omdml.streams.clicklogs import csv_rows, json_lines
 from omdml.streams.clicklogs.fields import Fields, seconds
 from omdml.streams.clicklogs.joining import Joined
+from tests.support.files.click_logs import CSV, METARANK, SEEN, UBI
 from tests.support.pages.documents import block_that_begins, read
-
-UBI = """
-{"application":"primary-search","query_id":"q-1","client_id":"c-1","user_query":"red shirt","object_id_field":"sku","timestamp":"2026-11-22T16:32:11Z","query_attributes":{"item":"i0"},"query_response_id":"r-1","query_response_hit_ids":["i3","i7","i9","i12"]}
-{"action_name":"impression","query_id":"q-1","client_id":"c-1","timestamp":"2026-11-22T16:32:12Z","message_type":"QUERY","event_attributes":{"object":{"object_id":"i3","object_id_field":"sku"},"position":{"ordinal":1}}}
-{"action_name":"click","query_id":"q-1","client_id":"c-1","timestamp":"2026-11-22T16:32:14+00:00","message_type":"CONVERSION","message":"i7","event_attributes":{"object":{"object_id":"i7","object_id_field":"sku","object_id_type":"product"},"position":{"ordinal":2}}}
-{"action_name":"add_to_cart","query_id":"q-1","timestamp":"2026-11-22T16:33:14Z","event_attributes":{"object":{"object_id":9},"position":{"ordinal":3}}}
-{"_index":"ubi_queries","_source":{"query_id":"q-2","user_query":"cup","timestamp":"2026-11-22T16:32:11","query_attributes":{"item":"i1"},"query_response_hit_ids":["i4","i5"]}}
-"""  # noqa: E501
-METARANK = """
-{"event":"item","id":"e-1","timestamp":"1790000000000","item":"i3","fields":[{"name":"title","value":"red shirt"}]}
-{"event":"ranking","id":"r-1","timestamp":"1790000001000","user":"u-1","session":"s-1","fields":[{"name":"query","value":"i0"},{"name":"source","value":"search"}],"items":[{"id":"i3","fields":[{"name":"relevancy","value":2.0}]},{"id":"i7"},{"id":"i9"},{"id":"i12"}]}
-{"event":"interaction","id":"e-2","ranking":"r-1","timestamp":"1790000002000","user":"u-1","session":"s-1","type":"click","item":"i7","fields":[]}
-{"event":"interaction","id":"e-3","timestamp":"1790000003000","user":"u-1","session":"s-1","type":"click","item":"i9"}
-{"event":"interaction","id":"e-4","ranking":"r-1","timestamp":"1790000003000","type":"purchase","item":"i3"}
-"""
-CSV = """page,query,item,position,clicked,shop,at
-p-1,i0,i7,2,1,north,2026-11-22T16:32:11Z
-p-1,i0,i3,1,0,north,2026-11-22T16:32:11Z
-p-1,i0,i9,3,,north,
-p-1,i0,i12,4,false,north,
-"""
 
 
 def numbered(text):
@@ -58,9 +37,6 @@ def joined(kind, text, *changed, actions=("click",), model="shop", **options):
     lines = list(log.lines())
     pages = [decode(line) for _, line in lines if not isinstance(line, FeedbackError)]
     return pages, [(number, str(line)) for number, line in lines if isinstance(line, FeedbackError)], dict(log.left_out)
-
-
-SEEN = {"model": "shop", "query": "i0", "shown": ("i3", "i7", "i9", "i12"), "clicked": ("i7",)}
 
 
 def test_queries_and_events_of_user_behavior_insights_become_pages():

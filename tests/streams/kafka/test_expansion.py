@@ -21,7 +21,7 @@ from omdml.streams.kafka.routing.router import Targets, copy_of
 from omdml.streams.letters import Letter
 from omdml.streams.protocols.log import Partition
 from omdml.workers.router.model_key import key_of
-from tests.streams.kafka.test_batches import FIRST, RECORDS, opened, sealed, written
+from tests.support.servers.kafka_batches import FIRST, RECORDS, opened, sealed, written
 
 GZIP, LZ4, ZSTD = DefaultRecordBatch.CODEC_GZIP, DefaultRecordBatch.CODEC_LZ4, DefaultRecordBatch.CODEC_ZSTD
 COMPRESS = {GZIP: gzip.compress, LZ4: lz4.frame.compress, ZSTD: zstandard.ZstdCompressor().compress}

@@ -26,8 +26,8 @@ from kafka.record.memory_records import MemoryRecords
 from deploy.local.ports import free_port
 from omdml.streams.kafka import internals
 from omdml.streams.kafka.reading.batches import PolledRecord
-from tests.streams.kafka.test_batches import FIRST, RECORDS, Name, sealed, written
 from tests.support.processes import ROOT
+from tests.support.servers.kafka_batches import FIRST, RECORDS, Name, sealed, written
 
 PUBLIC = [name for name in dir(KafkaConsumer) if not name.startswith("_")]
 # What the documentation of kafka-python names. Its assignors and partitioners are values of options.

@@ -1,8 +1,9 @@
-"""Items, triplets and what is served, for tests of DCA."""
+"""Items, triplets, chunks of them, and what is served, for tests of DCA."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from omdml import DCA
 from omdml.engines.second_order.refresh_schedule import next_refresh
@@ -54,3 +55,30 @@ def heard(model, margins):
     assert tally(said, 0.0, 1.0, np.ones(count, bool), queries, state.asked, 0, *rest) == count
     state.counts[FILLED], state.sums[:] = 0, model.version
     state.made[0], state.next[0] = model.version, next_refresh(model.version)
+
+
+def in_chunks(model, rows, features, sizes, weights=None):
+    """Learn in calls of these many events; a size of 0 means a way through bytes."""
+    start = 0
+    while start < len(rows):
+        size = next(sizes)
+        if size == 0 and model.version:
+            model = DCA.from_bytes(model.to_bytes())
+        weight = 1.0 if weights is None else weights[start : start + max(1, size)]
+        model.learn_many(rows[start : start + max(1, size)], features, weight=weight)
+        start += max(1, size)
+    return model
+
+
+def centred(model, features):
+    """Items (n, D) about the mean of a learner, its principal directions, and its variances along them."""
+    state = model._engine.state
+    items = np.concatenate(list(features.values()), axis=1) - state.mean
+    basis = state.basis if len(state.basis) else np.eye(items.shape[1])
+    return items, basis, state.deviations.astype(float) ** 2
+
+
+def assert_serves(model, experts, shares, **exact):
+    assert model.shares == pytest.approx(shares)
+    for name, M in served(model).items():
+        np.testing.assert_allclose(M, experts[name] / np.trace(experts[name]), **exact)

@@ -1,5 +1,6 @@
 """Checkpoints, snapshots and stores that hold some, for the tests of stores."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from omdml.streams.protocols.store import Pointer, Store, Written
 
 HOME = ("topic-id", 3)
 ODD_NAMES = ["..", ".hidden", "a/b", "a}b{c", "50% off: großes Sofa", "con\n"]
+Damage = Callable[[], None]
+# Takes a copy of what there is of "shop", and answers how to put that in its place again.
+Copy = Callable[[], Callable[[], None]]
 
 
 def checkpoint(offset: int = 0, *, model: str = "shop", home: tuple[str, int] = HOME, state: bytes = b"") -> Checkpoint:

@@ -9,6 +9,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import CoordinatorNotAvailableError
 
 from deploy.local import KafkaServer
+from omdml.errors import GapError
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.protocols.log import CommitResult, Partition, Record
@@ -137,3 +138,10 @@ def administer(kafka: KafkaServer, do: Callable[[Any], Any]) -> Any:
         return answers[0]
     finally:
         admin.close()
+
+
+def gap(reader: Reader) -> GapError:
+    """The gap that the reader runs into."""
+    with pytest.raises(GapError) as caught:
+        reader.read_until(lambda: False)
+    return caught.value

@@ -1,4 +1,4 @@
-"""A listener that records the calls of a source."""
+"""Listeners of a source: one that records its calls, and one that does nothing."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,3 +23,15 @@ class Recorder:
 
     def lost(self, partitions: Iterable[Partition]) -> None:
         self.events.append(("lost", tuple(partitions)))
+
+
+class Bystander:
+    """A member of the group that owns partitions and does nothing with them."""
+
+    def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
+        return {}
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        pass
+
+    lost = revoked

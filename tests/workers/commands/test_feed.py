@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from omdml.feedback import decode
 from omdml.workers.cli import main
-from tests.streams.clicklogs.test_click_logs import CSV, METARANK, SEEN, UBI
+from tests.support.files.click_logs import CSV, METARANK, SEEN, UBI
 from tests.support.worlds import catalogue
 
 

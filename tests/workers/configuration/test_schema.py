@@ -13,7 +13,7 @@ from omdml.workers.configuration.config import Configuration, defaults
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.schema import STRUCTS, schema
 from omdml.workers.configuration.secret_files import ENDING, IN_FILES
-from tests.workers.configuration.test_config import SAMPLE
+from tests.support.processes import ROOT
 
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 
@@ -25,7 +25,7 @@ def errors(text):
 
 def test_it_is_a_schema_and_the_file_that_has_every_option_is_valid():
     VALIDATOR.check_schema(VALIDATOR.schema)
-    assert errors(SAMPLE.read_text()) == []
+    assert errors((ROOT / "deploy/omdml.toml").read_text()) == []
 
 
 def test_it_names_every_section_and_every_option_that_may_stand_in_a_file():

@@ -17,11 +17,11 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch
 from omdml.workers.events.lookup import Lookup
 from omdml.workers.events.validation import check, send_events
-from tests.omdml.test_pages import pages
 from tests.support import worlds
 from tests.support.catalogues.changing import change, plain_catalogue
 from tests.support.deep import examples
 from tests.support.files.replays import LoggedShop, replayed
+from tests.support.learning.drawn_pages import pages
 
 GONE = ["i2", "i5", "i8"]
 SHOWN = tuple(f"i{row}" for row in range(1, 9))

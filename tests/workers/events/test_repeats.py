@@ -12,63 +12,24 @@ from msgspec.structs import replace
 
 from omdml.errors import CorruptError
 from omdml.feedback import KINDS, decode, encode
-from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement
-from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.log import Record
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig
-from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.events.repeats import WINDOW, SeenIds
-from omdml.workers.model.judging.guard import Guard
-from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.operate.replay import ReplayedModel, nothing_timed
 from tests.support.deep import examples
-from tests.support.worlds import TASKS, World, catalogue, events, feedback, letters, run_until_idle
-from tests.workers.learning.test_metrics import read
+from tests.support.learning.owned_models import HOME, SECRET, begun, resumed
+from tests.support.learning.owned_models import specs as specs
+from tests.support.learning.worker_metrics import read
+from tests.support.worlds import World, events, feedback, letters, run_until_idle
 
 SMALL = 5  # a window that tests can fill
-HOME = Partition("topic", 0)
 SAID = list(feedback("triplet", 40))
 IDS = st.sampled_from([None, *"abcdefgh"])
-
-SECRET = b"s" * 32
-
-
-@pytest.fixture(scope="module")
-def specs(tmp_path_factory):
-    items = catalogue(tmp_path_factory.mktemp("items"))
-    models = {
-        "shop": {"learner": "lomdml", "rank": 3},
-        "quadruplet": {"learner": "qwise"},
-        "pair": {"learner": "cpmtml", "tasks": list(TASKS), "rank": 3},
-        "set": {"learner": "setnet", "rank": 4, "clusters": 2},
-    }
-    table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"hold_out": 4}}
-    return Specs(load(None, {}, table), {"items": items})
-
-
-def begun(specs, name="shop"):
-    spec = specs.of(name)
-    learner = spec.fresh()
-    guard = Guard(spec.guard, learner.metric)
-    model = OwnedModel(name, learner, spec.catalogue, "epoch", spec.digest, guard, SECRET)
-    model.home = HOME
-    return model
-
-
-def resumed(specs, model):
-    """The same model, as another worker goes on with it."""
-    checkpoint = Checkpoint.from_bytes(model.checkpoint("test").to_bytes())
-    spec = specs.of(model.name)
-    learner = spec.resumed(checkpoint)
-    other = OwnedModel(
-        model.name, learner, spec.catalogue, "later", spec.digest, Guard(spec.guard, learner.metric), SECRET
-    )
-    other.resume(checkpoint)
-    return other
 
 
 def records(said):

@@ -21,7 +21,7 @@ from omdml.workers.versions.serving import catalogue_kinds
 from omdml.workers.versions.targets import misfit
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
-from tests.workers.learning.test_every_learner import everything, feedback_for, learned_directly, models
+from tests.workers.learning.every_learner import everything, feedback_for, learned_directly, models
 
 BOTH = {"shop": {"learner": "lomdml", "rank": 3, "coordinates": "mapped"}, "plain": {"learner": "lomdml", "rank": 3}}
 

@@ -14,12 +14,8 @@ from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.partition.pending_letters import LettersAway
 from omdml.workers.model.trails import TRAILS
 from omdml.workers.telemetry.registry import ModelLabels
+from tests.support.learning.worker_metrics import read
 from tests.support.worlds import World, events, living_on, paced, run_until_idle
-
-
-def read(worker, name, **labels):
-    """The value of a sample of a worker's; 0 if there is none."""
-    return worker.services.metrics.registry.get_sample_value(f"omdml_worker_{name}", labels) or 0.0
 
 
 def test_counters_grow_by_what_was_learned_since_and_a_successor_counts_its_own(tmp_path):

@@ -12,8 +12,8 @@ from omdml.workers.learning.partition.portions import PORTION
 from omdml.workers.model import new_model_limits
 from omdml.workers.model.new_model_limits import Newcomers
 from omdml.workers.operate import models as upkeep
+from tests.support.learning.worker_metrics import read
 from tests.support.worlds import World, events, letters, paced, run_until_idle
-from tests.workers.learning.test_metrics import read
 
 NAMES = [f"user-{number}" for number in range(6)]
 

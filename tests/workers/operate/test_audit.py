@@ -16,38 +16,16 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
 from omdml.workers.commands.audit import show
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.operate import audit
 from omdml.workers.operate import models as upkeep
 from omdml.workers.operate.audit import Audit, Letters, Report
 from omdml.workers.operate.letters import fate
 from tests.support.forks import ForkedProcess
+from tests.support.learning.audits import audited
 from tests.support.learning.parts import hot_world, scatter
 from tests.support.processes import wait_for
-from tests.support.worlds import World, catalogue, events, letters, rehomed, run_until_idle
+from tests.support.worlds import World, catalogue, events, letters, rehomed, stop
 
 BROKEN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))
-
-
-def audited(world, letters=None):
-    """The audit of a world, and what it reports."""
-    letters = letters or Letters()
-    for partition in world.graves.partitions:
-        letters.read(world.graves.read(partition, world.graves.start(partition), 10_000))
-    models = list(audit.sums(world.store))
-    marks = world.store.marks(world.log.partitions)
-    result = Audit(marks, models, letters, world.store.placement(world.log.topic_id))
-    begins = {partition: world.log.start(partition) for partition in world.log.partitions}
-    for partition, begin in begins.items():
-        if records := world.log.read(partition, begin, 10_000):
-            result.read(records)
-    return result, audit.report(result, begins)
-
-
-def stop(worker):
-    """Have a worker learn what there is, save and leave."""
-    run_until_idle(worker)
-    worker.stop()
-    worker.run()
 
 
 @pytest.fixture

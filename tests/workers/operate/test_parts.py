@@ -10,9 +10,9 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.doctor.checks.checkpoints import look_at_checkpoints
 from omdml.workers.model.claim import claim
 from omdml.workers.operate import models, parts, topics
+from tests.support.learning.audits import audited
 from tests.support.learning.parts import GUARD, HOT, drained, hot_world, published, scatter, spec_of, with_models
 from tests.support.worlds import damage, events, extents, run_until_idle
-from tests.workers.operate.test_audit import audited
 
 ORDINARY = {"hot": {**HOT["hot"], "parts": False}}
 

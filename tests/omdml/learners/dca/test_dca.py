@@ -21,42 +21,15 @@ from omdml.initial import coordinates_start, principal_start
 from omdml.snapshot import pack, unpack
 from tests.naive import dca as naive
 from tests.support.deep import examples
-from tests.support.learning.dca import learner, served, with_pairs, world
+from tests.support.learning.dca import assert_serves, centred, in_chunks, learner, served, with_pairs, world
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-
-
-def in_chunks(model, rows, features, sizes, weights=None):
-    """Learn in calls of these many events; a size of 0 means a way through bytes."""
-    start = 0
-    while start < len(rows):
-        size = next(sizes)
-        if size == 0 and model.version:
-            model = DCA.from_bytes(model.to_bytes())
-        weight = 1.0 if weights is None else weights[start : start + max(1, size)]
-        model.learn_many(rows[start : start + max(1, size)], features, weight=weight)
-        start += max(1, size)
-    return model
 
 
 def opinions(events, draw):
     """What each of these triplets counts for, if they come from searches of 1 to 30 triplets."""
     counts = draw.integers(1, 31, events)
     return np.repeat(weights(counts), counts)[:events]
-
-
-def centred(model, features):
-    """Items (n, D) about the mean of a learner, its principal directions, and its variances along them."""
-    state = model._engine.state
-    items = np.concatenate(list(features.values()), axis=1) - state.mean
-    basis = state.basis if len(state.basis) else np.eye(items.shape[1])
-    return items, basis, state.deviations.astype(float) ** 2
-
-
-def assert_serves(model, experts, shares, **exact):
-    assert model.shares == pytest.approx(shares)
-    for name, M in served(model).items():
-        np.testing.assert_allclose(M, experts[name] / np.trace(experts[name]), **exact)
 
 
 @settings(max_examples=examples(20), deadline=None)

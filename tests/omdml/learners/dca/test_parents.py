@@ -14,9 +14,8 @@ from omdml import DCA, LOMDML, merge
 from omdml.errors import CorruptError, FeedbackError, ParameterError
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
 from tests.naive import dca as naive
-from tests.omdml.learners.dca.test_dca import assert_serves, centred, in_chunks
 from tests.support.deep import examples
-from tests.support.learning.dca import learner, served, with_pairs, world
+from tests.support.learning.dca import assert_serves, centred, in_chunks, learner, served, with_pairs, world
 
 
 def begun_from(features, known, seed=100, **options):

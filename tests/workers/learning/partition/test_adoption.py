@@ -10,27 +10,8 @@ from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.protocols.log import CommitResult
 from omdml.streams.stores.folder.store import DirectoryStore
+from tests.support.learning.reconfigured import SAID, changed, learned
 from tests.support.worlds import DIMS, ITEMS, World, events, items, run_until_idle, triplets
-
-SAID = list(events(100))
-
-
-def learned(folder, count=45, store=None, **options):
-    """A world whose worker learned so many events, and left."""
-    world = World(folder, **options)
-    world.store = store or world.store
-    world.send(*SAID[:count])
-    worker = world.worker()
-    run_until_idle(worker)
-    worker.services.source.close()
-    return world
-
-
-def changed(world, folder, **options):
-    """The same log and store under another configuration."""
-    again = World(folder, **options)
-    again.log, again.store, again.graves = world.log, world.store, world.graves
-    return again
 
 
 def reasons_for(world, what):

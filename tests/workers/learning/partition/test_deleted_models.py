@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from omdml.streams.memory_log import MemorySource
-from tests.support.worlds import World, events, living_on, run_until_idle
-from tests.workers.learning.partition.test_adoption import changed, learned
-from tests.workers.learning.partition.test_protocol import NEVER, Bystander, mark, paced
+from tests.support.learning.reconfigured import changed, learned
+from tests.support.servers.listeners import Bystander
+from tests.support.worlds import NEVER, World, events, living_on, mark, paced, run_until_idle
 
 
 def deleted_before(world, monkeypatch, step, name="shop"):

@@ -13,6 +13,7 @@ from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.learning.interruptions import StoreChanged
 from omdml.workers.learning.partition.watermark import Mark
 from tests.support.deep import deep_after
+from tests.support.learning.audits import audited
 from tests.support.worlds import (
     World,
     configuration,
@@ -26,7 +27,6 @@ from tests.support.worlds import (
     run_until_idle,
     triplets,
 )
-from tests.workers.operate.test_audit import audited
 
 WRITES = ("claim", "claim_all", "save", "save_all", "note", "publish", "publish_all", "move_mark")
 SENT = list(events(40))

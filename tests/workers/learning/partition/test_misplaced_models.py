@@ -10,8 +10,7 @@ from omdml.errors import StoreError
 from omdml.workers.doctor.checks.checkpoints import checkpoints, look_at_checkpoints
 from omdml.workers.operate import fit, models
 from omdml.workers.operate.replay import ReplayedModel
-from tests.support.worlds import damage_newest, events, extents, kill, letters, rehomed, run_until_idle
-from tests.workers.learning.partition.test_rehome_paused import learned_on_two
+from tests.support.worlds import damage_newest, events, extents, kill, learned_on_two, letters, rehomed, run_until_idle
 
 WAYS = ["its newest checkpoint is damaged", "a paused worker saved it later"]
 

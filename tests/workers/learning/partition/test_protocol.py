@@ -16,7 +16,9 @@ from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events.decoding import Batch, Refusal
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.worker import LearnerWorker
+from tests.support.servers.listeners import Bystander
 from tests.support.worlds import (
+    NEVER,
     World,
     catalogue,
     events,
@@ -29,20 +31,6 @@ from tests.support.worlds import (
     refuse,
     run_until_idle,
 )
-
-NEVER = 1e9  # seconds
-
-
-class Bystander:
-    """A member of the group that owns partitions and does nothing with them."""
-
-    def assigned(self, committed):
-        return {}
-
-    def revoked(self, partitions):
-        pass
-
-    lost = revoked
 
 
 def members(world, first=0):

@@ -6,26 +6,25 @@ import msgspec
 import pytest
 
 from omdml.errors import ConfigurationError, CorruptError, StoreError
-from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.workers.events.decoding import by_partition
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.model.relocation import move_back_to_cut
 from omdml.workers.operate import topics
-from tests.streams.test_placement import saved
-from tests.support.worlds import World, events, extents, kill, letters, living_on, mark, placed, rehomed, run_until_idle
-
-
-def learned_on_two(folder):
-    """A model that learned 5 events on partition 0 of two, its worker, and two new partitions that it is to move to."""
-    world = World(folder, partitions=2)
-    names = (name for name in map("user-{}".format, range(1000)) if by_crc32(name.encode(), 2) == 0)
-    model = next(name for name in names if by_crc32(name.encode(), 4) == 2)
-    world.send(*events(5, model=model), key=model)
-    worker = world.worker()
-    run_until_idle(worker)
-    world.log.add_partitions(2)
-    return world, worker, model
+from tests.support.worlds import (
+    World,
+    events,
+    extents,
+    kill,
+    learned_on_two,
+    letters,
+    living_on,
+    mark,
+    placed,
+    rehomed,
+    run_until_idle,
+    stop,
+)
 
 
 def placed_under_a_worker(folder):
@@ -125,7 +124,7 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
         topics.rehome(looked, world.store)
     assert world.store.placement(world.log.topic_id).count == 2
     kill(world, worker)
-    saved(world, world.worker())
+    stop(world.worker())
     assert rehomed(world) == (2, 4)
     assert fates(world, model) == (8, [])
 

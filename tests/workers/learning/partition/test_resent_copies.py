@@ -21,11 +21,11 @@ from omdml.workers.events.learned_stretches import Stretch, Stretches
 from omdml.workers.operate.fit import publish
 from omdml.workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
 from tests.support.deep import examples
-from tests.support.worlds import World, events, items, kill, letters, mark, paced, rehomed, run_until_idle
-from tests.workers.events.test_repeats import SECRET, begun, resumed
-from tests.workers.events.test_repeats import specs as specs
-from tests.workers.learning.test_metrics import read
-from tests.workers.operate.test_audit import audited, stop
+from tests.support.learning.audits import audited
+from tests.support.learning.owned_models import SECRET, begun, resumed
+from tests.support.learning.owned_models import specs as specs
+from tests.support.learning.worker_metrics import read
+from tests.support.worlds import World, events, items, kill, letters, mark, paced, rehomed, run_until_idle, stop
 
 HOME, SMALL = Partition("topic", 0), 3
 MODELS = {"shop": {"learner": "lomdml", "rank": 3}, "user-1": {"learner": "lomdml", "rank": 2}}

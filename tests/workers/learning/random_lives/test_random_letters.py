@@ -15,10 +15,10 @@ from omdml.streams.resent_events import headers_again
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate.letters import learnable, passed
 from tests.support.deep import deep_after
+from tests.support.learning.audits import audited
 from tests.support.records import read_checkpoint
 from tests.support.worlds import World, items
-from tests.workers.learning.random_lives.test_random_lives import NAMES, WEIGHTS, Life
-from tests.workers.operate.test_audit import audited
+from tests.workers.learning.random_lives.life import NAMES, WEIGHTS, Life
 
 LATE = "late"  # an item
 

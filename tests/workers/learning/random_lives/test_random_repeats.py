@@ -17,10 +17,10 @@ from omdml.streams.memory_log import MemorySink
 from omdml.workers.operate import fit, topics
 from omdml.workers.operate.replay import ReplayedModel
 from tests.support.deep import deep_after
+from tests.support.learning.audits import audited
+from tests.support.learning.restored_stores import KeptMemory
 from tests.support.worlds import World, extents, living_on
-from tests.workers.learning.partition.test_older_stores import KeptMemory
-from tests.workers.learning.random_lives.test_random_lives import NAMES, PARTS, WEIGHTS, Life
-from tests.workers.operate.test_audit import audited
+from tests.workers.learning.random_lives.life import NAMES, PARTS, WEIGHTS, Life
 
 REPEATED = 0.4  # of all events
 

@@ -9,9 +9,9 @@ import pytest
 
 from omdml.feedback import Triplet, encode
 from tests.support.deep import deep_after
+from tests.support.learning.audits import audited
 from tests.support.worlds import World, living_on, rehomed
-from tests.workers.learning.random_lives.test_random_lives import NAMES, WEIGHTS, Life
-from tests.workers.operate.test_audit import audited
+from tests.workers.learning.random_lives.life import NAMES, WEIGHTS, Life
 
 
 class Rubbish(Life):
