@@ -204,7 +204,7 @@ def test_a_backup_of_a_store_that_is_written_to_all_the_time_is_whole(place: Pat
         for number in itertools.count(1):
             store.publish(snapshot(number), epoch)
             store.save(checkpoint(number), epoch)
-            store.move_mark(partition, number - 1 or None, number)
+            store.move_mark(partition, number - 1 or None, number, 0)
             if stop.is_set():
                 return
 
