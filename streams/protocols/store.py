@@ -150,7 +150,9 @@ class MarkStore(Protocol):
     def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set the mark of a partition, if it still is what it was ``before`` (None: absent), or is ``offset`` already.
 
-        If ``replacements`` is given, no other checkpoint may have been replaced. False otherwise: nothing was set.
+        An owner gives the ``replacements`` that it knows of: there may be no other. If they are not given, the mark is
+        set from outside, which counts as a replacement: an owner that wakes up later moves nothing, even if the mark is
+        what it was. False: nothing was set.
         """
 
 

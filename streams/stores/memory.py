@@ -203,6 +203,7 @@ class MemoryStore(JournaledSnapshots):
             as_expected = as_expected and replacements in (None, self._replacements)
             if as_expected:
                 self._marks[partition] = offset
+                self._replacements += replacements is None
             return as_expected
 
     def placement(self, topic_id: str) -> Placement | None:

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
@@ -57,6 +59,19 @@ class TestMarksOfAnyStore:
         known = store.marks([home]).replacements
         assert store.move_mark(home, None, 10, known)
         store.replace(checkpoint(20), epoch, 20)
+        assert not store.move_mark(home, 10, 30, known)
+        assert store.marks([home]) == {home: 10}
+        assert store.move_mark(home, 10, 30, store.marks([home]).replacements)
+
+    @pytest.mark.parametrize("mark", [None, 10])
+    def test_an_owner_moves_no_mark_that_was_set_from_outside_to_what_it_was(
+        self, store: Store, mark: int | None
+    ) -> None:
+        home = Partition("t", 0)
+        known = store.marks([home]).replacements
+        if mark is not None:
+            assert store.move_mark(home, None, mark, known)
+        assert store.move_mark(home, mark, 10)
         assert not store.move_mark(home, 10, 30, known)
         assert store.marks([home]) == {home: 10}
         assert store.move_mark(home, 10, 30, store.marks([home]).replacements)

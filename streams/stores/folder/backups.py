@@ -34,6 +34,8 @@ SEAL = "backup.json"
 UNPACKED = f"{ASIDE}restore."
 # Names in a path that do not lead to a file of ours.
 NO_NAMES = (".", "..", "")
+# What unpacking raises if a file and a folder have the same name.
+CLASHES = (FileExistsError, IsADirectoryError, NotADirectoryError)
 
 
 class Seal(msgspec.Struct, frozen=True):
@@ -177,7 +179,7 @@ def unpack(file: Path, target: Path) -> None:
                 write_member(target, member, data)
                 digest.update(fingerprint(f"{member.name}/" if member.isdir() else member.name, data))
         sealed = msgspec.json.decode(seal, type=Seal)
-    except (tarfile.TarError, EOFError, FileExistsError, msgspec.DecodeError) as error:
+    except (tarfile.TarError, EOFError, *CLASHES, msgspec.DecodeError) as error:
         raise CorruptError(
             f"{file}: not a complete backup of a store ({error}): expected what omdml backup wrote"
         ) from error

@@ -4,8 +4,8 @@
 ``store-id``                                        a random id, made once
 ``format``                                          number of this layout (omdml/formats.py)
 ``secret``                                          which events are held out; only its owner may read it
-``replacements``                                    how many checkpoints were replaced from outside of workers, and
-                                                    where their partitions are read again
+``replacements``                                    how often a checkpoint was replaced, or a mark moved, from outside
+                                                    of workers, and where partitions are read again for that
 ``owners``                                          locked by every process that owns models
 ``marks/<topic id>.<partition>``                    an offset, in digits, and how many replacements its owner knew of
 ``marks/<name>.saved``                              number of the checkpoint of a model that was saved last

@@ -22,7 +22,7 @@ REPLACEMENTS = "replacements"
 
 
 class Replacements(msgspec.Struct, frozen=True):
-    """How many checkpoints were replaced, and where partitions are read again for that.
+    """How often a checkpoint was replaced, or a mark moved from outside, and where partitions are read again for that.
 
     A mark says which replacement its owner knew of. One whose owner did not know of its partition's last one may have
     been written over a mark that had gone back: it counts only up to the offset that the replacement asks for.
@@ -96,15 +96,15 @@ class DirectoryMarks(DirectoryLayout):
         """Set a mark, if it is as expected: a look and a write. A lock would have a process that sleeps in between keep
         all others from moving marks.
 
-        Who moves a mark back from outside says so first, as for a replacement: what an owner that slept in between
-        writes later counts only up to this offset.
+        Who moves a mark from outside says so first, as for a replacement: what an owner that slept in between writes
+        later counts only up to this offset.
         """
         with self._reaching():
             now = self._replacements()
             as_expected = self._offset(partition, now) in (before, offset) and replacements in (None, now.count)
             if as_expected:
                 self.make()
-                if replacements is None and before is not None and offset < before:
+                if replacements is None:
                     self.read_again(partition, offset)
                     now = self._replacements()
                 put(self._mark(partition), b"%d %d\n" % (offset, now.count))

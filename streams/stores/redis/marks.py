@@ -37,11 +37,10 @@ class RedisMarks(RedisDatabase):
 
     def move_mark(self, partition: Partition, before: int | None, offset: int, replacements: int | None = None) -> bool:
         """Set a mark, if it is as expected."""
-        keys, values = [self._keys.mark(partition)], ["" if before is None else before, offset]
-        if replacements is not None:
-            keys, values = [*keys, self._keys.replacements], [*values, replacements]
+        keys, values = [self._keys.mark(partition), self._keys.replacements], ["" if before is None else before, offset]
+        known = [] if replacements is None else [replacements]
         with reaching(self._where):
-            return bool(self._compare_and_set(keys, values))
+            return bool(self._compare_and_set(keys, [*values, *known]))
 
     def placement(self, topic_id: str) -> Placement | None:
         """The placement of a log's models; None before the first worker recorded it."""

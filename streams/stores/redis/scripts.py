@@ -146,14 +146,16 @@ return redis.call('HGETALL', current)
 
 COMPARE_AND_SET = """
 -- Compare and set the mark of a partition, or a placement; '' stands for none. A value that is
--- already what it should become is a retry, and counts as success. A mark stays if another number of checkpoints was
--- replaced than its owner knows of.
+-- already what it should become is a retry, and counts as success. A mark stays if there were other replacements than
+-- its owner knows of. A mark that is set from outside counts as one.
 local key, replacements = unpack(KEYS)
 local before, after, known = unpack(ARGV)
-if replacements and (redis.call('GET', replacements) or '0') ~= known then return 0 end
+local count = replacements and redis.call('GET', replacements) or '0'
+if known and count ~= known then return 0 end
 local actual = redis.call('GET', key) or ''
 if actual ~= before and actual ~= after then return 0 end
 redis.call('SET', key, after)
+if replacements and not known then redis.call('SET', replacements, count + 1) end
 return 1
 """
 

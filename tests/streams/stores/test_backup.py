@@ -204,7 +204,7 @@ def test_a_backup_of_a_store_that_is_written_to_all_the_time_is_whole(place: Pat
         for number in itertools.count(1):
             store.publish(snapshot(number), epoch)
             store.save(checkpoint(number), epoch)
-            store.move_mark(partition, number - 1 or None, number)
+            store.move_mark(partition, number - 1 or None, number, 0)
             if stop.is_set():
                 return
 
@@ -235,7 +235,14 @@ def test_a_restore_looks_for_workers_before_it_unpacks_anything(place: Path) -> 
     assert (refused.exit_code, "a worker is using it: stop the workers" in refused.output) == (1, True)
 
 
-WRONG = ["no archive", "another archive", "cut", "one byte", "outside", "missing", "newer", "two kinds", "pipe"]
+ARCHIVES = {
+    "another archive": ["etc/passwd"],
+    "outside": ["models/../../outside"],
+    "a file as a folder": ["models", "models/shop"],
+    "a file as a folder of folders": ["models", "models/shop/live"],
+    "a folder as a file": ["models/shop", "models"],
+}
+WRONG = ["no archive", "cut", "one byte", "missing", "newer", "pipe", *ARCHIVES]
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -249,16 +256,12 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(place: Path, what: str
     data = copy.read_bytes()
     if what == "no archive":
         copy.write_bytes(b"no archive at all" * 1000)
-    elif what == "another archive":
-        write_tar(copy, "etc/passwd")
+    elif what in ARCHIVES:
+        write_tar(copy, *ARCHIVES[what])
     elif what == "cut":
         os.truncate(copy, len(data) // 2)
     elif what == "one byte":
         copy.write_bytes(data.replace(checkpoint(1).state, b"stAte 1"))
-    elif what == "outside":
-        write_tar(copy, "models/../../outside")
-    elif what == "two kinds":
-        write_tar(copy, "models", "models/shop")
     elif what == "pipe":
         copy.unlink()
         os.mkfifo(copy)

@@ -217,7 +217,7 @@ def test_two_checkpoints_are_kept_and_folders_of_former_owners_are_not(
 def test_no_name_leads_out_of_the_folder(store: DirectoryStore, tmp_path: Path) -> None:
     for name in [*ODD_NAMES, "../../outside", "/etc"]:
         store.save(checkpoint(1, model=name, home=("../../topic", 0)), published(store, 1, model=name))
-        store.move_mark(Partition(f"../{name}", 0), None, 1)
+        store.move_mark(Partition(f"../{name}", 0), None, 1, 0)
     assert os.listdir(tmp_path) == ["store"]
     assert sorted(os.listdir(store.path)) == ["format", "marks", "models", "owners", "placements", "store-id"]
     assert store.models() == sorted([*ODD_NAMES, "../../outside", "/etc"])
@@ -322,23 +322,25 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
     assert live(store).version == 1
 
 
+@pytest.mark.parametrize(("mark", "begin"), [(10, 3), (10, 10), (None, 3)])
 def test_an_owner_that_slept_before_it_wrote_a_mark_does_not_undo_a_rewind(
-    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch, mark: int | None, begin: int
 ) -> None:
     home, put = Partition("t", 0), marks.put
-    store.move_mark(home, None, 10)
+    if mark is not None:
+        store.move_mark(home, None, mark)
     known = store.marks([home]).replacements
 
     def put_late(path: Path, data: bytes) -> None:
         monkeypatch.setattr(marks, "put", put)
-        assert DirectoryStore(store.path).move_mark(home, 10, 3)
+        assert DirectoryStore(store.path).move_mark(home, mark, begin)
         put(path, data)
 
     monkeypatch.setattr(marks, "put", put_late)
-    store.move_mark(home, 10, 20, known)
-    assert store.marks([home]) == {home: 3}
-    assert store.move_mark(home, 3, 5, store.marks([home]).replacements)
-    assert store.marks([home]) == {home: 5}
+    store.move_mark(home, mark, 20, known)
+    assert store.marks([home]) == {home: begin}
+    assert store.move_mark(home, begin, begin + 2, store.marks([home]).replacements)
+    assert store.marks([home]) == {home: begin + 2}
 
 
 @pytest.mark.parametrize("content", ["", "-5", "12 monkeys"])
