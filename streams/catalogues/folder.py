@@ -115,7 +115,7 @@ class MappedCatalogue(Items):
     def _take_in_all(self) -> None:
         """Take in new parts and changes in their order.
 
-        Raises CatalogueError if the folder holds another generation now: open it again to adopt that.
+        Raises CatalogueError if the folder holds another generation now.
         """
         while not self._take_in(self._new_manifest()):
             # A part came before changes, and was named after the manifest had been read.
@@ -131,7 +131,7 @@ class MappedCatalogue(Items):
         if manifest.generation != self.generation or manifest.parts[:known] != self._parts:
             raise CatalogueError(
                 f"catalogue {self.path} was opened as generation {self.generation} and now holds "
-                f"{manifest.generation}: open it again to adopt that"
+                f"{manifest.generation}: restart the workers, then the nodes, to open that"
             )
         self._stamp = stamp
         self.manifest = manifest

@@ -259,7 +259,8 @@ class View:
         rows = self.catalogue.rows(ids)
         if rows.min() < 0:
             unknown = ids[int(rows.argmin())]
-            raise SearchError(f"the catalogue of model {self.snapshot.model!r} has no item {unknown!r}", "unknown_item")
+            message = f"the catalogue of model {self.snapshot.model!r} has no item {unknown!r}"
+            raise SearchError(f"{message}: GET /items lists the ids", "unknown_item")
         return rows
 
     def with_set_options(self, query: Query, by: str | None, rerank: int | None) -> Query:

@@ -216,8 +216,8 @@ def _is_new(target: Path, generation: str) -> bool:
     there = read_manifest(target).generation
     if there != generation:
         raise CatalogueError(
-            f"{target} holds generation {there}, these inputs make {generation}. Replace it (--replace): running "
-            "processes take it up when they open it again. Or name another folder"
+            f"{target} holds generation {there}, these inputs make {generation}. Replace it (--replace), and "
+            "restart the workers, then the nodes. Or name another folder"
         )
     return False
 

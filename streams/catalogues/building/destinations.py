@@ -123,7 +123,7 @@ def _build_at(
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
                 f"{masked(target)} holds generation {there}, these inputs make {built.generation}. Replace it "
-                "(--replace): running processes take it up when they open it again. Or choose another name"
+                "(--replace), and restart the workers, then the nodes. Or choose another name"
             )
         upload_catalogue(built, target)
     return RedisCatalogue(target)

@@ -56,7 +56,8 @@ class RedisCatalogue(Items):
             data, map_bytes = self._client.get(self._keys.manifest), self._client.get(self._keys.map)
         if data is None:
             raise CatalogueError(
-                f"{where}: no catalogue {self.name!r} of generation {chosen or 'any'}: upload one, or correct the name"
+                f"{where}: no catalogue {self.name!r} of generation {chosen or 'any'}: make one with `omdml catalogue "
+                "build`, or correct the name"
             )
         super().__init__(decode_manifest(data, Manifest, where), where, map_bytes)
         # numbers of an item in each field

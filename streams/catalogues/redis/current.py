@@ -23,7 +23,8 @@ def read_redis_manifest(url: str) -> Manifest:
         generation = text(client.get(current_key(name)))
         data = client.get(Keys(name, generation).manifest)
     if data is None:
-        raise CatalogueError(f"{where}: no catalogue {name!r}: upload one, or correct the name")
+        advice = "make one with `omdml catalogue build`, or correct the name"
+        raise CatalogueError(f"{where}: no catalogue {name!r}: {advice}")
     return decode_manifest(data, Manifest, where)
 
 

@@ -116,7 +116,10 @@ def require_modality(
     ``others`` are columns that may hold text, which omdml could describe.
     """
     if not list(modalities):
-        advice = f". To have omdml describe the words of a column, name it: --text {others[0]}" if others else ""
+        advice = ""
+        if others:
+            advice = f". To have omdml describe the words of a column, name it: --text {others[0]}. "
+            advice += "If these are only attributes, give them in a file of JSON lines (deploy/SEARCH.md)"
         raise NoVectors(
             f"{table}: no modality: expected {expected}; it has {_shown(list(columns)) or 'nothing'}{advice}"
         )

@@ -94,7 +94,7 @@ def test_an_upload_that_ended_early_is_not_opened_and_goes_on_where_it_ended(
     monkeypatch.setattr(upload, "_upload", lambda *given: next(batches)(*given))
     with pytest.raises(StopIteration):
         upload_catalogue(shop, redis_url, "shop")
-    with pytest.raises(CatalogueError, match="no catalogue 'shop'"):
+    with pytest.raises(CatalogueError, match=r"no catalogue 'shop'.*: make one with `omdml catalogue build`"):
         RedisCatalogue(redis_url, "shop")
     monkeypatch.undo()
 

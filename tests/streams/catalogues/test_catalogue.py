@@ -177,7 +177,7 @@ def test_a_grown_catalogue_keeps_its_generation_and_verifies(shop: MappedCatalog
 def test_a_refresh_to_another_generation_is_refused(shop: MappedCatalogue) -> None:
     build_catalogue(shop.path, {"color": COLOR}, ids=IDS, replace=True)
 
-    with pytest.raises(CatalogueError, match="open it again"):
+    with pytest.raises(CatalogueError, match="restart the workers, then the nodes"):
         shop.refresh()
     assert_array_equal(shop.features["text"][2], _float32([1, 0]))
 

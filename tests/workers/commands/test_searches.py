@@ -94,7 +94,7 @@ def test_two_versions_are_compared(omdml):
         (["search"], 2, "give the ID of an item, --features, --text or --picture"),
         (["search", "i5", "--filter", "{"], 2, "'{' is not JSON"),
         (["search", "i5", "--filter", "[1]"], 2, "is not a JSON object"),
-        (["search", "nobody"], 1, "has no item 'nobody'"),
+        (["search", "nobody"], 1, "has no item 'nobody': GET /items lists the ids"),
         (["search", "i5", "--token", "wrong"], 1, "not a token of this node"),
         (["compare", "i5", "21"], 1, "version 21"),
     ],

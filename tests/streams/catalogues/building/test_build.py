@@ -190,7 +190,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
         ("id,v.0\n", "no items"),
         (
             "id,name\na,b\n",
-            r"no modality: expected columns color\.0, .* or .*; it has id, name\. .*--text name$",
+            r"no modality: expected columns color\.0, .* or .*; it has id, name\. .*--text name\. .*JSON lines",
         ),
         ("sku,v.0\na,1\n", "0 columns named 'id', expected one; it has sku, v.0: name the .*--id-column sku$"),
         ("sku,kind,v.0\na,cup,1\n", "it has sku, kind, v.0: name the .*--id-column sku$"),
