@@ -262,7 +262,7 @@ def fill(store: Store) -> None:
     store.publish(store_samples.snapshot(3), epoch, "held for a reason")
     store.note("shop", epoch, "drift", "mistakes went up")
     store.move("shop", 1, pin=True)
-    store.move_mark(PARTITION, None, 7)
+    store.move_mark(PARTITION, None, 7, replacements=0)
 
 
 def check_filled(store: Store) -> None:
