@@ -48,7 +48,9 @@ class Claim(NamedTuple):
 
 
 class Marks(dict[Partition, int]):
-    """Offsets by partition, the store's present ``run``, and how many checkpoints were replaced in it.
+    """Offsets by partition, the store's present ``run``, and the number of replacements in it.
+
+    A replacement is a checkpoint that was replaced, or a mark that was moved, from outside of workers.
 
     A store that was started again, failed over or was restored from a copy has another run, and may have forgotten what
     was acknowledged. ``run`` is empty if the store cannot tell.

@@ -61,7 +61,7 @@ class DirectoryMarks(DirectoryLayout):
         except msgspec.DecodeError as error:
             raise StoreError(
                 f"{path}: {error}: stop the workers and remove it; then repeat what replaced a model last, if workers "
-                "have not saved since (omdml replay --publish, forget, learn-on, bootstrap)"
+                "have not saved since (omdml replay --publish, forget, learn-on, bootstrap, topics rewind)"
             ) from error
 
     def _offset(self, partition: Partition, replacements: Replacements) -> int | None:

@@ -141,4 +141,5 @@ def _build(source: Path, target: Path, said: Path) -> None:
     main(["catalogue", "build", str(target), str(source)], prog_name="omdml")
 
 
-LIMIT = 1000  # MB of data: the interpreter with numpy, numba and pyarrow takes about half of it
+# MB of data: the interpreter with numpy, numba and pyarrow takes about half of it.
+LIMIT = 1000

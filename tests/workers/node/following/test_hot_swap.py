@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from omdml.errors import CatalogueError
 from omdml.workers.node.following.making_views import embedded_view
 from tests.support.nodes import refresher
-from tests.support.shops import Shop
-
-
-@pytest.fixture
-def shop(tmp_path):
-    made = Shop(tmp_path)
-    made.learn(40)
-    made.publish()
-    return made
 
 
 def test_a_pin_that_comes_while_a_gallery_is_embedded_is_what_answers_say(shop, monkeypatch):

@@ -20,22 +20,14 @@ from tests.support.shops import Shop
 from tests.support.waiting import until, wait_until_ready
 
 
-@pytest.fixture
-def shop(tmp_path):
-    made = Shop(tmp_path)
-    made.learn(40)
-    made.publish()
-    return made
-
-
 def test_a_deleted_model_is_dropped_and_followed_again_once_it_begins_again(shop):
     node = refresher(shop)
     assert node.refresh("shop").snapshot.version == 40
     shop.store.delete("shop")
     assert node.refresh("shop") is None
     assert (node.live.views, node.stale_seconds()) == ({}, 0.0)
-    anew = Shop(shop.catalogue.path.parent / "anew", store=shop.store)
-    anew.publish()
+    begun_again = Shop(shop.catalogue.path.parent / "again", store=shop.store)
+    begun_again.publish()
     assert node.refresh("shop").snapshot.version == 0
     assert node.stale_seconds() == 0
 
@@ -216,7 +208,7 @@ def test_a_store_that_comes_back_empty_after_an_outage_is_logged_and_told(shop):
     ],
     ids=["next", "rolled back", "an older copy of the store", "an older copy that is level",
          "an older copy that went on to as many moves",
-         "deleted and begun anew", "another store, behind", "another store, level", "another store, pinned"],
+         "deleted and begun again", "another store, behind", "another store, level", "another store, pinned"],
 )  # fmt: skip
 def test_which_pointers_are_news(new, old, gone, follow):
     assert follows(new, old, gone) is follow
@@ -249,7 +241,7 @@ def test_what_an_operator_does_after_a_restore_is_followed(tmp_path, caught_up, 
     if move == "rollback":
         shop.store.move("shop", 10, pin=True)
     else:
-        shop.learner = Shop(tmp_path / "anew").learner
+        shop.learner = Shop(tmp_path / "again").learner
         shop.epoch = shop.store.claim("shop").epoch
         shop.publish()
     assert node.refresh("shop").pointer == shop.store.current("shop")
