@@ -271,8 +271,8 @@ def verdict(results: list[dict[str, Any]]) -> list[Claim]:
             f"""While it learns, the process holds {own:,.0f} MB of its own. This is at most {more:,.0f} MB more
             than it had before there was a catalogue, and includes the ids of a million items. (Later seeds need
             less, because they use memory that earlier ones left.) The catalogue's {size:.1f} GB stay on the disk, and
-            the kernel can drop the {mapped:,.0f} MB of files that were read. Building the catalogue takes {built:.0f} s,
-            once.""",
+            the kernel can drop the {mapped:,.0f} MB of files that were read. Building the catalogue takes
+            {built:.0f} s, once.""",
             own < 1_000,
         ),
         Claim(
