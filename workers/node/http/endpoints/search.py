@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.http.body_limits import INLINE_BYTES, MAX_PICTURE_QUERY_BYTES
+from omdml.workers.node.http.endpoints.experiments import Trials
 from omdml.workers.node.http.endpoints.items.describing import described
-from omdml.workers.node.http.endpoints.trials import Trials
 from omdml.workers.node.http.min_version import view_from
 from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import Search, body_of, own_query, search_of_body, search_of_parameters
