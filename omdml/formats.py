@@ -61,7 +61,7 @@ class NumberedLater(msgspec.Struct):
 # States with number 1 were written while what dca keeps still changed. Number 3 knows the parents of dca, number 4
 # the weights of its triplets.
 STATE = Format("learner state", 4)
-# The progress in a checkpoint is part of the format (workers/model/owned_model.py). Number 3 hashes only the headers of
+# The progress in a checkpoint is part of the format (workers/model/progress.py). Number 3 hashes only the headers of
 # the files in it.
 CHECKPOINT = Format("checkpoint", 3)
 SNAPSHOT = Format("snapshot", 1)

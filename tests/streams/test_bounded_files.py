@@ -198,7 +198,7 @@ EXEMPT = {
     "streams/catalogues/building/writing.py",  # locks a folder
     "streams/indexes/lancedb/writer.py",  # a lock of its own
     "workers/cli.py",  # the null device
-    "workers/node/http/endpoints/api.py",  # click.js
+    "workers/node/http/endpoints/feedback.py",  # click.js
     "workers/node/http/endpoints/console.py",  # files of this package
     "workers/operate/export/exporter.py",  # locks a folder
     "workers/operate/export/layout.py",  # with the same opener, for a digest

@@ -25,7 +25,7 @@ from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, STORE, Families, ModelLabels, at_zero
 
 if TYPE_CHECKING:
-    from omdml.workers.model.owned_model import OwnedModel
+    from omdml.workers.model.stored_model import StoredModel
 
 OUTCOMES = ("learned", "held_out", "repeated", "refused")
 STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save", "merge", "idle")
@@ -160,7 +160,7 @@ class Learning:
         self.version = new.gauge("learned_version", "Comparisons that the published metric has learned", model=())
 
     @contextmanager
-    def timed(self, label: str, model: OwnedModel) -> Iterator[None]:
+    def timed(self, label: str, model: StoredModel) -> Iterator[None]:
         """Observe the time inside as that of one batch; the trace of an event in it is its exemplar."""
         begin = time.perf_counter()
         try:
@@ -169,7 +169,7 @@ class Learning:
             took = time.perf_counter() - begin
             self.seconds.labels(self._models.of(label)).observe(took, traces.exemplar(model.trails.traced))
 
-    def count(self, label: str, model: OwnedModel) -> None:
+    def count(self, label: str, model: StoredModel) -> None:
         """Count comparisons, mistakes and updates since the last count."""
         counters = {"version": self.comparisons, "mistakes": self.mistakes, "updates": self.updates}
         for name, before in model.counted.items():
@@ -180,7 +180,7 @@ class Learning:
         """Count an alarm about drift of a model."""
         self.drift.labels(self._models.of(label)).inc()
 
-    def describe(self, label: str, model: OwnedModel) -> None:
+    def describe(self, label: str, model: StoredModel) -> None:
         """Set the gauges of a model that is configured by name, at its publication."""
         if not is_single(label, self._models):
             return
@@ -219,13 +219,13 @@ class Output:
         # For each label, the homes of its models whose newest version is withheld, and since when.
         self._withheld: dict[str, dict[str, tuple[Partition | None, float]]] = {}
 
-    def count_decisions(self, label: str, model: OwnedModel) -> None:
+    def count_decisions(self, label: str, model: StoredModel) -> None:
         """Count the guard's decisions about a model since the last count."""
         for reason, count in model.judge.guard.decisions.items():
             self.decisions.labels(self._models.of(label), "live" if reason == "ok" else WITHHELD, reason).inc(count)
         model.judge.guard.decisions.clear()
 
-    def count_published(self, label: str, model: OwnedModel, outcome: str) -> None:
+    def count_published(self, label: str, model: StoredModel, outcome: str) -> None:
         """Count a publication, or a snapshot that was recorded as withheld."""
         self.publications.labels(outcome).inc()
         withheld = self._withheld.setdefault(self._models.of(label), {})

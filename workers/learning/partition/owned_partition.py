@@ -28,9 +28,10 @@ mark is in checkpoints, and the commit never passes the mark.
              lower of its mark and the last mark that was verified. A crash leaves the commit there: min(mark, commit).
 9. commit    to the log. A crash leaves the commit behind the mark: min(mark, commit) replays what every model skips.
 
-Step 3 is in this file, and step 2 in claiming.py. Steps 4 and 5 are in models.py: schedule.py, one folder up, says when
-they are due. Steps 6 to 9 are ``advance`` in saving.py, which calls pending_letters.py and watermark.py; ``save`` there
-does all of 4 to 9 when the partition is given up or the worker stops.
+Step 1 is in watermark.py. ``take`` below has records_by_model.py sort records by model, and taking.py do step 3, which
+begins with step 2 in claiming.py. Steps 4 and 5 are in models.py: schedule.py, one folder up, says when they are due.
+Steps 6 to 9 are ``advance`` in saving.py, which calls pending_letters.py and watermark.py; ``save`` there does all of
+4 to 9 when the partition is given up or the worker stops.
 """
 
 from __future__ import annotations
@@ -39,24 +40,20 @@ from bisect import bisect_left
 from operator import attrgetter
 
 import msgspec
-import structlog
 
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition, Record
-from omdml.workers.events.decoding import Batch, Refusal, span_of
 from omdml.workers.learning.partition.claiming import Claiming
 from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.learning.partition.pending_letters import PendingLetters
 from omdml.workers.learning.partition.records_by_model import begin_turn
 from omdml.workers.learning.partition.saving import Saving
+from omdml.workers.learning.partition.taking import Taking
 from omdml.workers.learning.partition.waiting_models import WaitingModels
 from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import served_snapshot
-from omdml.workers.model.owned_model import OwnedModel
-from omdml.workers.model.relocation import close_stretch, move_back_to_cut
-
-log = structlog.get_logger(__name__)
+from omdml.workers.model.relocation import move_back_to_cut
 
 
 class OwnedPartition:
@@ -70,12 +67,11 @@ class OwnedPartition:
         # The offset of the first record that was taken here.
         self.first: int | None = None
         self.mark = Mark(partition, services.store)
-        # Models of the store whose events were refused here because they are not configured.
-        self._unconfigured: set[str] = set()
         self._waiting = WaitingModels(services.clock, services.metrics.loop.models_waiting)
         self._letters = PendingLetters(services.letters, services.specs, services.metrics, services.refusals)
         self.models = OwnedModels(partition, placement, services, self.mark, self._letters)
         self.claiming = Claiming(partition, services, self.models, self.mark, self._waiting)
+        self.taking = Taking(services, self.models, self.claiming, self._letters)
         self.saving = Saving(partition, services, self.models, self.mark, self._letters, self._waiting)
 
     @property
@@ -114,73 +110,11 @@ class OwnedPartition:
         self.crowded = turn.crowded
         if not turn.records:
             return turn.left
-        batches, refused, positions = turn.batches, turn.refused, turn.positions
-        self._note_only_refused(turn.only_refused, batches, refused)
-        spans = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
-        for model in self.claiming.claim_each(spans, positions, turn.records[0].offset):
-            self._take_model(model, batches[model.name], refused.pop(model.name, []))
-        for name, refusals in refused.items():
-            if name in self.models.loaded:
-                self._take_model(self.models.loaded[name], Batch(), refusals)
-            else:
-                self._letters.add(refusals)
+        self.taking.take_turn(turn)
         if self.first is None:
             self.first = turn.records[0].offset
         self.mark.taken = turn.records[-1].offset + 1
         return turn.left
-
-    def _take_model(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
-        """Learn the events of a model, and note the refused ones. Its next checkpoint will skip both."""
-        refused = [refusal for refusal in refused if refusal.record.offset >= model.next]
-        if batch.records and batch.records[0].offset < model.next:
-            batch = batch.since(model.next)
-        if not batch.records and not refused:
-            return
-        first, _ = span_of(batch, refused)
-        self.models.note_change(model, first)
-        if batch.records:
-            refused = [*refused, *self._learn(model, batch, refused)]
-        else:
-            model.refuse(refused)
-        model.next = max([model.next, *(refusal.record.offset + 1 for refusal in refused)])
-        self._letters.add(refused)
-
-    def _learn(self, model: OwnedModel, batch: Batch, already_refused: list[Refusal]) -> list[Refusal]:
-        self.models.use(model)
-        label = self.services.specs.of(model.name).label
-        with self.services.metrics.learning.timed(label, model):
-            refused = model.take(batch, self.services.metrics.loop.timed, already_refused)
-        if model.learner.version > model.published and not model.is_part:
-            self.models.unpublished.setdefault(model.name, model)
-        learned = batch.kinds()
-        for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
-            if offsets:
-                kinds = batch.kinds(offsets)
-                self.services.metrics.intake.count_events(label, kinds, outcome)
-                learned -= kinds
-        if refused:
-            learned -= batch.kinds({refusal.record.offset for refusal in refused})
-        self.services.metrics.intake.count_events(label, learned, "learned")
-        self.services.metrics.intake.count_ahead(label, batch.ahead)
-        self.services.metrics.learning.count(label, model)
-        self.services.metrics.output.count_decisions(label, model)
-        return refused
-
-    def _note_only_refused(
-        self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
-    ) -> None:
-        """Have models that the store holds remember that events of theirs were refused.
-
-        They are claimed for that, by an empty batch. A model that is not configured any more cannot be claimed: its
-        stretch is closed instead, because nobody will remember what is refused before its next event.
-        """
-        for name in names:
-            if refused[name][0].error.reason != "unknown_model":
-                batches[name] = Batch()
-            elif name not in self._unconfigured:
-                if (answer := close_stretch(self.services.store, name, self.placement)) is not None:
-                    self.models.require_written(answer, name)
-                self._unconfigured.add(name)
 
     def go_on_at(self, offset: int, cut: bool) -> None:
         """Continue after a gap that the operator accepted. If the log was ``cut``, every event from here on is new.

@@ -26,12 +26,12 @@ from omdml.workers.configuration.specs import Spec
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.judging.held_out_draw import HoldOutState
 from omdml.workers.model.judging.held_out_window import JudgingEvent
-from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.parts.vector import Component, PartsRecord, Vector, offset_in, with_record
 from omdml.workers.model.progress import Progress
+from omdml.workers.model.stored_model import StoredModel
 
 
-class MergedModel(OwnedModel):
+class MergedModel(StoredModel):
     """A whole model, as it is published and saved. It learns nothing itself.
 
     Parameters

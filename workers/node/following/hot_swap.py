@@ -168,6 +168,9 @@ class LiveViews:
         if latest.snapshot is view.snapshot:
             self.views[model] = replace(made, pointer=latest.pointer)
             return
+        if latest.origin is None:
+            # A newer version was embedded meanwhile, because no bridge led to it.
+            return
         bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
         if bridged:
             self.views[model] = bridged

@@ -132,7 +132,7 @@ def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> 
 
 
 def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View | None:
-    """A view of a new snapshot over the gallery of a complete ``origin``; None if no bridge leads there."""
+    """A view of a new snapshot over the gallery of a complete ``origin``; None if no bridge leads there, or holds."""
     grown = grown_view(origin, catalogue) if origin.spread is not None else None
     if grown is None or grown.spread is None:
         return None
@@ -145,6 +145,8 @@ def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: 
     check_fit(snapshot, catalogue)
     features = {name: catalogue.features[name][: origin.count] for name in new.dims}
     bridge = Bridge(gallery, old, new, features, grown.spread)
+    if not bridge.holds():
+        return None
     return View(pointer, snapshot, catalogue, origin.shown, {None: bridge}, time.time(), origin.spread, origin)
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.blas import one_blas_thread
-from omdml.errors import CorruptError
+from omdml.errors import CorruptError, MeasureError
 from omdml.metrics import CHUNK_ROWS, ProjectionMetric
+from omdml.retrieval.codes import Candidates
 from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
 from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query, by_columns, closest_of
@@ -24,6 +25,8 @@ from omdml.workers.node.galleries.gallery import Features, Gallery, Hits, Query,
 # Items that a scan may leave for one query, or a SHARE of the gallery. Beyond, the old metric answers.
 FEWEST = 500
 SHARE = 0.02
+# Items that are searched for to see whether a bridge answers at all, and how many answers each search asks for.
+PROBES, PROBED_K = 4, 10
 # Bounds are float32 sums of at most a few thousand terms.
 ROUNDING = 1 + 1e-5
 
@@ -114,9 +117,23 @@ class Bridge:
         grown._radii = np.concatenate([self._radii, more])
         return grown
 
+    def holds(self) -> bool:
+        """Whether queries can be answered under the new metric. A few items of the gallery are tried."""
+        rows = np.linspace(0, len(self._radii) - 1, PROBES).astype(np.int64)
+        queries = [Query(rows[place : place + 1]) for place in range(PROBES)]
+        try:
+            return all(self._candidates(query, query.table(self.features), PROBED_K) for query in queries)
+        except MeasureError:
+            return False
+
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows under the new metric; None if too many items could be among them."""
         table = query.table(self.features)
+        candidates = self._candidates(query, table, k)
+        return closest_of(candidates[0], k, partial(self._refined, table=table)) if candidates else None
+
+    def _candidates(self, query: Query, table: Features, k: int) -> list[Candidates]:
+        """The rows that could be among the k closest to a query with these features; none if they are too many."""
         # Both ends of a distance move: a row by at most its radius, the query by at most this width. A row whose old
         # distance, minus both, is above the k-th smallest old distance plus both cannot be an answer.
         width = self._width(self.spread.of(table)).astype(np.float64)
@@ -124,8 +141,7 @@ class Bridge:
         # so far that many rows remain, the scan ends early: the caller then answers by the version before.
         most = max(4 * k, FEWEST, int(SHARE * len(self._radii)))
         points = self.gallery.point(query)[None]
-        candidates = self.gallery.candidates([query], points, k, self._radii, width, most)
-        return closest_of(candidates[0], k, partial(self._refined, table=table)) if candidates else None
+        return self.gallery.candidates([query], points, k, self._radii, width, most)
 
     def expanded(self, query: Query, count: int) -> Query | None:
         """The query moved towards its nearest items under the new metric; it is linear, so features move alike."""

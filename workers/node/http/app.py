@@ -17,11 +17,14 @@ from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.http.connection_limits import MAX_CONNECTIONS
-from omdml.workers.node.http.endpoints.api import Api
 from omdml.workers.node.http.endpoints.console import CONSOLE, FILES_OF
+from omdml.workers.node.http.endpoints.experiments import Trials
+from omdml.workers.node.http.endpoints.feedback import Feedback
 from omdml.workers.node.http.endpoints.items.changes import Items
+from omdml.workers.node.http.endpoints.moves import Moves
 from omdml.workers.node.http.endpoints.operators import Operators
-from omdml.workers.node.http.endpoints.trials import Trials
+from omdml.workers.node.http.endpoints.search import Searches
+from omdml.workers.node.http.endpoints.status import Status
 from omdml.workers.node.http.endpoints.watch import Watch
 from omdml.workers.node.http.middleware.gate import Bodies, Hosts, Tokens
 from omdml.workers.node.http.middleware.metrics import HttpMetrics, Measured
@@ -59,7 +62,10 @@ def create_app(
     """
     trials = Trials(node, access, experiments or Experiments({}))
     routes = [
-        *Api(node, access, trials).routes,
+        *Searches(node, trials).routes,
+        *Feedback(node, access).routes,
+        *Moves(node, access).routes,
+        *Status(node, access).routes,
         *Watch(node, pictures).routes,
         *Items(node, access).routes,
         *trials.routes,

@@ -11,9 +11,9 @@ from omdml.feedback import AnyFeedback
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.experiments.experiments import Outcome
 from omdml.workers.node.following.went_live import Remark, Step
+from omdml.workers.node.http.endpoints.experiments import Clicked, Clicks
 from omdml.workers.node.http.endpoints.items.changes import ItemsChanged, OfModel, PutItem
 from omdml.workers.node.http.endpoints.operators import LetterAt, Letters, Settle
-from omdml.workers.node.http.endpoints.trials import Clicked, Clicks
 from omdml.workers.node.http.requests import (
     Compare,
     Events,

@@ -318,7 +318,7 @@ def test_a_position_stays_before_the_earliest_refused_event_in_any_order(tmp_pat
     unsorted = [
         Refusal.of(record, FeedbackError("no", reason="malformed"), "shop", "triplet") for record in records[::-1]
     ]
-    partition._take_model(model, Batch(), unsorted)
+    partition.taking.take_model(model, Batch(), unsorted)
     assert (model.unsaved_from, model.next) == (10, 12)
 
 

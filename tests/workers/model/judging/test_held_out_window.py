@@ -25,7 +25,7 @@ from omdml.workers.model.judging.held_out_window import (
     opposed,
     share,
 )
-from omdml.workers.model.owned_model import COMPARISON_BYTES
+from omdml.workers.model.stored_model import COMPARISON_BYTES
 from tests.support.deep import examples
 from tests.support.worlds import ITEMS, TASKS, catalogue, triplets
 

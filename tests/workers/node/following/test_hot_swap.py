@@ -45,3 +45,30 @@ def test_a_gallery_that_was_not_embedded_is_tried_at_the_next_snapshot(shop, mon
         view = node.live.views["shop"]
         assert (view.origin is None, view.snapshot.version) == (embeds, shop.learner.version)
     node.live.close()
+
+
+def test_a_gallery_that_is_ready_late_does_not_replace_that_of_a_newer_version(shop, monkeypatch):
+    node = refresher(shop, patience_s=0.0)
+    node.refresh("shop")
+
+    newer = []
+
+    def overtaken(*arguments):
+        made = embedded_view(*arguments)
+        monkeypatch.undo()
+        # No bridge leads to the next version, so it is embedded at once.
+        monkeypatch.setattr("omdml.workers.node.following.hot_swap.bridged_view", lambda *_: None)
+        shop.learn(1)
+        shop.publish()
+        newer.append(node.refresh("shop"))
+        monkeypatch.undo()
+        return made
+
+    monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", overtaken)
+    shop.learn(1)
+    shop.publish()
+    node.refresh("shop")
+    node.live._embedder.submit(int).result()  # comes after whatever is embedded
+    assert newer[0].snapshot.version == shop.learner.version
+    assert node.live.views["shop"] is newer[0]
+    node.live.close()

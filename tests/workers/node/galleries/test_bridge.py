@@ -97,9 +97,22 @@ def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
         assert_exact(shop, node.search(ids=["i3"]), "i3")
 
 
-def test_after_a_jump_the_older_version_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
+def test_a_version_to_which_no_bridge_holds_goes_live_with_its_gallery(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
     monkeypatch.setattr("omdml.workers.node.galleries.bridge.FEWEST", 0)
+    with shop.serving(patience_s=0.0) as node:
+        monkeypatch.setattr("omdml.workers.node.following.hot_swap.LiveViews._embed_later", lambda self, model: None)
+        shop.learn(500)
+        until(serves(node, shop.publish()))
+        answer = node.search(ids=["i3"], k=3)
+        assert (answer.version, node.view().origin) == (500, None)
+        assert_exact(shop, answer, "i3", 3)
+
+
+def test_a_query_that_a_bridge_cannot_answer_gets_the_older_version(tmp_path, monkeypatch):
+    shop = Shop(tmp_path)
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.FEWEST", 0)
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.Bridge.holds", lambda self: True)
     with shop.serving(patience_s=0.0) as node:
         monkeypatch.setattr("omdml.workers.node.following.hot_swap.LiveViews._embed_later", lambda self, model: None)
         shop.learn(500)

@@ -156,7 +156,7 @@ def test_a_node_whose_thread_ended_is_not_healthy(shop):
 
 def test_what_is_too_large_is_refused(client, monkeypatch):
     monkeypatch.setattr("omdml.workers.node.http.requests.MAX_QUERY_BYTES", 100)
-    monkeypatch.setattr("omdml.workers.node.http.endpoints.api.MAX_FEEDBACK_BYTES", 100_000)
+    monkeypatch.setattr("omdml.workers.node.http.endpoints.feedback.MAX_FEEDBACK_BYTES", 100_000)
     monkeypatch.setattr("omdml.workers.node.http.requests.MAX_EVENTS", 5)
     assert "at most 100" in refused(client.post("/search", content=b" " * 101), 413, "oversize")
     refused(client.post("/search", content=(b" " * 60 for _ in range(2))), 413, "oversize")
