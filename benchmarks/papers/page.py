@@ -30,13 +30,13 @@ goes on where it stopped. `python -m benchmarks.papers NAME` runs one table.
 
 If a paper's data cannot be had, other data stand in, and the section says which. Such figures can show the same order
 or shape as the paper's, but they are not the paper's figures. Ours are means ± standard deviations over the seeds that
-the section names. Differences are those of unrounded figures. Hyperparameters are chosen on a validation part of the
+the section names. Differences were computed before rounding. Hyperparameters are chosen on a validation part of the
 data, never on test queries.
 
 A claim about what a paper says begins with "Agrees" or "Differs": the run agrees with the paper, or differs from it. If
 a paper's result holds in part, the verdict counts the claims that agree. If a run does not bear a claim out, the claim
 is struck through, and the command fails. [MATHS](../../omdml/MATHS.md) has the equations of every learner. Each section
-names the parts of it that it tries out.
+names the parts of MATHS that it tries out.
 """
 # A word and its meaning in each paragraph.
 WORDS = """

@@ -56,8 +56,8 @@ class DCA(Learner):
     Learning only adds to sums. Two metrics are computed from these. The one that scores triplets before they are
     learned is computed again (a *refresh*) only at certain versions: at each one up to 6, then each time the number of
     triplets has grown by a fifth, and with a ``memory`` after a tenth of it at the latest. :attr:`metric`, which is
-    served, is computed from all triplets when somebody asks for it. It takes one step of subspace iteration from the
-    directions of the last refresh.
+    served, is computed from all triplets when somebody asks for it. If there are many more coordinates than directions,
+    it takes one step of subspace iteration from the directions of the last refresh (MATHS 12 (k)).
 
     If people say of pairs that they are similar or not, similar pairs are near pairs and dissimilar pairs far pairs. A
     single pair has no order, so pairs have the score 0, are never mistakes, and tell Hedge nothing. An item with itself
@@ -67,8 +67,9 @@ class DCA(Learner):
     each of these triplets the ``weight`` ``1 / sqrt(R I)`` in the sums, and each of the n triplets of a page
     ``1 / sqrt(n)``. Hedge, ``version`` and ``memory`` count triplets, each as 1.
 
-    Without the positive part, A'A is ``S^-1 - T^-1``. This is the logarithm of a likelihood ratio: how much likelier a
-    difference is between far items than between near items (KISSME, Koestinger et al., CVPR 2012).
+    Without the positive part, A'A is ``S^-1 - T^-1``. ``y'(S^-1 - T^-1) y`` is, up to a factor and a constant, the
+    logarithm of a likelihood ratio: how much likelier the difference y is between far items than between near items
+    (KISSME, Koestinger et al., CVPR 2012).
 
     Departures, measured in MATHS 12:
 

@@ -161,13 +161,13 @@ def _say_what_to_do_next(target: str, before: Manifest) -> None:
     from omdml.workers.configuration.wording import learn_again
 
     now = _manifest_at(target)
-    where = "" if is_redis_url(target) else f" The catalogue of before is in {target.rstrip('/')}{PREVIOUS}."
+    where = "" if is_redis_url(target) else f" The old catalogue is in {target.rstrip('/')}{PREVIOUS}."
     if now and (now.dims, now.mapped_dims) == (before.dims, before.mapped_dims):
-        say(f"It has the dimensions of the one of before: models go on. Restart the workers, then the nodes.{where}")
+        say(f"It has the same dimensions as the old one: models go on. Restart the workers, then the nodes.{where}")
         return
     say(
-        f"Its dimensions are others than before ({_dimensions(before)}).{where} What models learned on those does not "
-        f"fit it. For each of them: {learn_again('NAME')}"
+        f"Its dimensions differ from those of the old one ({_dimensions(before)}).{where} What models learned on "
+        f"that one does not fit this one. For each of them: {learn_again('NAME')}"
     )
 
 

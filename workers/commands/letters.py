@@ -94,7 +94,9 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     store = open_stores(configuration)
     verdict = learnable(letter, open_specs(configuration), passed([letter], store))
     # A dismissed letter is sent only if its position is named, so the position is always named here.
-    now = f"would be learned: omdml letters resend {wanted}" if verdict.event else verdict.why
+    now = f"would be learned: omdml letters resend {wanted}"
+    if not verdict.event:
+        now = f"would not be learned: {verdict.why}"
     fields = {
         "reason": letter.reason,
         "error": letter.error,

@@ -121,7 +121,11 @@ def unservable(store: SnapshotStore, model: str, version: int | None, kind_of: K
         if dict(loaded[1].metric.dims) != dict(kind.dims):
             # Workers refuse the model: they cannot take it over to another shape.
             return Problem(f"{text}, with other dimensions", learn_again(model))
-        return Problem(text, "restart the workers: they publish the model again on the catalogue of now")
+        return Problem(
+            text,
+            "restart the workers: they publish it again on the new catalogue, at once if the model is configured by "
+            "its own name, otherwise with its next event",
+        )
     return None
 
 

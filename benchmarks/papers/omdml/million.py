@@ -64,11 +64,12 @@ afterwards), which is memory-mapped. Events go as JSON through a `LearnerWorker`
 are in memory. The view that a node makes of the published snapshot answers the queries. All options are defaults, and
 nothing is tuned.
 
-Precision is that of these answers. So is the mAP of the first {ANSWERS:,}, which divides by the relevant items among
-these and not by all hundred thousand. A node does not rank everything. So mAP over the whole catalogue is measured over
-a sample of it, {SAMPLED:,} random training items and copies, under the same snapshot. Seconds are of one processor, so
-waiting for a disk does not count. Own memory is the process's alone (RssAnon). Mapped memory is pages of files
-(RssFile): processes share them, and the kernel drops them when it needs room. Seeds 0 to {len(SEEDS) - 1}.
+Precision is that of these answers, and so is the mAP of the first {ANSWERS:,}: it divides by the number of relevant
+items among these {ANSWERS:,} answers, and not by the hundred thousand that the catalogue holds. A node does not rank
+everything. So for mAP over the whole catalogue a sample stands in, {SAMPLED:,} random training items and copies, under
+the same snapshot. Seconds are of one processor, so waiting for a disk does not count. Own memory is the process's alone
+(RssAnon). Mapped memory is pages of files (RssFile): processes share them, and the kernel drops them when it needs
+room. Seeds 0 to {len(SEEDS) - 1}.
 """
 
 
@@ -268,9 +269,10 @@ def verdict(results: list[dict[str, Any]]) -> list[Claim]:
         ),
         Claim(
             f"""While it learns, the process holds {own:,.0f} MB of its own. This is at most {more:,.0f} MB more
-            than it had before there was a catalogue, and includes the ids of a million items (later seeds use room
-            that earlier ones left). The catalogue's {size:.1f} GB stay on the disk, and the kernel can drop the
-            {mapped:,.0f} MB of files that were read. Building the catalogue takes {built:.0f} s, once.""",
+            than it had before there was a catalogue, and includes the ids of a million items. (Later seeds need
+            less, because they use memory that earlier ones left.) The catalogue's {size:.1f} GB stay on the disk, and
+            the kernel can drop the {mapped:,.0f} MB of files that were read. Building the catalogue takes
+            {built:.0f} s, once.""",
             own < 1_000,
         ),
         Claim(

@@ -45,12 +45,12 @@ class DirectoryMarks(DirectoryLayout):
         with self._reaching():
             if not self._is_there():
                 return Marks({}, "")
-            # Before the marks: an owner that reads the mark of before a replacement must not know of it.
+            # Before the marks: an owner that reads a mark from before a replacement must not know of the replacement.
             replacements = self._replacements()
             run = f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}"
             offsets = {place: self._offset(place, replacements) for place in partitions}
-            found = {place: offset for place, offset in offsets.items() if offset is not None}
-            return Marks(found, run, replacements.count)
+            known = {place: offset for place, offset in offsets.items() if offset is not None}
+            return Marks(known, run, replacements.count)
 
     def _replacements(self) -> Replacements:
         path = self.path / REPLACEMENTS

@@ -19,7 +19,7 @@ class RedisMarks(RedisDatabase):
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints. The run is the server's, and its replication's.
 
-        Replacements are counted first: an owner that reads the mark of before one must not know of it.
+        Replacements are counted first: an owner that reads a mark from before one must not know of the replacement.
         """
         asked = list(partitions)
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:

@@ -162,7 +162,9 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     told = "2 unknown_item, 1 not_json; 3 still open"
     wait_for(lambda: told in place.omdml("letters", "list"), "three letters", 30, place.worker)
     letter = json.loads(place.omdml("letters", "list", "--json").splitlines()[0])
-    assert "unknown_item" in place.omdml("letters", "explain", f"{letter['partition'][1]}/{letter['offset']}")
+    explained = place.omdml("letters", "explain", f"{letter['partition'][1]}/{letter['offset']}")
+    assert "unknown_item" in explained
+    assert "would not be learned: " in explained
     assert "sent 0; 3 would" in place.omdml("letters", "resend")
     # If the items are added, I expect their events learned, each once, however often they are sent again.
     features = items()[0]

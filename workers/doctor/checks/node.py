@@ -72,11 +72,17 @@ def node_status(bind: str, patience_s: float) -> NodeStatus:
 def older(refused: dict[str, dict[str, Any]]) -> str:
     """The models of which a node cannot serve the live version, with what it answers instead."""
     return "; ".join(
-        f"model {name}: it answers with "
-        + ("nothing" if instead["serving"] is None else f"version {instead['serving']:,}")
-        + f" in the place of the live one, {instead['live']:,} ({instead['reason']})"
+        f"model {name}: it answers with {what_answers(instead['serving'], instead['live'])} ({instead['reason']})"
         for name, instead in refused.items()
     )
+
+
+def what_answers(serving: int | None, live: int) -> str:
+    """What a node answers with in the place of a live version that it cannot serve."""
+    if serving == live:
+        # A worker publishes a version again if the catalogue was built again.
+        return f"an earlier snapshot of the live version, {live:,}"
+    return ("nothing" if serving is None else f"version {serving:,}") + f" in the place of the live one, {live:,}"
 
 
 def ahead_of_store(node: NodeStatus) -> dict[str, str]:

@@ -151,8 +151,8 @@ class Steps:
     def of(self, model: str) -> list[Step]:
         """The remembered steps of a model, oldest first."""
         with self._changing:
-            kept = [entry.step for entry in self._steps.get(self._label(model), ()) if entry.model == model]
-        return [DECODER.decode(step) for step in kept]
+            steps = [entry.step for entry in self._steps.get(self._label(model), ()) if entry.model == model]
+        return [DECODER.decode(step) for step in steps]
 
     def newest(self) -> list[Step]:
         """The newest step of each model."""

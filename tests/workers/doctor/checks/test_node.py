@@ -55,6 +55,13 @@ def test_a_node_that_answers_with_an_older_version_is_told_with_both(answers):
     assert "its bytes are damaged" in text
 
 
+def test_a_node_that_lacks_the_newest_snapshot_of_a_version_is_told_in_other_words(answers):
+    refused = {"shop": {"live": 1200, "serving": 1200, "reason": "learned on another generation"}}
+    ((level, text),) = node_here(answers(200, {"status": "ready", "refused": refused}))
+    assert level is Level.WARNING
+    assert "model shop: it answers with an earlier snapshot of the live version, 1,200 (learned on" in text
+
+
 def test_a_node_that_is_not_ready_says_what_it_waits_for(answers):
     body = {"error": "not_ready", "message": "no snapshot that can be served yet: shop"}
     ((level, text),) = node_here(answers(503, body))

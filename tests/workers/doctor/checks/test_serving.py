@@ -27,6 +27,7 @@ def test_a_live_version_of_another_catalogue_generation_is_an_error(shop):
     text = problem(shop, "serving", Level.ERROR)
     assert "no node can load it: learned on catalogue generation" in text
     assert "restart the workers" in text.lower()
+    assert "otherwise with its next event" in text
     result = shop.omdml("history", "shop")
     assert "can nodes load it: no: learned on catalogue generation" in result
 
