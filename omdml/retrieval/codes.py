@@ -56,7 +56,6 @@ class Codes:
         self._codes = GrowingMatrix((count, width), np.int8)
         self._scales, self._squares, self._radii = (GrowingMatrix((count,)) for _ in range(3))
         encode(matrix, self._codes.rows, self._scales.rows, self._squares.rows, self._radii.rows)
-        self._reach = float(np.sqrt(self._squares.rows.max(initial=0.0)))
 
     def grown(self, more: Array) -> Self:
         """The codes of these rows, followed by the rows ``more`` (m, d)."""
@@ -65,7 +64,6 @@ class Codes:
         grown._scales = self._scales.grown(added._scales.rows)
         grown._squares = self._squares.grown(added._squares.rows)
         grown._radii = self._radii.grown(added._radii.rows)
-        grown._reach = max(self._reach, added._reach)
         return grown
 
     @property
@@ -113,16 +111,16 @@ class Codes:
         count, queries = len(self.radii), len(points)
         if hidden is None:
             hidden = [np.empty(0, np.int64)] * queries
-        codes, (units, lengths, slacks) = np.empty(points.shape, np.int16), np.empty((3, queries))
+        codes, (units, lengths) = np.empty(points.shape, np.int16), np.empty((2, queries))
         query_widths = np.full(queries, widths)
-        encode_queries(points, self._reach, codes, units, lengths, query_widths, slacks)
+        encode_queries(points, codes, units, lengths, query_widths)
         best, counts = np.full((queries, min(k, count)), np.inf), np.zeros(queries, np.int64)
         # np.empty takes no memory for pages that the scan never writes to.
         rows, lows = np.empty((queries, count), np.int64), np.empty((queries, count))
         if count:
             scan(
                 self._codes.rows, self._scales.rows, self._squares.rows, self.radii if radii is None else radii,
-                codes, units, lengths, query_widths, slacks, np.empty(0, np.bool_) if among is None else among,
+                codes, units, lengths, query_widths, np.empty(0, np.bool_) if among is None else among,
                 np.concatenate(hidden), np.cumsum([len(part) for part in hidden]), best, rows, lows, counts, begin,
                 count if most is None else most,
             )  # fmt: skip

@@ -205,7 +205,7 @@ class IndexReader(Protocol):
     ) -> Sequence[str] | None:
         """The same among the items whose attributes, as the index has them, meet a condition.
 
-        None if this kind of index cannot say this condition: the caller then asks for more of all items.
+        None if this index cannot say this condition: the caller then asks for more of all items.
         """
         return None
 

@@ -25,8 +25,8 @@ BLOCK_ROWS = 1024
 LARGEST_QUERY_CODE, LARGEST_SUM = 2**15 - 1, 2**31 - 1
 # A radius is made larger by this factor, because it is rounded to float32 and must not become too small.
 UP = 1 + 2.0**-22
-# Rounding moves a squared distance by at most this share of (row length + query length)^2: squared lengths of rows are
-# float32.
+# Rounding moves a squared distance by at most this share of the squared lengths of the row and the query, added up:
+# squared lengths of rows are float32.
 ROUNDING = 2.0**-22
 # Added to squared distances and to radii, because float32 loses squares below its smallest numbers altogether. A share
 # of the size would not cover that.
@@ -64,19 +64,15 @@ def encode(X: Array, codes: Array, scales: Array, squares: Array, radii: Array) 
 
 
 @njit(cache=True, nogil=True)
-def encode_queries(
-    points: Array, reach: float, query_codes: Array, units: Array, lengths: Array, widths: Array, slacks: Array
-) -> None:
+def encode_queries(points: Array, query_codes: Array, units: Array, lengths: Array, widths: Array) -> None:
     """Round queries to ``units[q] * query_codes[q]``, such that int32 holds every inner product with codes of rows.
 
     Parameters
     ----------
     points : (Q, d), float64
-    reach
-        The length of the longest row.
     query_codes : (Q, d), int16
         Written.
-    units, lengths, slacks : (Q,), float64
+    units, lengths : (Q,), float64
         Written; see :func:`scan`.
     widths : (Q,), float64
         How far each query may be from its true place. Changed in place: the distance to its code is added.
@@ -95,7 +91,6 @@ def encode_queries(
             left += (points[q, j] - unit * code) ** 2
         units[q], lengths[q] = unit, length
         widths[q] += math.sqrt(left)
-        slacks[q] = ROUNDING * (reach + math.sqrt(length)) ** 2 + SMALLEST_SQUARE
 
 
 @njit(cache=True, nogil=True)
@@ -138,7 +133,6 @@ def scan(
     units: Array,
     lengths: Array,
     widths: Array,
-    slacks: Array,
     among: Array,
     hidden: Array,
     ends: Array,
@@ -157,9 +151,8 @@ def scan(
         See :func:`encode`; n rows, each within ``radii[i]`` of its code.
     query_codes : (Q, d), int16
         The queries' codes, so small that int32 holds every inner product.
-    units, lengths, widths, slacks : (Q,), float64
-        A query is within ``widths[q]`` of ``units[q] * query_codes[q]``, whose squared length is ``lengths[q]``;
-        rounding moves a squared distance by less than ``slacks[q]``.
+    units, lengths, widths : (Q,), float64
+        A query is within ``widths[q]`` of ``units[q] * query_codes[q]``, whose squared length is ``lengths[q]``.
     among : (n,) or (0,), bool
         True for rows that may be returned; empty if all may.
     hidden : (h,), int64
@@ -185,13 +178,15 @@ def scan(
         last = min(first + BLOCK_ROWS, n)
         for q in range(query_codes.shape[0]):
             query, heap, place, count = query_codes[q], best[q], places[q], counts[q]
-            factor, length, width, slack = -2 * units[q], lengths[q], widths[q], slacks[q]
+            factor, length, width = -2 * units[q], lengths[q], widths[q]
             kth = heap[0]
             for i in range(first, last):
                 if among.shape[0] > 0 and not among[i]:
                     continue
                 square = squares[i] + factor * scales[i] * dot(codes[i], query) + length
                 radius = radii[i] + width
+                # By its own length, or a single very long row would leave no row that is excluded.
+                slack = ROUNDING * (squares[i] + length) + SMALLEST_SQUARE
                 # Nearly every row is too far away. It is skipped without a square root.
                 if square - slack > (kth + radius) ** 2:
                     continue

@@ -18,13 +18,14 @@ def sql_of(condition: Condition) -> str | None:
             return None
         parts.append(said)
     if condition.word == "not":
-        return f"NOT {parts[0]}"
+        # If an item has no such value, the part is NULL: it does not hold. COALESCE would read the column twice.
+        return f"({parts[0]} IS NOT TRUE)"
     word = " AND " if condition.word == "all" else " OR "
     return f"({word.join(parts)})"
 
 
 def compared(condition: Compared) -> str | None:
-    """A comparison that is false, and not NULL, if the item has no such value."""
+    """A comparison that is false or NULL if the item has no such value."""
     name, operator, values = condition
     if '"' in name or "\\" in name:
         # Its paths have no way to write these.
@@ -34,16 +35,15 @@ def compared(condition: Compared) -> str | None:
         return f"json_exists(attributes, {path})"
     if operator == "has":
         alternatives = [f"json_array_contains(attributes, {path}, {quoted(str(value))})" for value in values]
-        return f"COALESCE({' OR '.join(alternatives)}, false)"
-    # The value as JSON. The functions that return numbers fail if another item has a text, and the one that returns
-    # texts makes texts of numbers.
-    value_json = f"json_extract(attributes, {path})"
-    sign = OPERATORS[operator]
+        return f"({' OR '.join(alternatives)})"
+    # The functions that return numbers or truth values fail if another item has a text. This one makes texts of all.
+    own, sign = f"json_get_string(attributes, {quoted(name)})", OPERATORS[operator]
     if isinstance(values[0], bool):
-        alternatives = [f"{value_json} {sign} '{str(value).lower()}'" for value in values]
+        alternatives = [f"{own} {sign} '{str(value).lower()}'" for value in values]
     elif isinstance(values[0], str):
-        own = f"json_get_string(attributes, {quoted(name)})"
-        alternatives = [f"({value_json} LIKE '\"%' AND {own} {sign} {quoted(str(value))})" for value in values]
+        alternatives = [f"{own} {sign} {quoted(str(value))}" for value in values]
     else:
-        alternatives = [f"TRY_CAST({value_json} AS DOUBLE) {sign} {value!r}" for value in values]
-    return f"COALESCE({' OR '.join(alternatives)}, false)"
+        alternatives = [f"TRY_CAST({own} AS DOUBLE) {sign} {value!r}" for value in values]
+    # Whether the value is a text. This takes longest, and comes last: it is asked only of items that meet the rest.
+    like = "LIKE" if isinstance(values[0], str) else "NOT LIKE"
+    return f"(({' OR '.join(alternatives)}) AND json_extract(attributes, {path}) {like} '\"%')"

@@ -16,6 +16,8 @@ from omdml.streams.protocols.index import Condition, IndexAway, Indexed, IndexMo
 
 # Bytes of each cache of a reader.
 CACHE_BYTES = 16_000_000
+# What LanceDB says if a value in JSON is a list, and a filter compares its text.
+NO_TEXT = "Failed to convert to string"
 
 
 class LanceReader(IndexReader):
@@ -59,9 +61,17 @@ class LanceReader(IndexReader):
     def nearest_among(
         self, indexed: Indexed, point: NDArray[np.float32], count: int, condition: Condition
     ) -> Sequence[str] | None:
-        """The same with a ``WHERE``, which LanceDB looks at before the search."""
+        """The same with a ``WHERE``, which LanceDB looks at before the search; None also if it compares a list."""
         where = sql_of(condition)
-        return None if where is None else self._nearest(indexed, point, count, where)
+        if where is None:
+            return None
+        try:
+            return self._nearest(indexed, point, count, where)
+        except IndexAway as error:
+            # The attribute is a text or a number by now, and was a list at the last sync.
+            if NO_TEXT in str(error):
+                return None
+            raise
 
     def _nearest(self, indexed: Indexed, point: NDArray[np.float32], count: int, where: str | None) -> Sequence[str]:
         with self._live(indexed) as (table, _):

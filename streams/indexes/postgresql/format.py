@@ -50,3 +50,12 @@ def told(error: Exception) -> str:
     """An error of PostgreSQL's or its client's in one line."""
     diagnosis = getattr(error, "diag", None)
     return " ".join(((diagnosis and diagnosis.message_primary) or str(error)).split())
+
+
+def has_nul(value: Any) -> bool:
+    """Whether a text in attributes has the character U+0000, which no text of PostgreSQL's can have."""
+    if isinstance(value, dict):
+        return any(has_nul(part) for entry in value.items() for part in entry)
+    if isinstance(value, list):
+        return any(has_nul(part) for part in value)
+    return isinstance(value, str) and "\0" in value

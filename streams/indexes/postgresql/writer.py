@@ -23,10 +23,12 @@ Why readers never see two versions at once:
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -34,7 +36,7 @@ import numpy as np
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import masked
-from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, noted, told
+from omdml.streams.indexes.postgresql.format import SESSION, STATE, client, has_nul, noted, told
 from omdml.streams.indexes.postgresql.reader import PostgresReader
 from omdml.streams.protocols.index import (
     Attributes,
@@ -130,6 +132,12 @@ class PostgresIndex(VectorIndex):
         """Insert or replace rows in the draft."""
         from psycopg.types.json import Jsonb
 
+        for item, attributes in zip(rows.ids, rows.attributes, strict=True):
+            if "\0" in item or has_nul(attributes):
+                raise IndexRefused(
+                    f"{self}: item {item!r}: its id or an attribute has the character U+0000, which PostgreSQL cannot "
+                    "hold: remove it there"
+                )
         with self._database() as database:
             statement = (
                 f"INSERT INTO {self._table(self._draft_side(database))} (id, embedding, attributes) "
@@ -190,8 +198,13 @@ class PostgresIndex(VectorIndex):
             raise
 
     def _connect(self) -> Any:
+        from psycopg.types.json import set_json_loads
+
         database = self._psycopg.connect(self._url, autocommit=True, **SESSION)
         try:
+            # PostgreSQL keeps decimal digits, and attributes are floats: 1e23 comes back as a whole number, which no
+            # float equals. Its item would be written again with each version.
+            set_json_loads(partial(json.loads, parse_int=float), database)
             # A statement of a writer that was killed ends soon, and with it the lock.
             database.execute("SET client_connection_check_interval = '2s'")
             self._own(database)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import closing
 
@@ -10,6 +11,7 @@ import pytest
 
 from omdml.streams.indexes.postgresql.writer import PostgresIndex
 from omdml.streams.protocols.index import IndexAway, IndexRefused
+from omdml.workers.node.attributes.table import Attributes
 from tests.support.catalogues.indexes import (
     NAME,
     Postgres,
@@ -237,6 +239,14 @@ def test_more_numbers_than_an_index_takes_are_refused_before_any_write(shop, dat
     without = PostgresIndex(database.address, NAME, approximate=False)
     assert without.draft(2016).embedding.shape == (0, 2016)
     without.close()
+
+
+@pytest.mark.parametrize("told", [{"maker": "a\0b"}, {"\0": True}, {"tags": ["x", "\0"]}], ids=str)
+def test_a_text_that_postgresql_cannot_hold_is_refused_with_its_item(shop, database, told):
+    """JSON can say the character U+0000."""
+    table = Attributes([json.dumps({"id": "i3", **told}).encode()], "test")
+    with Sync(shop, database.open(), table) as sync, pytest.raises(IndexRefused, match=r"item 'i3': .*U[+]0000"):
+        sync.step()
 
 
 def test_a_table_that_omdml_did_not_make_is_left_alone(shop, database):

@@ -68,6 +68,16 @@ def test_no_row_is_further_from_its_code_than_its_radius(shape, seed, scale):
         assert naive.squared(row, coded) <= np.float64(radius) ** 2 * (1 + 1e-6) + 1e-80
 
 
+@pytest.mark.parametrize("times", [1e3, 1e6, 1e12])
+def test_one_very_long_row_leaves_no_more_candidates(times):
+    """Its rounding is large, and that of the others is not."""
+    matrix = np.random.default_rng(0).normal(size=(5000, 8)).astype(np.float32)
+    point = matrix[7:8].astype(np.float64)
+    alone = Codes(matrix).candidates(point, 5)[0].rows
+    matrix[4000] *= times
+    assert Codes(matrix).candidates(point, 5)[0].rows.tolist() == alone.tolist()
+
+
 def test_several_points_find_what_each_finds_alone():
     matrix, draw = drawn(3000, 12, 1), np.random.default_rng(0)
     points, among = draw.normal(size=(5, 12)), draw.random(3000) < 0.4

@@ -144,7 +144,16 @@ class CandidateIndex:
             return self._held
         catalogue = self._catalogue()
         self._check(indexed, catalogue)
-        return Held(indexed, *reader.places(indexed, sample(catalogue.ids, indexed)))
+        names = sample(catalogue.ids, indexed)
+        ids, places = reader.places(indexed, names)
+        rows = catalogue.rows(names)
+        if not ids and ((rows >= 0) & (rows < (indexed.rows or 0))).any():
+            # No query can be placed among items that are not there.
+            raise IndexAway(
+                f"{self} lost its items: it has none of {len(names):,} that were written to it. Stop omdml sync, and "
+                "run it again: it compares all items when it starts"
+            )
+        return Held(indexed, ids, places)
 
     def _check(self, indexed: Indexed, catalogue: Catalogue) -> None:
         if indexed.model != self._model or indexed.task is not None:

@@ -237,8 +237,12 @@ class Gallery:
         """What the nearest cells hold, and the nearest of the rows that are in no cell."""
         depth = max(DEPTH, 2 * k)
         near = cells.nearest(point, depth + len(hidden), among)
+        near = near[~np.isin(near, hidden)]
+        if len(near) < depth // 2:
+            # What the filter leaves may lie in other cells, or more rows are asked for than these cells hold.
+            return self.codes.candidates(point[None], depth, among, [hidden])[0]
         later = self.codes.candidates(point[None], depth, among, [hidden], begin=cells.count)[0]
-        rows = np.concatenate([near[~np.isin(near, hidden)], later.rows])
+        rows = np.concatenate([near, later.rows])
         return Candidates(rows, np.zeros(len(rows)))
 
     def nearest(self, query: Query, k: int) -> Hits:

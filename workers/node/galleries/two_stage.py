@@ -121,7 +121,9 @@ class TwoStageGallery:
         rows = self._catalogue.rows(held.ids)
         known = (rows >= 0) & (rows < min(self._count, held.indexed.rows or 0))
         here = self._embedded(rows[known])
-        return turn_of(here, held.places[known].astype(np.float64)), here.mean(axis=0)
+        # If all of the sample were deleted, the middle of the items is not known.
+        centre = here.mean(axis=0) if len(here) else np.zeros(here.shape[1])
+        return turn_of(here, held.places[known].astype(np.float64)), centre
 
     def _later(self, held: Held, before: Gallery | None) -> Gallery | None:
         """The rows that came after what the index holds; ``before`` holds the first of them."""

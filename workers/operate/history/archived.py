@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from omdml.errors import SourceError
 from omdml.streams.bounded_files import opened
 from omdml.streams.protocols.log import Partition, Record
-from omdml.workers.operate.history.archive import COVERS, pyarrow
+from omdml.workers.operate.history.archive import COVERS, Covers, pyarrow
 
 # Columns that a file must have, and those that it may have.
 REQUIRED, OPTIONAL = ("partition", "offset", "value"), ("topic_id", "timestamp", "key", "headers")
@@ -124,15 +126,15 @@ def pieces(archive: Archive, span: int) -> list[Piece]:
 def by_chunk(piece: Piece, span: int) -> Iterator[tuple[int, list[Record]]]:
     """The records of a piece in order, each offset once, by the number of their chunk of ``span`` offsets.
 
-    Raises SourceError if two records have the same offset and are not the same event.
+    Raises SourceError if two records have the same offset and are not the same event, or a file is damaged.
     """
     arrow, parquet = pyarrow()
     tables = []
     for path, groups in groupby(piece.groups, key=lambda group: group.path):
-        with opened(path) as data, parquet.ParquetFile(data) as file:
+        with _readable(path), opened(path) as data, parquet.ParquetFile(data, page_checksum_verification=True) as file:
             names = [name for name in (*REQUIRED, *OPTIONAL[1:]) if name in file.schema_arrow.names]
             table = file.read_row_groups([group.number for group in groups], columns=names)
-        offsets, numbers = (np.asarray(table[name]) for name in ("offset", "partition"))
+        numbers, offsets = _whole_numbers(table, path)
         mine = (numbers == piece.partition.number) & (offsets >= piece.begin) & (offsets < piece.end)
         tables.append(table.filter(arrow.array(mine)))
     records = sorted((record for table in tables for record in _records(piece.partition, table)),
@@ -182,55 +184,102 @@ class _Content(NamedTuple):
 
 
 def _look_into(path: Path, number: int) -> _Content:
-    arrow, parquet = pyarrow()
+    _, parquet = pyarrow()
     content = _Content([], [], set())
-    try:
-        with opened(path) as data, parquet.ParquetFile(data) as file:
-            schema, metadata = file.schema_arrow, file.metadata
-            _check_columns(path, schema)
-            for group in range(metadata.num_row_groups):
-                if span := _span(file, group, number):
-                    content.groups.append(Group(str(path), group, *span))
-            if "topic_id" in schema.names and metadata.num_rows:
-                content.topic_ids.update(_distinct(file, "topic_id"))
-    except (OSError, arrow.ArrowException) as error:
-        raise SourceError(f"{path}: not a Parquet file that can be read ({error}): leave it out") from error
+    with _readable(path), opened(path) as data, parquet.ParquetFile(data) as file:
+        schema, metadata = file.schema_arrow, file.metadata
+        _check_columns(path, schema)
+        for group in range(metadata.num_row_groups):
+            if span := _span(file, group, number, path):
+                content.groups.append(Group(str(path), group, *span))
+        if "topic_id" in schema.names and metadata.num_rows:
+            content.topic_ids.update(_distinct(file, "topic_id"))
+    if None in content.topic_ids:
+        raise SourceError(f"{path}: rows without a topic_id, so it does not say of which log they are: leave it out")
     note = (schema.metadata or {}).get(COVERS)
     if note:
-        covers = json.loads(note)
-        if covers["partition"] == number:
-            content.covers.append((covers["begin"], covers["end"]))
+        try:
+            covers = msgspec.json.decode(note, type=Covers)
+        except msgspec.DecodeError as error:
+            raise SourceError(f"{path}: what it says of its offsets cannot be read ({error}): leave it out") from error
+        if covers.partition == number:
+            content.covers.append((covers.begin, covers.end))
     return content
 
 
+@contextmanager
+def _readable(path: str | Path) -> Iterator[None]:
+    """Raise SourceError if a file cannot be read."""
+    arrow, _ = pyarrow()
+    try:
+        yield
+    except (OSError, arrow.ArrowException) as error:
+        raise SourceError(
+            f"{path}: not a Parquet file that can be read ({' '.join(str(error).split())}): leave it out. If it was "
+            "one, restore it from a copy, because omdml archive does not write it again"
+        ) from error
+
+
 def _check_columns(path: Path, schema: Any) -> None:
+    """Raise SourceError if a column is missing, or cannot be what it should be."""
     from pyarrow import types
 
-    expected = {
-        "partition": types.is_integer,
-        "offset": types.is_integer,
-        "value": lambda kind: types.is_binary(kind) or types.is_string(kind) or types.is_large_binary(kind),
+    def is_bytes(kind: Any) -> bool:
+        return any(fits(kind) for fits in (types.is_binary, types.is_large_binary, is_text))
+
+    def is_text(kind: Any) -> bool:
+        return bool(types.is_string(kind) or types.is_large_string(kind))
+
+    def is_time(kind: Any) -> bool:
+        # A whole number could be seconds or milliseconds.
+        return bool(types.is_timestamp(kind) or types.is_floating(kind))
+
+    def is_headers(kind: Any) -> bool:
+        lists = types.is_list(kind) or types.is_large_list(kind)
+        return (
+            lists and types.is_struct(kind.value_type) and {"key", "value"} <= {field.name for field in kind.value_type}
+        )
+
+    expected: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "partition": (types.is_integer, "whole numbers"),
+        "offset": (types.is_integer, "whole numbers"),
+        "value": (is_bytes, "bytes or text"),
+        "topic_id": (is_text, "text"),
+        "timestamp": (is_time, "times, or seconds since 1970 with a fraction"),
+        "key": (is_bytes, "bytes or text"),
+        "headers": (is_headers, "lists of structs of key and value"),
     }
-    for name, fits in expected.items():
+    for name, (fits, what) in expected.items():
         if name not in schema.names:
+            if name in OPTIONAL:
+                continue
             raise SourceError(
                 f"{path}: no column {name!r} among {', '.join(schema.names)}: expected partition, offset and value, as "
                 "omdml archive and Spark's Kafka source write them"
             )
-        if not fits(schema.field(name).type):
-            raise SourceError(f"{path}: column {name!r} is {schema.field(name).type}, expected whole numbers for "
-                              "partition and offset, bytes or text for value")  # fmt: skip
+        kind = schema.field(name).type
+        empty = name in ("timestamp", "key", "headers") and types.is_null(kind)
+        if not (fits(kind) or empty):
+            raise SourceError(f"{path}: column {name!r} is {kind}, expected {what}")
 
 
-def _span(file: Any, group: int, number: int) -> tuple[int, int] | None:
+def _whole_numbers(table: Any, path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The partition and the offset of each row; raises SourceError if one is missing."""
+    for name in ("partition", "offset"):
+        if table[name].null_count:
+            raise SourceError(f"{path}: {table[name].null_count:,} rows have no {name}: leave it out")
+    return np.asarray(table["partition"]), np.asarray(table["offset"])
+
+
+def _span(file: Any, group: int, number: int, path: Path) -> tuple[int, int] | None:
     """First and last offset of the partition in a row group; None if it has no record of the partition."""
     numbers, offsets = (_statistics(file, group, name) for name in ("partition", "offset"))
     if numbers and not numbers[0] <= number <= numbers[1]:
         return None
     if numbers and offsets and numbers[0] == numbers[1]:
         return offsets
-    table = file.read_row_group(group, columns=["partition", "offset"])
-    mine = np.asarray(table["offset"])[np.asarray(table["partition"]) == number]
+    own, own_offsets = _whole_numbers(file.read_row_group(group, columns=["partition", "offset"]), path)
+    mine = own_offsets[own == number]
     return (int(mine.min()), int(mine.max())) if len(mine) else None
 
 

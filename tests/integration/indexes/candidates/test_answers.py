@@ -239,6 +239,19 @@ def test_a_node_waits_for_the_first_sync_and_refuses_while_the_index_is_away(sho
     assert events == ["index_away", "index_read", "index_away", "index_read"]
 
 
+def test_an_index_that_lost_its_items_is_away_until_it_is_synced_again(shop, postgres):
+    database = Postgres(postgres.url)
+    step(shop, database)
+    database.execute("TRUNCATE omdml_shop_a")
+    with serving(shop, database) as node, asking(node) as client:
+        until(lambda: node.view().snapshot.version == 20)
+        message = refused(client.get("/search?id=i3"), 503, "index_away")
+        assert f"lost its items: it has none of {ITEMS} that were written to it. Stop omdml sync" in message
+        step(shop, database)
+        until(lambda: client.get("/readyz").status_code == 200)
+        assert_exact(shop, node.search(ids=["i3"]), "i3")
+
+
 def test_the_index_of_another_model_or_catalogue_is_refused(shop, lance, tmp_path):
     step(shop, lance)
     other = CandidateIndex("other", lambda: shop.catalogue, lance.open())

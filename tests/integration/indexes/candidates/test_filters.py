@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from omdml.streams.protocols.index import Compared
+from omdml.streams.protocols.index import Compared, Indexed, Joined
 from omdml.workers.node.attributes.index_filters import pushed_down
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.candidates import CandidateIndex
@@ -65,6 +65,47 @@ def test_an_index_finds_the_items_that_a_filter_leaves(shop, real_database, aske
     ids = reader.nearest_among(indexed, np.zeros(indexed.width, np.float32), ITEMS, condition.condition)
     right = np.flatnonzero(table.mask(asked, shop.catalogue, ITEMS))
     assert sorted(ids) == sorted(shop.catalogue.ids[row] for row in right)
+
+
+KINDS = [{"of": 5}, {"of": "5"}, {"of": True}, {"of": "true"}, {"of": 1e300}, {}]
+
+
+@pytest.mark.parametrize(
+    ("condition", "right"),
+    [
+        (Compared("of", "eq", (5.0, 6.0)), "a"),
+        (Compared("of", "gt", (4.0,)), "ae"),
+        (Compared("of", "eq", ("5",)), "b"),
+        (Compared("of", "gte", ("",)), "bd"),
+        (Compared("of", "eq", (True,)), "c"),
+        (Joined("not", (Compared("of", "lt", (6.0,)),)), "bcdef"),
+        (Joined("any", (Joined("not", (Compared("of", "exists"),)), Compared("of", "eq", (True,)))), "cf"),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_kind_meets_no_condition(shop, real_database, condition, right):
+    assert "".join(sorted(among_kinds(real_database, KINDS, condition))) == right
+
+
+def among_kinds(database, attributes, condition):
+    """The items that meet a condition in an index of items with these attributes, which may not be today's."""
+    count, names = len(attributes), list("abcdefg"[: len(attributes)])
+    with closing(database.open()) as index, closing(database.open().reader()) as reader:
+        rows = index.draft(2)
+        index.write(rows._replace(ids=names, embedding=np.zeros((count, 2), np.float32), attributes=attributes))
+        index.switch(
+            Indexed(
+                model="shop", task=None, version=1, serial=1, digest="", generation="", items=count, width=2, moved=0,
+                bound=0,
+            )
+        )  # fmt: skip
+        return reader.nearest_among(reader.live(), np.zeros(2, np.float32), count, condition)
+
+
+@pytest.mark.parametrize("condition", [Compared("of", "eq", ("5",)), Compared("of", "lt", (6.0,))], ids=str)
+def test_lancedb_cannot_compare_an_attribute_that_was_a_list(lance, condition):
+    """It is asked for more candidates instead, until the next sync."""
+    assert among_kinds(lance, [{"of": ["5"]}, {"of": "5"}], condition) is None
 
 
 def test_what_a_filter_says_of_dates_is_left_to_the_node(shop):

@@ -69,6 +69,21 @@ def test_if_a_filter_leaves_few_items_the_answer_is_exact(near, exact):
     assert near.nearest(query, 30).rows.tolist() == exact.nearest(query, 30).rows.tolist()
 
 
+def test_a_filter_that_leaves_only_far_items_is_answered_as_without_an_index(near, exact):
+    """The cells that a search looks into hold none of these items."""
+    order = exact.nearest(query_of_row(3), ROWS).rows
+    among = np.zeros(ROWS, np.bool_)
+    among[order[-ROWS // 5 :]] = True
+    query = Query(np.array([3]), among=among)
+    assert near.nearest(query, 10).rows.tolist() == exact.nearest(query, 10).rows.tolist()
+
+
+@pytest.mark.parametrize("k", [1_000, ROWS - 1, 2 * ROWS])
+def test_more_answers_than_the_nearest_cells_hold_are_given(near, exact, k):
+    """A tenth of the cells holds some 600 rows."""
+    assert near.nearest(query_of_row(3), k).rows.tolist() == exact.nearest(query_of_row(3), k).rows.tolist()
+
+
 def test_items_that_came_later_are_answers_at_once(table):
     grown = Gallery(metric(), {name: x[:-50] for name, x in table.items()}).with_cells().grown(table)
     assert grown.outside == 50

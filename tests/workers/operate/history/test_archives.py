@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.memory_log import MemorySource
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.topic_extents import Extent
 from omdml.workers.cli import main
 from omdml.workers.operate.history import archive
@@ -36,8 +37,8 @@ def archived(history, folder, begins=0):
     return archive.archive(lambda: MemorySource(history.log, "archive"), extents, folder)
 
 
-def read(folder, number, span=64):
-    result = look([str(folder)], number, None)
+def read(folder, number, span=64, topic_id=None):
+    result = look([str(folder)], number, topic_id)
     return [record for piece in pieces(result, 2 * span) for _, some in by_chunk(piece, span) for record in some]
 
 
@@ -154,13 +155,52 @@ def test_files_of_several_logs_or_without_the_models_partition_are_refused(histo
     ("columns", "says"),
     # Lists, because every process of tests reads these cases, and an array of pyarrow's imports pandas.
     [({"offset": ["1"]}, "column 'offset' is string, expected whole numbers"),
-     ({"value": [1.5]}, "column 'value' is double"), ({"offset": None}, "no column 'offset' among")],
+     ({"value": [1.5]}, "column 'value' is double"), ({"offset": None}, "no column 'offset' among"),
+     ({"timestamp": [1_700_000_000_000]}, "column 'timestamp' is int64, expected times, or seconds"),
+     ({"key": [1]}, "column 'key' is int64"), ({"headers": ["a"]}, "column 'headers' is string, expected lists"),
+     ({"topic_id": [1]}, "column 'topic_id' is int64"),
+     ({"offset": [1, None], "partition": [0, 0], "value": [b"x", b"y"]}, "1 rows have no offset: leave it out"),
+     ({"offset": [1, 2], "partition": [0, None], "value": [b"x", b"y"]}, "1 rows have no partition"),
+     ({"topic_id": ["a", "b", None], "offset": [1, 2, 3], "partition": [0] * 3, "value": [b"x", b"y", b"z"]},
+      "rows without a topic_id")],
 )  # fmt: skip
 def test_a_table_that_holds_no_records_is_refused(tmp_path, columns, says):
     table = {"partition": [0], "offset": [1], "value": [b"x"], **columns}
     parquet.write_table(pa.table({name: column for name, column in table.items() if column}), tmp_path / "t.parquet")
     with pytest.raises(SourceError, match=says):
-        look([str(tmp_path)], 0, "log")
+        read(tmp_path, 0, topic_id="log")
+
+
+def test_columns_without_a_value_are_as_if_they_were_not_there(tmp_path):
+    table = {"partition": [0], "offset": [1], "value": ["x"], "key": [None], "timestamp": [None], "headers": [None]}
+    parquet.write_table(pa.table(table), tmp_path / "t.parquet")
+    assert read(tmp_path, 0, topic_id="log") == [Record(Partition("log", 0), 1, b"x")]
+
+
+@pytest.mark.parametrize("note", [b"{", b"[]", b'{"partition":2}', b'{"partition":2,"begin":"a","end":5}'])
+def test_a_file_that_says_no_offsets_that_it_covers_is_refused(tmp_path, note):
+    table = pa.table({"partition": [2], "offset": [1], "value": [b"x"]}).replace_schema_metadata({archive.COVERS: note})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(SourceError, match="what it says of its offsets cannot be read"):
+        look([str(tmp_path)], 2, "log")
+
+
+def test_a_damaged_byte_of_an_archive_is_noticed_or_changes_no_record(history, tmp_path):
+    """Without checksums, other events would be made of it: some values are stored as they are."""
+    history.tell(100)
+    history.archived(100)
+    (path,) = (tmp_path / "archive").rglob("*.parquet")
+    content, right, said = path.read_bytes(), read(tmp_path / "archive", 2), []
+    # The footer comes after all records, and its length is in the last eight bytes.
+    end = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for place in range(4, end, 37):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            assert read(tmp_path / "archive", 2) == right, place
+        except SourceError as error:
+            said.append(str(error))
+    assert len(said) > 10
+    assert all(re.search(r"not a Parquet file that can be read .* restore it from a copy", text) for text in said)
 
 
 def test_two_events_with_one_offset_are_no_archive_of_one_log(history, tmp_path):
