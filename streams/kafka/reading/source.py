@@ -236,7 +236,7 @@ class KafkaSource:
             if self._commits.replaced:
                 raise kafka.errors.FencedInstanceIdError
             if self._watch.is_due:
-                self._restart_if_stuck(self._ask_cluster())
+                self._restart_if_stuck(self._ask_cluster(late=True))
             # Without this member's polls, the whole group would wait until the cluster answers it.
             with suppress(kafka.errors.RetriableError):
                 if self._assignments.given:
@@ -308,9 +308,9 @@ class KafkaSource:
             self._gaps.add(tp, partial(describe, before=before, now=self.topic_id, command=self.command))
         self._gaps.raise_next()
 
-    def _ask_cluster(self) -> bool:
-        """Once a second, ask for the ends of partitions and for the topic's id and size. True if it answered."""
-        description = self._watch.look(self._consumer, self._owned)
+    def _ask_cluster(self, late: bool = False) -> bool:
+        """Ask for the ends of partitions and for the topic's id and size, once a second. True if it answered."""
+        description = self._watch.look(self._consumer, self._owned, late)
         if description is None:
             return False
         if description.id != self.topic_id:
