@@ -156,14 +156,14 @@ class KafkaSource:
         self._consumer.resume(tp)
 
     def commit(self, offsets: Mapping[Partition, int]) -> CommitResult:
-        """Commit offsets with the topic's id and the leader's epoch."""
+        """Commit offsets with the topic's id and the leader's epoch. A silent cluster is not asked again."""
         places = {partition: self._assignments.place(self.topic, partition) for partition in offsets}
         if None in places.values():
             self._commits.log_refusal("partition not owned")
             return CommitResult.NOT_OWNED
         if not offsets:
             return CommitResult.RECORDED
-        if self._watch.away:
+        if self._watch.away or self._commits.unanswered_at > self._watch.answered_at:
             return CommitResult.UNKNOWN
         wanted = {tp: offsets[partition] for partition, tp in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):

@@ -63,6 +63,11 @@ class TopicWatch:
         return self._outage.logged
 
     @property
+    def answered_at(self) -> float:
+        """When the cluster answered last."""
+        return self._outage.reached_at
+
+    @property
     def is_due(self) -> bool:
         """Whether the next check is due."""
         return time.monotonic() - self._looked_at >= LOOK_EVERY_S

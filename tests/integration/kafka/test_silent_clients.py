@@ -13,6 +13,7 @@ from kafka.future import Future
 
 from deploy.local import KafkaServer
 from omdml.streams.kafka.reading import client_health
+from omdml.streams.protocols.log import CommitResult
 from tests.support.servers.kafka_reader import NewTopic, Open, numbered, write
 from tests.support.waiting import until
 
@@ -95,6 +96,24 @@ def test_records_are_read_while_a_question_to_the_cluster_is_open(
     reader.read_until(lambda: reader.values == numbered(5))
     assert not ended.is_set()
     end.set()
+
+
+def test_after_a_commit_without_an_answer_none_waits_until_the_cluster_answers(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_reader(new_topic(partitions=2))
+    reader.read_until(lambda: reader.owned == {0, 1})
+    asked = []
+
+    def waits_in_vain(*what: Any, **options: Any) -> Any:
+        asked.append(what)
+        return unanswered()
+
+    with monkeypatch.context() as silent:
+        silent.setattr(reader.source._consumer, "commit", waits_in_vain)
+        assert [reader.commit() for _ in range(3)] == [CommitResult.UNKNOWN] * 3
+    assert len(asked) == 1
+    reader.read_until(lambda: reader.commit() is CommitResult.RECORDED)
 
 
 def test_in_a_long_outage_a_member_keeps_its_clients(
