@@ -135,7 +135,7 @@ class CheckpointStore(Protocol):
 
 
 class MarkStore(Protocol):
-    """Stores the placement of models, and the watermark of each partition."""
+    """Stores the placement of models, the group that reads, and the watermark of each partition."""
 
     def placement(self, topic_id: str) -> Placement | None:
         """The placement of a log's models; None before a worker recorded it. Raises StoreError if it is damaged."""
@@ -145,6 +145,12 @@ class MarkStore(Protocol):
 
         False if it is neither: nothing was recorded.
         """
+
+    def group(self, topic_id: str) -> str:
+        """The group of the worker that began to read a log last; empty before a worker recorded it."""
+
+    def note_group(self, topic_id: str, group: str) -> None:
+        """Record the group that reads a log: commands that need stopped workers look for the members of this one."""
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset of each partition below which everything is in checkpoints; absent if it was never set."""

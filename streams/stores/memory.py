@@ -102,6 +102,7 @@ class MemoryStore(JournaledSnapshots):
         self._marks: dict[Partition, int] = {}
         self._replacements = 0
         self._placements: dict[str, Placement] = {}
+        self._groups: dict[str, str] = {}
 
     def __str__(self) -> str:
         return "memory:"
@@ -217,6 +218,14 @@ class MemoryStore(JournaledSnapshots):
             if as_expected:
                 self._placements[topic_id] = after
             return as_expected
+
+    def group(self, topic_id: str) -> str:
+        """The group that reads a log."""
+        return self._groups.get(topic_id, "")
+
+    def note_group(self, topic_id: str, group: str) -> None:
+        """Record the group that reads a log."""
+        self._groups[topic_id] = group
 
     def models(self) -> list[str]:
         return sorted(self._models)

@@ -88,6 +88,13 @@ class TestMarksOfAnyStore:
         assert not store.place("topic/id", first, Placement.first("murmur2", 8))
         assert (store.placement("topic/id"), store.placement("another")) == (grown, None)
 
+    def test_the_group_that_reads_a_log_is_the_one_recorded_last(self, store: Store) -> None:
+        assert store.group("topic/id") == ""
+        for group in ("shop", "shop.täglich/2"):
+            store.note_group("topic/id", group)
+            assert store.group("topic/id") == group
+        assert store.group("another") == ""
+
     def test_of_many_who_record_a_placement_at_once_exactly_one_does(self, store: Store) -> None:
         recorded: list[int] = []
 

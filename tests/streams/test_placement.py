@@ -10,6 +10,7 @@ from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError,
 from omdml.streams.placement import Placement, Step
 from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.topic_extents import Member
 from omdml.workers.operate import topics
 from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import (
@@ -256,6 +257,22 @@ def test_a_rewind_walks_the_steps_again_and_learns_the_same_bytes(tmp_path):
     rehomed(world)
     run_until_idle(world.worker())
     assert {name: world.store.peek(name).state for name in names} == before
+
+
+def test_a_rewind_says_plainly_that_one_offset_is_possible(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(10))
+    with pytest.raises(ConfigurationError, match="can be learned again only from offset 0, but not from 5"):
+        topics.rewind(extents(world), world.store, "crc32", [], 5)
+
+
+def test_a_rewind_names_the_workers_that_joined_meanwhile(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(10))
+    stop(world.worker())
+    joined = [Member("worker-1", "host", [0])]
+    with pytest.raises(StoreError, match=r"a worker started in the meantime \(worker-1 at host\)"):
+        topics.rewind(extents(world), world.store, "crc32", [], None, members=lambda: joined)
 
 
 def test_a_new_store_is_told_how_many_partitions_the_topic_began_with(tmp_path):

@@ -82,8 +82,9 @@ def again(command: Callable[..., Any]) -> Callable[..., Any]:
         from omdml.workers.wiring.stores import open_stores
 
         question, left_out = command(model=model, **asked)
-        require_stopped(configuration.log)
-        models.require(open_stores(configuration), model)
+        store = open_stores(configuration)
+        require_stopped(configuration.log, store)
+        models.require(store, model)
         confirm(question, yes)
         announce_compiling()
         options = replay_output.Options(publish=True, replace=True, accept_gap=accept_gap, left_out=left_out)

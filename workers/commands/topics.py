@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -118,23 +119,25 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics
     from omdml.workers.wiring.feedback_log import partitioner_of, require_stopped
-    from omdml.workers.wiring.kafka_topic import look_at_topic, workers_of
+    from omdml.workers.wiring.kafka_topic import look_at_topic, require_topic, workers_of
     from omdml.workers.wiring.stores import open_stores
 
     if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
-    confirm("Delete all models of the topic (nodes forget them too), to learn them again?", yes)
-    require_stopped(configuration.log)
-    extents = look_at_topic(configuration.log)
+    require_topic(configuration.log)
     store = open_stores(configuration)
+    require_stopped(configuration.log, store)
+    confirm("Delete all models of the topic (nodes forget them too), to learn them again?", yes)
+    # Somebody may have started a worker while the question waited.
+    require_stopped(configuration.log, store)
+    extents = look_at_topic(configuration.log)
     # A worker that starts with an empty store places models on all partitions before it sees that others were read.
     unknown = partitions is None and not store.marks([extent.partition for extent in extents])
     named = [name for name in store.models() if configuration.match(whole_of(name))]
     partitioner = partitioner_of(configuration.log)
-    deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
-    if workers_of(configuration.log):
-        # It may have read on, and not moved a mark yet.
-        raise topics.worker_started()
+    offset = None if to == "beginning" else int(to)
+    workers = partial(workers_of, configuration.log)
+    deleted = topics.rewind(extents, store, partitioner, named, offset, partitions, workers)
     say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     if unknown and len(extents) > 1:
         say(
@@ -171,9 +174,10 @@ def rehome(configuration: config.Configuration, partitions: int | None, senders_
     from omdml.workers.wiring.kafka_topic import look_at_topic
     from omdml.workers.wiring.stores import open_stores
 
-    require_stopped(configuration.log)
+    store = open_stores(configuration)
+    require_stopped(configuration.log, store)
     extents = look_at_topic(configuration.log)
-    before, now, waiting = topics.rehome(extents, open_stores(configuration), partitions, senders_go_on)
+    before, now, waiting = topics.rehome(extents, store, partitions, senders_go_on)
     if before == now:
         say(f"models live on all {now} partitions already")
     else:

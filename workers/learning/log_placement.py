@@ -42,8 +42,17 @@ class LogPlacement:
                 f"log.partitioner is {source.partitioner!r}, but the models of log {topic_id} live where "
                 f"{placement.partitioner!r} puts them. Set it back, or learn them again: omdml topics rewind"
             )
+        self._note_group(topic_id)
         self._last = placement
         return placement
+
+    def _note_group(self, topic_id: str) -> None:
+        """Record the group that reads the log, for commands that must notice its members."""
+        store, group = self.services.store, self.services.group
+        if group and (before := store.group(topic_id)) != group:
+            store.note_group(topic_id, group)
+            if before:
+                log.warning("group_changed", log=topic_id, before=before, now=group)
 
     def look_for_added(self) -> None:
         """Log a warning if the log has partitions that no models live on.

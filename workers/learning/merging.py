@@ -37,6 +37,8 @@ from omdml.workers.model.written import check_written
 SHARE = 0.25
 # Seconds between two looks whether parts were saved; between two while a command changes them; after trouble.
 LOOK_S, PENDING_S, AGAIN_S = 0.1, 1.0, 10.0
+# Seconds after which a trouble that stays the same is logged again.
+REMIND_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +76,11 @@ class Whole:
     merged: Mapping[int, int] | None = None
     look_from: float = float("-inf")
     unpublished: bool = False
+    # What keeps the parts from being merged, as an id, and the clock time when it was logged last.
     trouble: str = ""
+    logged_at: float = float("-inf")
+    # The vector of the claim that was logged last.
+    claimed: str | None = None
 
 
 class Merging:
@@ -107,10 +113,10 @@ class Merging:
                 if not owned.mark.lost_only_a_model():
                     raise
                 whole.model = whole.merged = None
-                self._wait(name, whole, "it was deleted: its next event begins it again", PENDING_S)
+                self._wait(name, whole, "deleted", "it was deleted: its next event begins it again", PENDING_S)
                 continue
             except (CorruptError, ParameterError) as error:
-                self._wait(name, whole, str(error), AGAIN_S)
+                self._wait(name, whole, str(error), str(error), AGAIN_S)
                 continue
             ended = self._services.clock()
             if merged:
@@ -126,7 +132,8 @@ class Merging:
         known = store.peek(name)
         if known is not None and (record := record_of(known)) is not None and record.pending:
             # Its command must be able to finish, so nothing is claimed.
-            self._wait(name, whole, f"{record.pending} changes its parts, or was interrupted: run it again", PENDING_S)
+            why = f"{record.pending} changes its parts, or was interrupted: run it again"
+            self._wait(name, whole, "pending", why, PENDING_S)
             return None
         epoch, checkpoint, fell_back = store.claim(name)
         record = record_of(checkpoint) if checkpoint else None
@@ -145,7 +152,11 @@ class Merging:
             require_published(model, Vector.of_text(live.vector))
         claimed = str(record.vector), spec.catalogue.generation
         whole.unpublished = live is None or (live.vector, live.generation) != claimed
-        log.info("parts_claimed", model=name, vector=str(model.record.vector), epoch=epoch)
+        vector = str(model.record.vector)
+        # While a part is behind, the whole is claimed before each look, and nothing of it changes.
+        if vector != whole.claimed:
+            whole.claimed = vector
+            log.info("parts_claimed", model=name, vector=vector, epoch=epoch)
         return model
 
     def _merge(self, name: str, whole: Whole) -> bool:
@@ -166,14 +177,14 @@ class Merging:
         if behind := now.behind(before):
             # It is claimed again then: a command may have deleted this part, or the whole.
             whole.model = None
-            self._wait(name, whole, fell_behind(behind, now, before), AGAIN_S)
+            self._wait(name, whole, f"behind {behind[0]}", fell_behind(behind, now, before), AGAIN_S)
             return False
         # 4
         model.go_to(owned.partition.topic_id, owned.placement, read_parts(name, services.store, positions))
         if behind := model.record.vector.behind(before):
             # A part changed between the look and the reading, or its newest checkpoint is damaged.
             whole.model = None
-            self._wait(name, whole, fell_behind(behind, model.record.vector, before), AGAIN_S)
+            self._wait(name, whole, f"behind {behind[0]}", fell_behind(behind, model.record.vector, before), AGAIN_S)
             return False
         # 5
         checkpoint = model.checkpoint(services.platform)
@@ -199,10 +210,12 @@ class Merging:
         fenced = f"model {name!r}: another worker merges its parts now, or a command moved it; nothing was written"
         check_written(answer, owned.partition.topic_id, fenced)
 
-    def _wait(self, name: str, whole: Whole, why: str, seconds: float) -> None:
-        whole.look_from = self._services.clock() + seconds
-        if why != whole.trouble:
-            whole.trouble = why
+    def _wait(self, name: str, whole: Whole, trouble: str, why: str, seconds: float) -> None:
+        """Look again in so many seconds. ``why`` may count on, so it is logged if the ``trouble`` is another one."""
+        now = self._services.clock()
+        whole.look_from = now + seconds
+        if trouble != whole.trouble or now - whole.logged_at >= REMIND_S:
+            whole.trouble, whole.logged_at = trouble, now
             log.warning(
                 "merge_waits", model=name, reason=why, action="its parts go on learning, nodes keep its version"
             )

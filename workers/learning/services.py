@@ -27,6 +27,8 @@ class Services:
     metrics: WorkerMetrics
     platform: str
     clock: Callable[[], float]
+    # The group that reads the log, recorded in the store; empty if the log knows no groups.
+    group: str = ""
     # Go on if the log no longer holds the events at a position. Otherwise that ends the worker.
     accept_gap: bool = False
     memory: MemoryBudget = field(default_factory=MemoryBudget)

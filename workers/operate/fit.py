@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from omdml.streams.protocols.store import Claim, Store, Why, Written
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, sort_out
 from omdml.workers.events.lookup import Located
+from omdml.workers.operate.models import ATTEMPTS, busy
 from omdml.workers.operate.replay import ReplayedModel
 
 # The default number of comparisons in the first part. Fitting takes about a minute at 1,000 dimensions.
@@ -149,30 +151,32 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     learned before. The last step is then to drop what the store keeps of the model's past. A crash leaves some of that:
     call this again.
 
-    Raises StoreError if the model exists already or the log has no event of it, Fenced if a worker took it in the
-    meantime, PlacementChanged if models live elsewhere now.
+    If a worker takes the model back between the steps, it is claimed again, a few times.
+
+    Raises StoreError if the model exists already or the log has no event of it, Fenced if a worker keeps taking it
+    back, PlacementChanged if models live elsewhere now.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
     require_placement(model.home.topic_id, model.placement, store)
     # The trail is old, and nobody measures its freshness.
-    claim, model.trails.new = claimed(model.name, store, replace), None
-    if claim.checkpoint is not None and not replace:
-        raise exists(model.name, claim.checkpoint.version)
-    model.epoch = claim.epoch
+    model.trails.new = None
+    claim = partial(claim_to_begin, model.name, store, replace, exists)
+    epoch = claim()
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
-    snapshot = model.snapshot()
-    if replace:
-        require_placement(model.home.topic_id, model.placement, store)
-        go_live(snapshot, model.epoch, store)
-    reread = model.last.get(model.home, model.next)
-    saved = store.replace(model.checkpoint(platform), model.epoch, reread, model.placement)
-    if saved is Written.MOVED:
-        raise PlacementChanged(model.home.topic_id)
-    if saved is Written.FENCED:
-        raise busy(model.name)
+    snapshot, home = model.snapshot(), model.home
+
+    def put(epoch: str) -> Written:
+        if replace:
+            require_placement(home.topic_id, model.placement, store)
+            if go_live(snapshot, epoch, store) is Written.FENCED:
+                return Written.FENCED
+        model.epoch = epoch
+        return store.replace(model.checkpoint(platform), epoch, model.last.get(home, model.next), model.placement)
+
+    put_in_place(model.name, home.topic_id, epoch, claim, put)
     finish = store.drop_earlier if replace else store.publish
     if finish(snapshot, model.epoch) is Written.FENCED and replace:
         raise Fenced(
@@ -201,18 +205,35 @@ def claimed(name: str, store: Store, replace: bool) -> Claim:
         return Claim(error.epoch, None)
 
 
-def go_live(snapshot: Snapshot, epoch: str, store: Store) -> None:
+def claim_to_begin(name: str, store: Store, replace: bool, exists: Callable[[str, int], StoreError]) -> str:
+    """The epoch of a claim of a model that is to begin; raises ``exists`` if it has a checkpoint that must stay."""
+    claim = claimed(name, store, replace)
+    if claim.checkpoint is not None and not replace:
+        raise exists(name, claim.checkpoint.version)
+    return claim.epoch
+
+
+def put_in_place(name: str, topic_id: str, epoch: str, claim: Callable[[], str], put: Callable[[str], Written]) -> None:
+    """Write a model under this epoch. If a worker took it meanwhile, claim it again: it does with its next event.
+
+    Raises Fenced if a worker keeps taking it back, PlacementChanged if models live elsewhere now.
+    """
+    for attempt in range(ATTEMPTS):
+        written = put(epoch if attempt == 0 else claim())
+        if written is Written.MOVED:
+            raise PlacementChanged(topic_id)
+        if written is not Written.FENCED:
+            return
+    raise busy(name)
+
+
+def go_live(snapshot: Snapshot, epoch: str, store: Store) -> Written:
     """Publish a snapshot, and end a pin that keeps it back."""
-    if store.publish(snapshot, epoch) is Written.FENCED:
-        raise busy(snapshot.model)
+    written = store.publish(snapshot, epoch)
     live = store.current(snapshot.model)
-    if live and live.pinned:
+    if live and live.pinned and written is not Written.FENCED:
         store.move(snapshot.model, None, pin=False, why=Why(reason="the model was learned again"))
-
-
-def busy(name: str) -> Fenced:
-    """The error for a model that a worker claimed meanwhile."""
-    return Fenced(f"model {name!r}: a worker took it in the meantime: stop the workers, and try again")
+    return written
 
 
 def exists(name: str, version: int) -> StoreError:

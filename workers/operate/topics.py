@@ -113,6 +113,7 @@ def rewind(
     named: Sequence[str],
     to: int | None,
     count: int | None = None,
+    members: Callable[[], Sequence[Member]] = tuple,
 ) -> list[str]:
     """Have every model learn again from the offset ``to``, or from the beginning of each partition.
 
@@ -120,16 +121,18 @@ def rewind(
     2. The marks go back. After a crash, models skip what they have taken.
     3. The models of this log are deleted, and those ``named`` that have no checkpoint. After a crash between two of
        them, call this again.
-    4. Nobody may have moved a mark since. A worker that read on while models were deleted begins them with later
-       events.
+    4. Nobody may have joined the group or moved a mark since. A worker that read on while models were deleted begins
+       them with later events.
 
     Parameters
     ----------
     count
         How many partitions the topic began with. If it is None, the store says so.
+    members
+        Says who is in the group now.
 
     Returns the names of the deleted models. Raises ConfigurationError if a partition does not have that offset, or was
-    not read so far; StoreError if a worker moves a mark.
+    not read so far; StoreError if a worker joins the group or moves a mark.
     """
     marks = store.marks([extent.partition for extent in extents])
     for extent in extents:
@@ -137,10 +140,7 @@ def rewind(
         reads = [read for read in (marks.get(extent.partition), extent.committed) if read is not None]
         last = max(extent.begin, min(reads, default=extent.begin))
         if to is not None and not extent.begin <= to <= last:
-            raise ConfigurationError(
-                f"partition {extent.partition.number} can be learned again from an offset between {extent.begin} and "
-                f"{last}, but not from {to}: name an offset in this range, or beginning"
-            )
+            raise _not_from(extent, last, to)
     topic_id = extents[0].partition.topic_id
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}
     before = store.placement(topic_id)
@@ -152,22 +152,36 @@ def rewind(
         after = before.rewound({place.number: start for place, start in starts.items()}, partitioner)
         _place(store, topic_id, before, after)
     if not all(store.move_mark(partition, marks.get(partition), start) for partition, start in starts.items()):
-        raise worker_started()
+        raise _worker_started(members())
     models = store.models()
     positions = store.positions(models)
     learned = [name for name in models
                if (positions[name].home.topic_id == topic_id if name in positions else name in named)]  # fmt: skip
     for name in learned:
         store.delete(name)
-    if store.marks(list(starts)) != starts:
-        raise worker_started()
+    # Members first: one may have read on and not moved a mark yet, and the message names them.
+    if (workers := members()) or store.marks(list(starts)) != starts:
+        raise _worker_started(workers)
     return learned
 
 
-def worker_started() -> StoreError:
-    """The error for a rewind beside a worker."""
+def _not_from(extent: Extent, last: int, to: int) -> ConfigurationError:
+    """The error for a rewind to an offset that a partition does not have, or that nobody has read so far."""
+    if extent.begin == last:
+        possible, do = f"only from offset {last}", "name this offset, or beginning"
+    else:
+        possible, do = f"from an offset between {extent.begin} and {last}", "name an offset in this range, or beginning"
+    return ConfigurationError(
+        f"partition {extent.partition.number} can be learned again {possible}, but not from {to}: {do}"
+    )
+
+
+def _worker_started(workers: Sequence[Member]) -> StoreError:
+    """The error for a rewind beside workers; empty if they left again."""
+    who = f" ({', '.join(map(str, workers))})" if workers else ""
     return StoreError(
-        "a worker started in the meantime, so models may lack events: stop the workers, and run this command again"
+        f"a worker started in the meantime{who}, so models may lack events: stop the workers, and run this command "
+        "again"
     )
 
 

@@ -26,7 +26,7 @@ EVENTS = {
     ),
     "warning": (
         "attributes_unreadable begin_not_needed catalogue_not_refreshed change_adopted commit_failed connection_ended "
-        "connection_refused dead_letters drift expelled fenced gap_accepted index_away index_not_pruned "
+        "connection_refused dead_letters drift expelled fenced gap_accepted group_changed index_away index_not_pruned "
         "kafka_commit_refused kafka_leave_failed kafka_out_of_reach learning_waits letter_skipped letters_not_closed "
         "log_thinned member_name_taken merge_waits model_deleted parent_not_used partition_lost partitions_not_read "
         "pictures_left_out requests_cancelled revoked_unsaved routing_again snapshot_damaged snapshot_taken_back "

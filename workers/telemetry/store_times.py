@@ -22,6 +22,7 @@ OPERATIONS = {
     "current_all": "look",
     "history": "look",
     "placement": "look",
+    "group": "look",
     "save": "save",
     "save_all": "save",
     "replace": "save",

@@ -15,6 +15,7 @@ from omdml.streams.kafka.newest import first_records
 from omdml.streams.kafka.newest import newest_records as newest_in_topic
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic import look_up
 from omdml.streams.kafka.topic_extents import extents
 from omdml.streams.newest import EVENTS, Newest
 from omdml.streams.placement import Placement
@@ -115,8 +116,19 @@ def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) ->
     return read_as_placed(lambda: open_bystander(log), placement, accept_gap)
 
 
-def require_stopped(log: FileLog | KafkaLog) -> None:
-    """Raise ConfigurationError if a worker reads the log just now."""
+def require_stopped(log: FileLog | KafkaLog, store: Store) -> None:
+    """Raise ConfigurationError if a worker reads the log just now, or if that cannot be known.
+
+    Workers are looked for in the configured group, so it must be the one that they recorded in the store.
+    """
+    topic_id = _identity(log)
+    group = store.group(topic_id) if topic_id else ""
+    if group not in ("", log.group):
+        raise ConfigurationError(
+            f"log.group is {log.group!r}, but store {store} says that group {group!r} reads this log, so its workers "
+            f"would not be noticed: set log.group to {group!r}. If workers read as {log.group!r} from now on, start "
+            "one and stop it again, which records that"
+        )
     if isinstance(log, FileLog):
         if reader := GroupState(open_log(log.path), log.group).reader():
             raise ConfigurationError(f"process {reader} learns from {log.path}: stop the worker first")
@@ -126,3 +138,11 @@ def require_stopped(log: FileLog | KafkaLog) -> None:
             f"group {log.group!r} has members ({members}): stop the workers first; the broker counts one that was "
             f"killed until its session ends, after {log.session_timeout_s:g} s"
         )
+
+
+def _identity(log: FileLog | KafkaLog) -> str:
+    """What marks and placements of this log go by; empty if its topic does not exist."""
+    if isinstance(log, FileLog):
+        return open_log(log.path).topic_id
+    topic = look_up(connection(log), log.topic)
+    return topic.id if topic else ""

@@ -65,6 +65,12 @@ def look_at_topic(log: FileLog | KafkaLog) -> list[Extent]:
     return extents(connection(log), log.topic, log.group) if isinstance(log, KafkaLog) else no_topic()
 
 
+def require_topic(log: FileLog | KafkaLog) -> None:
+    """Raise ConfigurationError if this log is none of Kafka's."""
+    if isinstance(log, FileLog):
+        no_topic()
+
+
 def no_topic() -> NoReturn:
     """Raise ConfigurationError for what only a Kafka log has."""
     raise ConfigurationError(

@@ -53,6 +53,7 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
         metrics=metrics,
         platform=platform(),
         clock=time.monotonic,
+        group=log.group,
         accept_gap=accept_gap,
         memory=MemoryBudget(limits.memory_mb * MEGABYTE),
         newcomers=Newcomers(limits.new_models_s),

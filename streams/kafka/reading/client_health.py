@@ -37,16 +37,18 @@ class Outage:
     ----------
     logged
         Whether the log says that the cluster is out of reach now.
+    reached_at
+        When the cluster answered a check last.
     """
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
         self.logged = False
-        self._reached_at = time.monotonic()
+        self.reached_at = time.monotonic()
 
     def check_failed(self, why: str) -> None:
         """Log the outage, unless it began just now or was logged already."""
-        if not self.logged and time.monotonic() - self._reached_at >= OUTAGE_AFTER_S:
+        if not self.logged and time.monotonic() - self.reached_at >= OUTAGE_AFTER_S:
             self.logged = True
             action = "trying again; nothing is lost meanwhile"
             log.warning("kafka_out_of_reach", servers=self.servers, reason=why, action=action)
@@ -56,8 +58,8 @@ class Outage:
         now = time.monotonic()
         if self.logged:
             self.logged = False
-            log.info("kafka_back_in_reach", servers=self.servers, after_s=round(now - self._reached_at, 1))
-        self._reached_at = now
+            log.info("kafka_back_in_reach", servers=self.servers, after_s=round(now - self.reached_at, 1))
+        self.reached_at = now
 
 
 class Absence:

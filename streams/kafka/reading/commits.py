@@ -43,11 +43,14 @@ class Commits:
     ----------
     replaced
         Whether an answer said that another process has this member's ``group_instance_id``.
+    unanswered_at
+        When a commit was last not answered in time.
     """
 
     def __init__(self, topic: str, topic_id: str, group: str) -> None:
         self._topic, self._topic_id, self._group = topic, topic_id, group
         self.replaced = False
+        self.unanswered_at = float("-inf")
 
     def commit(self, consumer: Any, offsets: Mapping[TopicPartition, int], epochs: Epochs) -> CommitResult:
         """Commit the offsets. They are ``NOT_OWNED`` if this member is out of its group."""
@@ -59,6 +62,8 @@ class Commits:
             self.log_refusal(type(error).__name__)
             return CommitResult.UNKNOWN if is_because_of_rebalance(error) else CommitResult.NOT_OWNED
         except (kafka.errors.RetriableError, kafka.errors.RebalanceInProgressError) as error:
+            if isinstance(error, kafka.errors.KafkaTimeoutError):
+                self.unanswered_at = time.monotonic()
             self.log_refusal(type(error).__name__)
             return CommitResult.UNKNOWN
         return CommitResult.RECORDED

@@ -156,14 +156,14 @@ class KafkaSource:
         self._consumer.resume(tp)
 
     def commit(self, offsets: Mapping[Partition, int]) -> CommitResult:
-        """Commit offsets with the topic's id and the leader's epoch."""
+        """Commit offsets with the topic's id and the leader's epoch. A silent cluster is not asked again."""
         places = {partition: self._assignments.place(self.topic, partition) for partition in offsets}
         if None in places.values():
             self._commits.log_refusal("partition not owned")
             return CommitResult.NOT_OWNED
         if not offsets:
             return CommitResult.RECORDED
-        if self._watch.away:
+        if self._watch.away or self._commits.unanswered_at > self._watch.answered_at:
             return CommitResult.UNKNOWN
         wanted = {tp: offsets[partition] for partition, tp in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
@@ -236,7 +236,7 @@ class KafkaSource:
             if self._commits.replaced:
                 raise kafka.errors.FencedInstanceIdError
             if self._watch.is_due:
-                self._restart_if_stuck(self._ask_cluster())
+                self._restart_if_stuck(self._ask_cluster(late=True))
             # Without this member's polls, the whole group would wait until the cluster answers it.
             with suppress(kafka.errors.RetriableError):
                 if self._assignments.given:
@@ -308,9 +308,9 @@ class KafkaSource:
             self._gaps.add(tp, partial(describe, before=before, now=self.topic_id, command=self.command))
         self._gaps.raise_next()
 
-    def _ask_cluster(self) -> bool:
-        """Once a second, ask for the ends of partitions and for the topic's id and size. True if it answered."""
-        description = self._watch.look(self._consumer, self._owned)
+    def _ask_cluster(self, late: bool = False) -> bool:
+        """Ask for the ends of partitions and for the topic's id and size, once a second. True if it answered."""
+        description = self._watch.look(self._consumer, self._owned, late)
         if description is None:
             return False
         if description.id != self.topic_id:

@@ -16,9 +16,11 @@ from omdml.streams.kafka import topic as topics
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.client_health import Absence, Outage
 from omdml.streams.kafka.reading.consumer import milliseconds
+from omdml.streams.kafka.reading.late_answers import Question
 
 # Seconds between two checks.
 LOOK_EVERY_S = 1.0
+# Seconds to wait for an answer: the worker does nothing else meanwhile.
 LOOK_LIMIT_S = 0.5
 # Seconds that a new client has to reach the cluster, if the old ones get no answer.
 NEW_CLIENT_LIMIT_S = 2.0
@@ -51,12 +53,19 @@ class TopicWatch:
         self._looked_at = float("-inf")
         self._policy_looked_at = time.monotonic()
         self._options = options
+        self._description = Question(lambda: topics.describe(self.admin, topic))
+        self._policy = Question(lambda: topics.compaction(self.admin, options, topic))
         self._outage, self._absence = Outage(options.servers), Absence(options.servers, topic)
 
     @property
     def away(self) -> bool:
         """Whether the cluster is out of reach now, and the log says so."""
         return self._outage.logged
+
+    @property
+    def answered_at(self) -> float:
+        """When the cluster answered last."""
+        return self._outage.reached_at
 
     @property
     def is_due(self) -> bool:
@@ -67,14 +76,16 @@ class TopicWatch:
         """Make the next check due at once."""
         self._looked_at = float("-inf")
 
-    def look(self, consumer: Any, owned: Iterable[TopicPartition]) -> topics.Topic | None:
-        """Ask for the topic's description, and for the ends of these partitions; None if the cluster cannot say.
+    def look(self, consumer: Any, owned: Iterable[TopicPartition], late: bool = False) -> topics.Topic | None:
+        """Ask for the topic's description, and for the ends of these partitions; None if the cluster cannot say now.
+
+        With ``late`` the description may be the answer to an earlier look.
 
         Raises SourceRefused if the topic is missing from a cluster that answers, and stays missing.
         """
         topic, reason = None, f"topic {self._topic!r} is missing"
         try:
-            topic = topics.describe(self.admin, self._topic)
+            topic = self._description.answer(LOOK_LIMIT_S, late)
             self._absence.note(topic is None)
             if topic:
                 partitions = list(owned) or [TopicPartition(self._topic, 0)]
@@ -95,6 +106,8 @@ class TopicWatch:
             admin = topics.open_admin(msgspec.structs.replace(self._options, start_timeout_s=NEW_CLIENT_LIMIT_S))
         except SourceError:
             return False
+        for question in (self._description, self._policy):
+            question.drop()
         self.admin.close()
         self.admin = admin
         return True
@@ -103,6 +116,7 @@ class TopicWatch:
         """Once a minute, log an error if the topic is compacted. Reading goes on, so that less is dropped unread."""
         if time.monotonic() - self._policy_looked_at < POLICY_EVERY_S:
             return
+        reason = self._policy.answer(LOOK_LIMIT_S, late=True)
         self._policy_looked_at = time.monotonic()
-        if reason := topics.compaction(self.admin, self._options, self._topic):
+        if reason:
             log.error("topic_compacted", topic=self._topic, reason=reason, action="reads on before more is dropped")

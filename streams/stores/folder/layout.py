@@ -9,6 +9,7 @@
 ``owners``                                          locked by every process that owns models
 ``marks/<topic id>.<partition>``                    an offset, in digits, and how many replacements its owner knew of
 ``marks/<name>.saved``                              number of the checkpoint of a model that was saved last
+``marks/<topic id>.group``                          the group that reads the log
 ``placements/<topic id>.json``                      streams/placement.py
 ``models/<name>/checkpoints/<epoch>/``              streams/stores/folder/checkpoints.py
 ``models/<name>/history/<number>.json``             streams/stores/folder/journal.py
@@ -104,6 +105,9 @@ class DirectoryLayout:
 
     def _last(self, model: str) -> Path:
         return self._marks / f"{encoded(model)}.saved"
+
+    def _group(self, topic_id: str) -> Path:
+        return self._marks / f"{encoded(topic_id)}.group"
 
     def _placement(self, topic_id: str) -> Path:
         return self._placements / f"{encoded(topic_id)}.json"

@@ -130,6 +130,19 @@ class DirectoryMarks(DirectoryLayout):
                 put(self._placement(topic_id), after.encode())
             return as_expected
 
+    def group(self, topic_id: str) -> str:
+        """The group that reads a log."""
+        path = self._group(topic_id)
+        with self._reaching(), suppress(FileNotFoundError):
+            return read_regular(path, DOCUMENT_BYTES).decode(errors="replace")
+        return ""
+
+    def note_group(self, topic_id: str, group: str) -> None:
+        """Record the group that reads a log."""
+        with self._reaching():
+            self.make()
+            put(self._group(topic_id), group.encode())
+
     def secret(self) -> bytes:
         """The secret, which is created if it does not exist yet."""
         if secret := self.kept_secret():

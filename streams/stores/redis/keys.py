@@ -33,6 +33,10 @@ class StoreKeys:
         """The key of the placement of a log's models."""
         return f"{self._prefix}:placement:{topic_id}"
 
+    def group(self, topic_id: str) -> str:
+        """The key of the group that reads a log."""
+        return f"{self._prefix}:group:{topic_id}"
+
     def model(self, name: str) -> ModelKeys:
         return ModelKeys(f"{self._prefix}:{{{quote(name, safe='')}}}")
 

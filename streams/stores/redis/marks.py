@@ -54,6 +54,18 @@ class RedisMarks(RedisDatabase):
         with reaching(self._where):
             return bool(self._compare_and_set([self._keys.placement(topic_id)], [expected, after.encode()]))
 
+    def group(self, topic_id: str) -> str:
+        """The group that reads a log."""
+        with reaching(self._where):
+            group = self._client.get(self._keys.group(topic_id))
+        with understanding(group):
+            return (group or b"").decode()
+
+    def note_group(self, topic_id: str, group: str) -> None:
+        """Record the group that reads a log."""
+        with reaching(self._where):
+            self._client.set(self._keys.group(topic_id), group)
+
     def secret(self) -> bytes:
         """The secret that lies in the database."""
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:

@@ -12,6 +12,7 @@
 ``omdml:{shop}:epoch``                                 who owns the model: counter and nonce
 ``omdml:mark:<topic id>:<partition>``                  an offset
 ``omdml:placement:<topic id>``                         streams/placement.py, as JSON
+``omdml:group:<topic id>``                             the group that reads the log
 ``omdml:models``, ``omdml:store``                      set of names; the store's random id
 ``omdml:replacements``                                 how many checkpoints were replaced from outside of workers
 ``omdml:format``                                       number of these keys and fields (omdml/formats.py)

@@ -4,6 +4,7 @@ That was seen after all brokers had been frozen for a minute.
 """
 
 import gc
+import threading
 from typing import Any
 
 import kafka.errors
@@ -12,6 +13,7 @@ from kafka.future import Future
 
 from deploy.local import KafkaServer
 from omdml.streams.kafka.reading import client_health
+from omdml.streams.protocols.log import CommitResult
 from tests.support.servers.kafka_reader import NewTopic, Open, numbered, write
 from tests.support.waiting import until
 
@@ -71,6 +73,47 @@ def test_an_administration_client_that_is_never_answered_is_replaced(
     reader.read_until(lambda: reader.source._watch.admin is not admin)
     write(kafka, topic, numbered(5))
     reader.read_until(lambda: reader.values == numbered(5))
+
+
+def test_records_are_read_while_a_question_to_the_cluster_is_open(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    asked, end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def waits(_: list[str]) -> Any:
+        asked.set()
+        # As long as a client waits for an answer.
+        end.wait(10.0)
+        ended.set()
+        return unanswered()
+
+    monkeypatch.setattr(reader.source._watch.admin, "describe_topics", waits)
+    reader.read_until(asked.is_set)
+    write(kafka, topic, numbered(5))
+    reader.read_until(lambda: reader.values == numbered(5))
+    assert not ended.is_set()
+    end.set()
+
+
+def test_after_a_commit_without_an_answer_none_waits_until_the_cluster_answers(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_reader(new_topic(partitions=2))
+    reader.read_until(lambda: reader.owned == {0, 1})
+    asked = []
+
+    def waits_in_vain(*what: Any, **options: Any) -> Any:
+        asked.append(what)
+        return unanswered()
+
+    with monkeypatch.context() as silent:
+        silent.setattr(reader.source._consumer, "commit", waits_in_vain)
+        assert [reader.commit() for _ in range(3)] == [CommitResult.UNKNOWN] * 3
+    assert len(asked) == 1
+    reader.read_until(lambda: reader.commit() is CommitResult.RECORDED)
 
 
 def test_in_a_long_outage_a_member_keeps_its_clients(

@@ -76,6 +76,21 @@ def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
     assert place.states() == before
 
 
+def test_a_rewind_under_another_group_notices_the_workers_that_read(place):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    before, written = place.states(), place.path.read_text()
+    place.path.write_text(written.replace(f'group = "{place.topic}"', 'group = "mistyped"'))
+    refused = place.omdml("rewind", "--yes")
+    assert (refused.exit_code, place.states()) == (2, before)
+    assert f"says that group '{place.topic}' reads this log" in flowing(refused.output)
+    # If a worker reads under the new name, I expect the command to look for workers of this name.
+    assert worker.stop() == 0
+    learn_what_is_old(place)
+    assert place.omdml("rewind", "--yes").output.startswith("8 models deleted")
+
+
 def test_a_rewind_beside_a_worker_that_starts_meanwhile_says_so(place):
     place.send(0, 10)
     learn(place, 10)
@@ -94,7 +109,8 @@ def test_a_rewind_beside_a_worker_that_starts_meanwhile_says_so(place):
     rewinding.resume()
     # I expect it to say what to do, and that to help.
     assert rewinding.wait(60) == 1
-    assert "a worker started in the meantime" in rewinding.said
+    who = f"omdml-{socket.gethostname()}-{worker.pid} at 127.0.0.1"
+    assert f"a worker started in the meantime ({who})" in flowing(rewinding.said)
     assert worker.stop() == 0
     assert place.omdml("rewind", "--yes").exit_code == 0
     learn(place, 10)

@@ -40,7 +40,7 @@ def test_how_far_a_topic_reaches_is_looked_at_only_once_the_workers_are_stopped(
     # A worker that still runs may save what came behind the ends that were seen.
     looked = []
 
-    def refuse(log):
+    def refuse(log, store):
         raise ConfigurationError("stop the workers first")
 
     monkeypatch.setattr(feedback_log, "require_stopped", refuse)
@@ -49,6 +49,24 @@ def test_how_far_a_topic_reaches_is_looked_at_only_once_the_workers_are_stopped(
     refused = CliRunner().invoke(main, ["topics", *command], env=environment)
     assert "stop the workers first" in " ".join(refused.output.split())
     assert looked == []
+
+
+def test_a_rewind_of_a_log_in_files_is_refused_before_it_asks(tmp_path):
+    environment = {"OMDML_LOG__KIND": "file", "OMDML_LOG__PATH": f"{tmp_path}/log"}
+    environment["OMDML_STORE__URL"] = f"dir:{tmp_path}/state"
+    refused = CliRunner().invoke(main, ["topics", "rewind"], env=environment)
+    assert refused.exit_code == 2
+    assert "a log in files has no topic" in " ".join(refused.output.split())
+    assert "Delete all models" not in refused.output
+
+
+def test_a_command_that_needs_stopped_workers_must_know_their_group(named, tmp_path):
+    text = named.read_text().replace('kind = "file"\n', 'kind = "file"\ngroup = "mistyped"\n')
+    file = tmp_path / "omdml.toml"
+    file.write_text(text)
+    refused = CliRunner().invoke(main, ["forget", "shop", "--user", "u", "--yes", "-c", str(file)])
+    assert refused.exit_code == 2
+    assert "says that group 'omdml' reads this log" in " ".join(refused.output.split())
 
 
 # A terminal clears the screen, rings, changes its title, begins a forged line; the last one turns the text around.

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+import structlog
 
 from omdml.errors import Fenced
 from omdml.feedback import Triplet, encode
@@ -119,6 +120,25 @@ def test_a_part_that_fell_back_is_not_published_until_it_caught_up(tmp_path):
     assert all(later.reaches(earlier) for earlier, later in pairwise(world.store.vectors))
 
 
+def test_a_part_that_catches_up_slowly_is_logged_once_and_then_once_a_minute(tmp_path):
+    world = hot_world(tmp_path)
+    scatter(world, 200)
+    drained(world, world.worker())
+    name = part_name("hot", 2)
+    saved, worker = world.store.peek(name), world.worker()
+    worker.step()
+    owner, begin = world.store._models[name].owner, worker.services.clock()
+    with structlog.testing.capture_logs() as lines:
+        # Given a part that comes a little nearer with each look, for three minutes
+        while (now := worker.services.clock()) < begin + 180:
+            behind = msgspec.structs.replace(saved, next=saved.next - 20 + int(now - begin) // 10)
+            world.store.save(behind, owner, back=True)
+            worker.schedule.merging.turn(worker.partitions)
+    said = [line["event"] for line in lines]
+    assert said.count("merge_waits") == 3
+    assert said.count("parts_claimed") <= 1
+
+
 def test_an_earlier_owner_can_publish_nothing(tmp_path):
     world = hot_world(tmp_path)
     scatter(world, 100)
@@ -200,6 +220,20 @@ def test_a_part_that_cannot_be_read_keeps_the_version_and_says_so(tmp_path):
     drained(world, worker)
     drained(world, world.worker())
     assert published(world)[0].version == 140
+
+
+def test_no_log_line_says_that_no_model_was_claimed(tmp_path):
+    # Given a new part of a whole that cannot be read, so that nothing can be claimed
+    world = hot_world(tmp_path)
+    scatter(world, 100)
+    drained(world, world.worker())
+    damage(world, "hot")
+    del world.store._models[part_name("hot", 1)]
+    scatter(world, 40, seed=1)
+    with structlog.testing.capture_logs() as lines:
+        run_until_idle(world.worker(), 10)
+    assert [line["model"] for line in lines if line["event"] == "model_waits"] == [part_name("hot", 1)]
+    assert all(line["count"] > 0 for line in lines if line["event"] == "models_claimed")
 
 
 def test_after_a_cut_nothing_goes_live_until_the_part_has_come_as_far_again(tmp_path):

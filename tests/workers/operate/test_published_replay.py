@@ -120,9 +120,26 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
     monkeypatch.setattr(
         shop.store, "save", lambda *written, **how: (shop.store.claim("shop"), save(*written, **how))[1]
     )
-    with pytest.raises(Fenced, match="a worker took it in the meantime"):
+    with pytest.raises(Fenced, match="a worker took it back 5 times"):
         fit.publish(model, shop.store, letters_of(shop), "test")
     assert shop.store.current("shop") is None
+
+
+@pytest.mark.parametrize("step", ["publish", "replace"])
+def test_a_model_that_a_busy_worker_takes_back_twice_is_replaced_all_the_same(shop, monkeypatch, step):
+    shop.tell(*events(10))
+    shop.worked()
+    model, write, times = replayed(shop), getattr(shop.store, step), iter(range(2))
+
+    def written(*what):
+        if next(times, None) is not None:
+            shop.store.claim("shop")
+        return write(*what)
+
+    monkeypatch.setattr(shop.store, step, written)
+    fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    assert shop.store.peek("shop").state == model.learner.to_bytes()
+    assert shop.store.current("shop").version == model.learner.version
 
 
 @pytest.mark.parametrize("replace", [True, False])

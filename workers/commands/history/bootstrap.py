@@ -61,8 +61,9 @@ def _bootstrap(
     process.one_thread()
     sum_up_with = _engine(engine, processes, master)
     log, in_files = configuration.log, isinstance(configuration.log, FileLog)
-    require_stopped(log)
-    spec, store = configured_spec(open_specs(configuration), model), open_stores(configuration)
+    store = open_stores(configuration)
+    require_stopped(log, store)
+    spec = configured_spec(open_specs(configuration), model)
     _, placement = placement_of(log, store)
     history.check_model(model, spec, placement)
     if not replace:

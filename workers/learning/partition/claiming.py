@@ -105,7 +105,8 @@ class Claiming:
                 claimed[part] = error
         names = [name for name in names if name not in claimed]
         claimed |= claim_all(names, {model: specs.of(model) for model in names}, store, self._services.platform)
-        log.info("models_claimed", count=len(names), first=name)
+        if names:
+            log.info("models_claimed", count=len(names), first=names[0])
         self._check_store()
         return claimed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from omdml.batch.sums import Adding
@@ -15,7 +16,7 @@ from omdml.streams.protocols.store import Store, Written
 from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
-from omdml.workers.operate.fit import busy, claimed
+from omdml.workers.operate.fit import claim_to_begin, put_in_place
 from omdml.workers.operate.history.archived import Archive, Piece, pieces
 from omdml.workers.operate.history.engines import Engine
 from omdml.workers.operate.history.model import HistoryModel, is_home
@@ -208,32 +209,31 @@ def adopt(
     live had a higher version. After a crash in between, workers go on with what was learned before.
 
     Returns why the snapshot is withheld; empty if it is not. Raises StoreError if the model has a checkpoint and
-    ``replace`` is not set, Fenced if a worker took the model in the meantime, PlacementChanged if models live elsewhere
+    ``replace`` is not set, Fenced if a worker keeps taking the model back, PlacementChanged if models live elsewhere
     now.
     """
     home = model.home
     assert home is not None
     if store.placement(home.topic_id) not in (None, placement):
         raise PlacementChanged(home.topic_id)
-    claim = claimed(model.name, store, replace)
-    if claim.checkpoint is not None and not replace:
-        raise exists(model.name, claim.checkpoint.version)
+    claim = partial(claim_to_begin, model.name, store, replace, exists)
+    epoch = claim()
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
-    model.epoch = claim.epoch
     snapshot = model.snapshot()
     withheld = model.judge.verdict(snapshot.metric, snapshot.version)
-    if replace and store.publish(snapshot, claim.epoch, withheld) is Written.FENCED:
-        raise busy(model.name)
-    saved = store.replace(model.checkpoint(platform), claim.epoch, model.last, placement)
-    if saved is Written.MOVED:
-        raise PlacementChanged(home.topic_id)
-    if saved is Written.FENCED:
-        raise busy(model.name)
+
+    def put(epoch: str) -> Written:
+        if replace and store.publish(snapshot, epoch, withheld) is Written.FENCED:
+            return Written.FENCED
+        model.epoch = epoch
+        return store.replace(model.checkpoint(platform), epoch, model.last, placement)
+
+    put_in_place(model.name, home.topic_id, epoch, claim, put)
     if not replace:
         # A worker that has claimed the model since publishes it.
-        store.publish(snapshot, claim.epoch, withheld)
+        store.publish(snapshot, model.epoch, withheld)
     return withheld
 
 

@@ -144,14 +144,31 @@ def test_what_a_worker_passed_over_before_the_model_was_configured_is_learned(hi
     assert (taken(both), sums_of(both)) == (taken(whole), sums_of(whole))
 
 
-def test_a_worker_that_claims_the_model_meanwhile_keeps_it(history, monkeypatch):
+def test_a_worker_that_takes_the_model_back_always_keeps_it(history, monkeypatch):
     history.tell(100)
     archive, store = history.archived(80), history.empty_store()
     save = store.save
     monkeypatch.setattr(store, "save", lambda *what, **how: (store.claim(history.name), save(*what, **how))[1])
-    with pytest.raises(Fenced, match="a worker took it in the meantime"):
+    with pytest.raises(Fenced, match="a worker took it back 5 times"):
         history.adopted(archive, store)
     assert store.peek(history.name) is None
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_model_that_a_worker_takes_back_twice_begins_all_the_same(history, monkeypatch, replace):
+    history.tell(100)
+    archive, store = history.archived(80), history.empty_store()
+    kept, times = store.replace, iter(range(2))
+
+    def replaced(*what):
+        if next(times, None) is not None:
+            store.claim(history.name)
+        return kept(*what)
+
+    monkeypatch.setattr(store, "replace", replaced)
+    model = history.adopted(archive, store, replace=replace)
+    assert store.peek(history.name).state == model.learner.to_bytes()
+    assert store.current(history.name).version == model.learner.version
 
 
 def test_a_worker_that_goes_on_from_the_archive_is_no_reason_to_try_again(history, monkeypatch):
