@@ -97,9 +97,12 @@ def build(
     rediss://, valkey://).
 
     Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color. A Parquet
-    column of lists is a modality too. An npz file has an array for each modality, and an array named ids. Several
-    inputs are joined by id: each holds other modalities of the same items. Other columns become attributes: numbers,
-    true or false, texts, dates (ISO 8601), and lists of texts (JSON, such as ["red", "blue"]).
+    column of lists is a modality too. An npz file has an array for each modality, and an array named ids. Other
+    columns become attributes: numbers, true or false, texts, dates (ISO 8601), and lists of texts (JSON, such as
+    ["red", "blue"]).
+
+    Several inputs are joined by id: each has all items, in any order, with other modalities. A CSV or Parquet file
+    beside one with vectors may have attributes alone. The first input gives the order of the items.
 
     With --pictures and --text, pictures and texts become modalities: the colors, edges and textures of a picture, the
     words of a text. If INPUTS has tables, the first one says which items there are.
