@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.messages.decoding import misfit, undecodable
 from omdml.streams.catalogues.tables.table import ID_LENGTH
 
 MAX_ATTRIBUTES = 256
@@ -123,10 +124,22 @@ def decode_change(line: bytes | Mapping[str, Any], where: str) -> Change:
             return checked(msgspec.json.decode(line, type=Change), where)
         return checked(msgspec.convert(line, Change), where)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        expected = 'expected {"id": "17", "features": {...}, "attributes": {...}} or {"id": "17", "delete": true}'
-        expected += '; {"text": {"title": "..."}, "picture": "BASE64"} may stand for features'
-        reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
-        raise ChangeError(f"{where}: {error}; {expected}", reason) from error
+        expected = '{"id": "17", "features": {...}, "attributes": {...}} or {"id": "17", "delete": true}'
+        raise undecoded(error, line, where, Change, expected) from error
+
+
+def undecoded(
+    error: Exception, given: bytes | Mapping[str, Any], where: str, kind: type[msgspec.Struct], expected: str
+) -> ChangeError:
+    """The error that says why something given, ``where``, is no change of this kind; ``expected`` is an example."""
+    example = f'; expected {expected}; {{"text": {{"title": "..."}}, "picture": "BASE64"}} may stand for features'
+    reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
+    known = kind.__struct_fields__
+    if isinstance(given, bytes):
+        problem = undecodable(error, given, where, known)
+    else:
+        problem = misfit(error, where, given, known)
+    return ChangeError(f"{problem}{example}", reason)
 
 
 def checked(change: Change, where: str) -> Change:
