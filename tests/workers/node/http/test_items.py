@@ -95,6 +95,14 @@ def test_a_bad_item_is_refused_with_what_to_do(client, content, status, error, m
     assert client.get("/items").json()["position"] == 0
 
 
+def test_getting_an_item_by_its_path_names_the_request_that_does(client):
+    for path, query in (("i1", "id=i1"), ("a%20b?model=shop", "id=a%20b&model=shop")):
+        assert f"GET /items?{query} says whether there is such an item" in refused(
+            client.get(f"/items/{path}"), 405, "method_not_allowed"
+        )
+    assert client.get("/items?id=i1").json()["items"] == ["i1"]
+
+
 def test_what_cannot_be_told_is_refused(client):
     refused(client.put("/items/nobody", json={"attributes": {"price": 1}}), 404, "unknown_item")
     refused(client.delete("/items/i1", params={"model": "other"}), 404, "unknown_model")
