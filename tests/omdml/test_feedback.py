@@ -15,6 +15,7 @@ from omdml.comparisons import triplets
 from omdml.errors import FeedbackError
 from omdml.letter_reasons import REASONS
 from tests.support.deep import examples
+from tests.support.processes import ROOT
 
 EVENTS = [
     feedback.Triplet(model="shop", query="a", relevant="b", irrelevant="c", at=1790000000.25),
@@ -137,3 +138,15 @@ def test_triplets_from_labels_hold_to_the_labels_and_to_the_rows_asked_for():
 def test_labels_without_two_of_each_are_refused():
     with pytest.raises(FeedbackError, match="the rarest with 1"):
         from_labels([0, 0, 1], 5, seed=0)
+
+
+@pytest.mark.parametrize(("field", "most"), [("id", 128), ("user", 200), ("query", 512)])
+def test_ids_are_texts_of_any_characters_up_to_a_documented_length(field, most):
+    described = (ROOT / "docs" / "feedback.md").read_text().partition("### The form of ids")[2].partition("## ")[0]
+    (row,) = [line for line in described.splitlines() if line.startswith("|") and f"`{field}`" in line.split("|")[1]]
+    assert f" 1 to {most}, any." in row
+    for value in (" a ", "\n\0\u2028", "\U0001f600" * most, "4f9c2c1e-8a52-4b86-9d3c-0a4f6f1c5f7e"):
+        assert getattr(feedback.decode(changed(**{field: value})), field) == value
+    for value in ("", "x" * (most + 1), 7):
+        with pytest.raises(FeedbackError, match=f"event, field '{field}': expected text"):
+            feedback.decode(changed(**{field: value}))
