@@ -47,8 +47,8 @@ def create(configuration: config.Configuration, partitions: int | None, topic: s
         return
     say(f"topic {name} exists already with {amount(count, 'partition')}, nothing was changed")
     if partitions and count < partitions:
-        if not topic:
-            say(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
+        command = f"kafka-topics.sh --alter --topic {topic}" if topic else "omdml topics grow"
+        say(f"to add partitions: {command} --partitions {partitions}", err=True)
         sys.exit(1)
 
 
