@@ -56,12 +56,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A change as a catalogue keeps it. One that puts takes the next row, one that deletes leaves its row behind."""
+    """A change as a catalogue keeps it. One that puts takes the next row, one that deletes leaves its row behind.
+
+    ``built`` says that a build wrote it, with the attributes that its inputs have.
+    """
 
     id: str
     put: bool = False
     delete: bool = False
     attributes: dict[str, Value] | None = None
+    built: bool = False
 
 
 class Prepared(NamedTuple):
@@ -71,6 +75,10 @@ class Prepared(NamedTuple):
     entries: Sequence[Entry]
     vectors: Vectors
     thumbnails: Mapping[str, bytes] = {}
+
+    def as_built(self) -> Prepared:
+        """The same changes, if a build makes them."""
+        return self._replace(entries=[msgspec.structs.replace(entry, built=True) for entry in self.entries])
 
 
 class Changed(NamedTuple):
