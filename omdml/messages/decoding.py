@@ -68,7 +68,7 @@ def misfit(
     ...     except msgspec.ValidationError as error:
     ...         print(misfit(error, "query", data, Search.__struct_fields__))
     >>> said({"item": "a", "k": "3"})
-    query, field 'k': expected a whole number, got text '3'
+    query: field 'k': expected a whole number, got text '3'
     >>> said({"itme": "a", "k": 3})
     query: it has no field 'item', but 'itme': did you mean 'item'?
     """
@@ -77,9 +77,9 @@ def misfit(
     if where_in_it.startswith(KEY):
         what += " as a name"
     field, inside, _ = place.partition("[...]")
-    there = f"{where}, {'in ' if inside else ''}field {shortened(field)!r}" if field else where
+    there = f"{where}: {'in ' if inside else ''}field {shortened(field)!r}" if field else where
     if inside and not field:
-        there += ", one of its values"
+        there += ": one of its values"
     if match := MISSING.fullmatch(what):
         return f"{there}: it has no field {match[1]!r}{_missing(match[1], data, place, known, choices)}"
     if match := UNKNOWN.fullmatch(what):
@@ -145,10 +145,13 @@ def in_words(kinds: str) -> str:
 
     Examples
     --------
-    >>> in_words("float | null")
-    'a number or nothing'
+    >>> in_words("float | null"), in_words("bool | int | float | str")
+    ('a number or nothing', 'true or false, a number or text')
     """
-    return " or ".join(KINDS.get(kind, kind) for kind in kinds.split(" | "))
+    names = kinds.split(" | ")
+    # A number may be a whole number.
+    words = [KINDS.get(kind, kind) for kind in names if kind != "int" or "float" not in names]
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 def _missing(name: str, data: Any, place: str, known: Iterable[str], choices: Iterable[str]) -> str:

@@ -56,18 +56,18 @@ def changed(**fields):
         (
             json.dumps({**TRIPLET, "type": "click"}).encode(),
             "invalid",
-            "event, field 'type': 'click' is unknown; expected one of triplet, ranking",
+            "event: field 'type': 'click' is unknown; expected one of triplet, ranking",
         ),
-        (changed(query=None), "invalid", "event, field 'query': expected text, got nothing"),
-        (changed(query=""), "invalid", "event, field 'query': expected text of at least 1 character, got 0"),
-        (changed(model="m" * 600), "invalid", "event, field 'model': expected text of at most 512 characters, got 600"),
-        (changed(id=""), "invalid", "event, field 'id': expected text of at least 1 character, got 0"),
-        (changed(id="i" * 129), "invalid", "event, field 'id': expected text of at most 128 characters, got 129"),
-        (changed(id=7), "invalid", "event, field 'id': expected text or nothing, got a whole number 7"),
+        (changed(query=None), "invalid", "event: field 'query': expected text, got nothing"),
+        (changed(query=""), "invalid", "event: field 'query': expected text of at least 1 character, got 0"),
+        (changed(model="m" * 600), "invalid", "event: field 'model': expected text of at most 512 characters, got 600"),
+        (changed(id=""), "invalid", "event: field 'id': expected text of at least 1 character, got 0"),
+        (changed(id="i" * 129), "invalid", "event: field 'id': expected text of at most 128 characters, got 129"),
+        (changed(id=7), "invalid", "event: field 'id': expected text or nothing, got a whole number 7"),
         (
             changed(features={"a": {"color": ["x"]}}),
             "invalid",
-            "event, in field 'features': expected a number, got text",
+            "event: in field 'features': expected a number, got text",
         ),
         (json.dumps(TRIPLET).replace('"c"', "NaN").encode(), "not_json", "got 'NaN}': JSON has no NaN and no Infinity"),
         (json.dumps({**TRIPLET, "type": "triplt"}).encode(), "invalid", "'triplt' is unknown: did you mean 'triplet'?"),
@@ -95,7 +95,7 @@ def test_what_is_no_event_is_refused_with_its_reason(payload, reason, message):
 
 @pytest.mark.parametrize("field", ["type", "model"])
 def test_a_refusal_quotes_a_long_value_in_a_few_characters(field):
-    with pytest.raises(FeedbackError, match=f"event, field '{field}': ") as caught:
+    with pytest.raises(FeedbackError, match=f"event: field '{field}': ") as caught:
         feedback.decode(json.dumps({**TRIPLET, field: "v" * 5000}).encode())
     assert len(str(caught.value)) < 400
 
@@ -148,5 +148,5 @@ def test_ids_are_texts_of_any_characters_up_to_a_documented_length(field, most):
     for value in (" a ", "\n\0\u2028", "\U0001f600" * most, "4f9c2c1e-8a52-4b86-9d3c-0a4f6f1c5f7e"):
         assert getattr(feedback.decode(changed(**{field: value})), field) == value
     for value in ("", "x" * (most + 1), 7):
-        with pytest.raises(FeedbackError, match=f"event, field '{field}': expected text"):
+        with pytest.raises(FeedbackError, match=f"event: field '{field}': expected text"):
             feedback.decode(changed(**{field: value}))

@@ -69,7 +69,7 @@ def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
     assert "'new', modality 'shape' has 1 numbers" in refused(
         client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))), 400, "dimension"
     )
-    assert "change 2, field 'id': expected text, got a whole number 4" in refused(
+    assert "change 2: field 'id': expected text, got a whole number 4" in refused(
         client.post("/items", content=b'{"id":"i3","delete":true}\n{"id":4}'), 400, "invalid"
     )
     assert "i3" in ids_found_by(client)
