@@ -8,14 +8,14 @@ event.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from typing import Annotated, get_args
 
 import msgspec
 from msgspec import Meta
 
-from omdml.errors import FeedbackError, shortened
+from omdml.errors import FeedbackError
+from omdml.messages.decoding import malformed, misfit, plain_data
 
 # The most bytes of an event, inline vectors included.
 MAX_EVENT_BYTES = 1 << 20
@@ -24,8 +24,6 @@ MAX_COMPARISONS = 1000
 # The most items of one result page.
 MAX_SHOWN = 1000
 MESSAGEPACK = "application/msgpack"
-# Of bytes that cannot be decoded, how many an error shows.
-SHOWN_BYTES = 20
 
 Id = Annotated[str, Meta(min_length=1, max_length=512)]
 User = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -164,7 +162,7 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     'b'
     >>> decode(b'{"type":"triplet","model":"shop","query":"a","relevant":"b"}')
     Traceback (most recent call last):
-    omdml.errors.FeedbackError: event: Object missing required field `irrelevant`
+    omdml.errors.FeedbackError: event: it has no field 'irrelevant', which is needed: add it
     """
     if type(payload) is TooLarge:
         raise FeedbackError(f"event {payload.decode()}", reason="oversize")
@@ -176,9 +174,7 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     try:
         event = decoder.decode(payload)
     except msgspec.ValidationError as error:
-        about_the_kind = str(error).endswith(("- at `$.type`", "field `type`"))
-        kinds = f", expected one of {', '.join(KINDS.values())}" if about_the_kind else ""
-        raise FeedbackError(f"event: {shortened(str(error))}{kinds}") from error
+        raise FeedbackError(_misfit(error, payload, content_type)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         message = f"event is not {content_type}: {malformed(error, payload)}"
         raise FeedbackError(message, reason="not_json") from error
@@ -208,16 +204,13 @@ def unread_fields(payload: bytes, event: AnyFeedback, content_type: str = "appli
         return []
 
 
-def malformed(error: Exception, data: bytes) -> str:
-    """Say what a decoder found wrong with these bytes, with the text at which it stopped."""
-    place = re.search(r"\(byte (\d+)\)$", str(error))
-    # Messages about fields that were decoded quote what a sender wrote, and name no place.
-    if place is None or isinstance(error, msgspec.ValidationError):
-        return shortened(str(error))
-    start = int(place[1])
-    text = data[start : start + SHOWN_BYTES].decode(errors="replace")
-    hint = ": JSON has no NaN and no Infinity" if text.startswith(("NaN", "Infinity")) else ""
-    return f"{error}, got {text!r}{hint}"
+def _misfit(error: msgspec.ValidationError, payload: bytes, content_type: str) -> str:
+    """Say what does not fit in a payload that is no event."""
+    data = plain_data(payload, (msgspec.msgpack if content_type == MESSAGEPACK else msgspec.json).decode)
+    kind = data.get("type") if isinstance(data, dict) else None
+    known = next((FIELDS[struct] for struct, name in KINDS.items() if name == kind), {"type"})
+    about_the_kind = str(error).endswith(("- at `$.type`", "field `type`"))
+    return misfit(error, "event", data, known, list(KINDS.values()) if about_the_kind else ())
 
 
 def _check_lists(event: AnyFeedback) -> None:

@@ -15,7 +15,18 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("omdml", "omdml/client", "streams", "workers")
 INSTALLED_UNDER = re.compile(r"^omdml\.(?=(streams|workers)\b)")
 # All that the core may import. Nothing of it has a file, a clock, a network or a log.
-PURE = {"__future__", "abc", "collections", "contextlib", "copy", "functools", "hashlib", "inspect", "itertools"}
+PURE = {
+    "__future__",
+    "abc",
+    "collections",
+    "contextlib",
+    "copy",
+    "difflib",
+    "functools",
+    "hashlib",
+    "inspect",
+    "itertools",
+}
 PURE |= {"math", "re", "typing", "warnings"}
 PURE |= {"clarabel", "faiss", "llvmlite", "msgspec", "numba", "numpy", "omdml", "river", "safetensors", "scipy"}
 PURE |= {"threadpoolctl"}

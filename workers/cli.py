@@ -99,7 +99,7 @@ class Omdml(click.Group):
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find the command; a mistyped one is answered with the nearest there is."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            from omdml.workers.configuration.suggestion import suggestion
+            from omdml.messages.suggestion import suggestion
 
             raise click.UsageError(f"no command {args[0]!r}{suggestion(args[0], self.commands)}", context)
         return super().resolve_command(context, args)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,13 @@ from omdml.streams.protocols.catalogue import Catalogue
 
 # How many of the newest changes of attributes are remembered by their items.
 REMEMBERED = 65_536
+
+
+class Later(NamedTuple):
+    """What came after the build of a catalogue: items that were added, and changes of items."""
+
+    added: int
+    changes: int
 
 
 class Items:
@@ -79,6 +86,8 @@ class Items:
         # Rows that are no items any more, changes and those that touch attributes, since ``shown`` was made.
         self._gone: list[int] = []
         self._changes = self._attributed = 0
+        # Rows that changes put, and changes that no build made.
+        self._rows_of_changes = self._later_changes = 0
         # The items of the newest changes of attributes, and how many of these changes there were in all.
         self._newly_attributed: deque[str] = deque(maxlen=REMEMBERED)
         self._attributed_in_all = 0
@@ -163,6 +172,11 @@ class Items:
                     self.pictures.remove(own_name(entry.id))
             for item, data in batch.thumbnails.items() if isinstance(result, Changed) else ():
                 self.pictures.write(own_name(item), data)
+
+    @property
+    def later(self) -> Later:
+        """What came after the build that made the generation."""
+        return Later(self.shown.rows - self.first - self._rows_of_changes, self._later_changes)
 
     def in_sets(self, item: str) -> bool:
         """Whether the item of this id is an element of a set."""
@@ -260,6 +274,8 @@ class Items:
         """Make changes that were read, in order; the vectors of those that put are in ``features``."""
         for entry in entries:
             self._changes += 1
+            self._rows_of_changes += entry.put
+            self._later_changes += not entry.built
             # Who lists attributes of deleted items finds none: a later item of this id has none of them.
             if entry.attributes is not None or (entry.delete and entry.id in self.attributes):
                 self._attributed += 1

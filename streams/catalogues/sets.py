@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from omdml.errors import CatalogueError
 from omdml.feedback import Id
+from omdml.messages.decoding import misfit, undecodable
 from omdml.streams.bounded_files import LINE_CHARACTERS, read_regular, text_lines
 from omdml.streams.catalogues.tables.table import require_columns
 
@@ -85,7 +86,8 @@ def decode_sets(data: bytes, where: str) -> list[ItemSet]:
             sets += [_decoder.decode(line)] if line.strip() else []
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             expected = '{"set": "photo-5", "items": ["face-1"]}'
-            raise CatalogueError(f"{where}: line {number}: {error}, expected {expected}") from error
+            problem = undecodable(error, line, f"{where}: line {number}", ItemSet.__struct_fields__)
+            raise CatalogueError(f"{problem}, expected {expected}") from error
     return sets
 
 
@@ -93,8 +95,10 @@ def _converted(where: str, name: Any, items: Iterable[Any]) -> ItemSet:
     try:
         return msgspec.convert({"set": name, "items": list(items)}, ItemSet)
     except msgspec.ValidationError as error:
-        problem = "has no elements: name at least one item, or leave it out" if not list(items) else str(error)
-        raise CatalogueError(f"{where}: set {name!r:.80} {problem}") from error
+        what = f"{where}: set {name!r:.80}"
+        if not list(items):
+            raise CatalogueError(f"{what} has no elements: name at least one item, or leave it out") from error
+        raise CatalogueError(misfit(error, what, {"set": name, "items": list(items)})) from error
 
 
 def _read_csv(path: Path) -> dict[str, list[str]]:

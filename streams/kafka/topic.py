@@ -120,7 +120,7 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
     if topic is None:
         raise SourceError(
             f"Kafka at {options.servers} has no topic {name!r}. Create it: omdml topics create --topic {name}, "
-            f"or kafka-topics.sh --create --topic {name} --partitions N --config cleanup.policy=delete "
+            f"or kafka-topics.sh --create --if-not-exists --topic {name} --partitions N --config cleanup.policy=delete "
             f"--bootstrap-server {options.servers}"
         )
     if refusal:

@@ -15,6 +15,7 @@ from omdml.comparisons import triplets
 from omdml.errors import FeedbackError
 from omdml.letter_reasons import REASONS
 from tests.support.deep import examples
+from tests.support.processes import ROOT
 
 EVENTS = [
     feedback.Triplet(model="shop", query="a", relevant="b", irrelevant="c", at=1790000000.25),
@@ -41,26 +42,45 @@ def test_every_kind_is_among_these_events():
 TRIPLET = {"type": "triplet", "model": "shop", "query": "a", "relevant": "b", "irrelevant": "c"}
 
 
+def changed(**fields):
+    return json.dumps({**TRIPLET, **fields}).encode()
+
+
 @pytest.mark.parametrize(
     ("payload", "reason", "message"),
     [
         (b"nonsense", "not_json", "not application/json"),
         (b"\xff\xfe", "not_json", "not application/json"),
-        (b"[]", "invalid", "Expected `object`"),
-        (b"{}", "invalid", "field `type`, expected one of triplet, ranking"),
+        (b"[]", "invalid", "event: expected an object, got a list"),
+        (b"{}", "invalid", "event: it has no field 'type', which is needed, expected one of triplet, ranking"),
         (
             json.dumps({**TRIPLET, "type": "click"}).encode(),
             "invalid",
-            "'click' - at `$.type`, expected one of triplet, ranking",
+            "event: field 'type': 'click' is unknown; expected one of triplet, ranking",
         ),
-        (json.dumps({**TRIPLET, "query": None}).encode(), "invalid", "$.query"),
-        (json.dumps({**TRIPLET, "query": ""}).encode(), "invalid", "$.query"),
-        (json.dumps({**TRIPLET, "model": "m" * 600}).encode(), "invalid", "$.model"),
-        (json.dumps({**TRIPLET, "id": ""}).encode(), "invalid", "$.id"),
-        (json.dumps({**TRIPLET, "id": "i" * 129}).encode(), "invalid", "$.id"),
-        (json.dumps({**TRIPLET, "id": 7}).encode(), "invalid", "$.id"),
-        (json.dumps({**TRIPLET, "features": {"a": {"color": ["x"]}}}).encode(), "invalid", "$.features"),
+        (changed(query=None), "invalid", "event: field 'query': expected text, got nothing"),
+        (changed(query=""), "invalid", "event: field 'query': expected text of at least 1 character, got 0"),
+        (changed(model="m" * 600), "invalid", "event: field 'model': expected text of at most 512 characters, got 600"),
+        (changed(id=""), "invalid", "event: field 'id': expected text of at least 1 character, got 0"),
+        (changed(id="i" * 129), "invalid", "event: field 'id': expected text of at most 128 characters, got 129"),
+        (changed(id=7), "invalid", "event: field 'id': expected text or nothing, got a whole number 7"),
+        (
+            changed(features={"a": {"color": ["x"]}}),
+            "invalid",
+            "event: in field 'features': expected a number, got text",
+        ),
         (json.dumps(TRIPLET).replace('"c"', "NaN").encode(), "not_json", "got 'NaN}': JSON has no NaN and no Infinity"),
+        (json.dumps({**TRIPLET, "type": "triplt"}).encode(), "invalid", "'triplt' is unknown: did you mean 'triplet'?"),
+        (
+            json.dumps(TRIPLET).replace('"relevant"', '"relevent"').encode(),
+            "invalid",
+            "event: it has no field 'relevant', but 'relevent': did you mean 'relevant'?",
+        ),
+        (
+            b'{"type":"triplet","model":"shop","query":"a","irrelevant":"c"}',
+            "invalid",
+            "event: it has no field 'relevant', which is needed: add it",
+        ),
         (b'{"type":"ranking","model":"m","query":"a","relevant":["b"],"irrelevant":[]}', "empty_list", "irrelevant"),
         (b" " * ((1 << 20) + 1), "oversize", "1048577 bytes"),
     ],
@@ -75,7 +95,7 @@ def test_what_is_no_event_is_refused_with_its_reason(payload, reason, message):
 
 @pytest.mark.parametrize("field", ["type", "model"])
 def test_a_refusal_quotes_a_long_value_in_a_few_characters(field):
-    with pytest.raises(FeedbackError, match=f"- at `\\$.{field}`") as caught:
+    with pytest.raises(FeedbackError, match=f"event: field '{field}': ") as caught:
         feedback.decode(json.dumps({**TRIPLET, field: "v" * 5000}).encode())
     assert len(str(caught.value)) < 400
 
@@ -118,3 +138,15 @@ def test_triplets_from_labels_hold_to_the_labels_and_to_the_rows_asked_for():
 def test_labels_without_two_of_each_are_refused():
     with pytest.raises(FeedbackError, match="the rarest with 1"):
         from_labels([0, 0, 1], 5, seed=0)
+
+
+@pytest.mark.parametrize(("field", "most"), [("id", 128), ("user", 200), ("query", 512)])
+def test_ids_are_texts_of_any_characters_up_to_a_documented_length(field, most):
+    described = (ROOT / "docs" / "feedback.md").read_text().partition("### The form of ids")[2].partition("## ")[0]
+    (row,) = [line for line in described.splitlines() if line.startswith("|") and f"`{field}`" in line.split("|")[1]]
+    assert f" 1 to {most}, any." in row
+    for value in (" a ", "\n\0\u2028", "\U0001f600" * most, "4f9c2c1e-8a52-4b86-9d3c-0a4f6f1c5f7e"):
+        assert getattr(feedback.decode(changed(**{field: value})), field) == value
+    for value in ("", "x" * (most + 1), 7):
+        with pytest.raises(FeedbackError, match=f"event: field '{field}': expected text"):
+            feedback.decode(changed(**{field: value}))

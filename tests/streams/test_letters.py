@@ -19,7 +19,7 @@ from omdml.streams.protocols.log import Partition, Record
 from tests.support.files.files import read_records
 
 PARTITION = Partition("4f3c", 3)
-INVALID = FeedbackError("event: Object missing required field `irrelevant`")
+INVALID = FeedbackError("event: it has no field 'irrelevant', which is needed: add it")
 OVERSIZE = FeedbackError("event of 2000000 bytes, at most 1048576 are taken: split it", reason="oversize")
 
 

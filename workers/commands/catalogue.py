@@ -75,6 +75,7 @@ def catalogue() -> None:
     help="Make mapped coordinates, or not. [default: yes, unless TARGET exists without them]",
 )
 @click.option("--replace", is_flag=True, help="Replace the catalogue, also by one of another generation.")
+@click.option("--yes", is_flag=True, help="With --replace: do not ask if items were changed after the last build.")
 @click.option("--add", is_flag=True, help="Add items to the existing catalogue, scaled as its first items.")
 def build(
     target: str,
@@ -87,6 +88,7 @@ def build(
     scaling: str | None,
     mapped: bool | None,
     replace: bool,
+    yes: bool,
     add: bool,
     attributes: str,
     **options: Any,
@@ -97,9 +99,12 @@ def build(
     rediss://, valkey://).
 
     Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color. A Parquet
-    column of lists is a modality too. An npz file has an array for each modality, and an array named ids. Several
-    inputs are joined by id: each holds other modalities of the same items. Other columns become attributes: numbers,
-    true or false, texts, dates (ISO 8601), and lists of texts (JSON, such as ["red", "blue"]).
+    column of lists is a modality too. An npz file has an array for each modality, and an array named ids. Other
+    columns become attributes: numbers, true or false, texts, dates (ISO 8601), and lists of texts (JSON, such as
+    ["red", "blue"]).
+
+    Several inputs are joined by id: each has all items, in any order, with other modalities. A CSV or Parquet file
+    beside one with vectors may have attributes alone. The first input gives the order of the items.
 
     With --pictures and --text, pictures and texts become modalities: the colors, edges and textures of a picture, the
     words of a text. If INPUTS has tables, the first one says which items there are.
@@ -127,6 +132,7 @@ def build(
             "--add keeps the catalogue's generation, scaling and map: leave out --replace, --scaling and --[no-]map"
         )
     before = _manifest_at(target) if replace else None
+    lost = _confirmed_loss(target, yes) if before else ""
     options["attributes"] = {"all": None, "none": ()}.get(attributes, attributes.split(","))
     if add:
         built = add_at(target, list(inputs), **options)
@@ -141,6 +147,8 @@ def build(
     say(f"{masked(target)}: {summary}")
     if before and (before.generation != built.generation or not is_redis_url(target)):
         _say_what_to_do_next(target, before)
+        if lost:
+            say(f"What came after the build of before is not in it, unless the inputs have it: {lost}.")
 
 
 def _manifest_at(target: str) -> Manifest | None:
@@ -152,6 +160,33 @@ def _manifest_at(target: str) -> Manifest | None:
         return what_is_at(target)
     except CatalogueError:
         return None
+
+
+def _confirmed_loss(target: str, yes: bool) -> str:
+    """What came to the catalogue there after its build, and is lost if it is replaced; empty if nothing came.
+
+    Asks before anything is done, unless ``yes`` is the answer.
+    """
+    from omdml.errors import CatalogueError
+    from omdml.streams.addresses import masked
+    from omdml.streams.catalogues.opening import open_catalogue
+    from omdml.workers.commands.store.models import confirm
+    from omdml.workers.configuration.wording import amount
+
+    try:
+        added, changes = open_catalogue(target).later
+    except CatalogueError as error:
+        say(f"{masked(target)} cannot be opened, so its later changes could not be counted: {error}", err=True)
+        return ""
+    parts = [amount(added, "added item")] * (added > 0) + [amount(changes, "change")] * (changes > 0)
+    lost = " and ".join(parts)
+    if lost:
+        confirm(
+            f"{masked(target)} got {lost} after its build: items were put, changed or deleted. The new catalogue has "
+            "only what the inputs have. Replace it?",
+            yes,
+        )
+    return lost
 
 
 def _say_what_to_do_next(target: str, before: Manifest) -> None:

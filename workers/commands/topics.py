@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The default number of partitions of a new topic.
 PARTITIONS = 4
+# The last column of omdml topics status.
+PROBLEM = "what is wrong, what to do"
 
 
 @click.group()
@@ -46,8 +48,8 @@ def create(configuration: config.Configuration, partitions: int | None, topic: s
         return
     say(f"topic {name} exists already with {amount(count, 'partition')}, nothing was changed")
     if partitions and count < partitions:
-        if not topic:
-            say(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
+        command = f"kafka-topics.sh --alter --topic {topic}" if topic else "omdml topics grow"
+        say(f"to add partitions: {command} --partitions {partitions}", err=True)
         sys.exit(1)
 
 
@@ -77,15 +79,16 @@ def status(configuration: config.Configuration) -> None:
     what is wrong.
 
     The log holds the offsets from begin to end. Everything below mark is learned and saved; lag is what is left up to
-    the end. commit is Kafka's own note of the position. The exit code is 1 if something is wrong.
+    the end. models counts the models that are learned from the partition. commit is Kafka's own note of the position.
+    The last column says why nobody goes on with a partition, and what to do. The exit code is 1 if something is wrong.
     """
     from omdml.workers.wiring.kafka_topic import survey_topic
 
     lines = survey_topic(configuration)
-    columns = ("partition", "begin", "end", "commit", "mark", "lag", "models", "worker", "wrong")
+    columns = ("partition", "begin", "end", "commit", "mark", "lag", "models", "worker", PROBLEM)
     print_table(columns, [
         (extent.partition.number, extent.begin, extent.end, none(extent.committed), none(mark), line.lag, models,
-         worker or "-", wrong)
+         worker or "-", wrong or "nothing")
         for line in lines for extent, mark, models, worker, wrong in (line,)
     ])  # fmt: skip
     sys.exit(1 if any(line.wrong for line in lines) else 0)

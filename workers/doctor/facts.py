@@ -43,12 +43,14 @@ class Facts:
     ----------
     readable
         Whether the log can be asked how far it reaches; checkpoints are not held against it otherwise.
+    opened
+        Whether all catalogues can be opened; without them, nobody can tell whether a checkpoint fits.
     """
 
     def __init__(self, configuration: Configuration, look_s: float | None = None) -> None:
         self.configuration = configuration
         self.look_s = look_s
-        self.readable = True
+        self.readable = self.opened = True
 
     @cached_property
     def specs(self) -> Specs:

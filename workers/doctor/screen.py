@@ -8,7 +8,14 @@ from textwrap import shorten, wrap
 from omdml.workers.configuration.process import visible
 from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.checks.node import NodeStatus
-from omdml.workers.doctor.status import LogStatus, ModelsStatus, PartitionStatus, Status, StoreStatus
+from omdml.workers.doctor.status import (
+    LettersStatus,
+    LogStatus,
+    ModelsStatus,
+    PartitionStatus,
+    Status,
+    StoreStatus,
+)
 
 # Characters before each text.
 LABEL = 11
@@ -45,7 +52,7 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
     else:
         yield "models", [problems.get("models", "not known: the store did not answer (see store)")]
     yield "node", [node_text(status.node) + fell_back_text(status.node)]
-    if letters and not letters.whole and not letters.last_hour and not letters.open:
+    if letters and not_counted(letters):
         yield "letters", [LETTERS_NOT_COUNTED]
     elif letters:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in letters.last_hour.items())
@@ -154,9 +161,16 @@ def store_text(store: StoreStatus) -> str:
     return ", ".join(facts)
 
 
+def not_counted(letters: LettersStatus) -> bool:
+    """Whether the log was too slow for any dead letter to be seen, so that nobody knows whether there are any."""
+    return not letters.whole and not letters.last_hour and not letters.open
+
+
 def findings(status: Status) -> str:
     """What the doctor has to say."""
     count = status.errors + status.warnings
+    if not count and status.letters and not_counted(status.letters):
+        return "finds nothing wrong with the rest, but dead letters could not be counted (see letters)"
     if not count:
         return "finds nothing wrong with this; `omdml doctor` checks more"
     errors = f" ({amount(status.errors, 'error')})" if status.errors else ""

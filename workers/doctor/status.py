@@ -154,6 +154,7 @@ class Look:
             self.problems = {part: error for part, error in self.problems.items() if part not in ("letters", "models")}
             self.facts.readable = False
             models = self._part("models", self._models) if store else None
+        self.facts.opened = "catalogues" not in self.problems
         levels = Counter(finding.level for finding in examine_facts(self.facts, store is not None))
         return Status(
             at=time.time(),

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
 from omdml.feedback import KINDS, MAX_COMPARISONS, AnyFeedback, decode, kind_of
+from omdml.messages.suggestion import nearest
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.resent_events import RESENT
-from omdml.workers.configuration.suggestion import nearest
 
 JSON = "application/json"
 # The kind of an event that does not decode.

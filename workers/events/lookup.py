@@ -157,8 +157,13 @@ class Lookup:
         except CatalogueError as error:
             if _logged.get(self._catalogue.generation) != str(error):
                 _logged[self._catalogue.generation] = str(error)
-                action = "goes on with the items that it has"
-                log.warning("catalogue_not_refreshed", model=self._model, reason=str(error), action=action)
+                log.warning(
+                    "catalogue_not_refreshed",
+                    model=self._model,
+                    reason=str(error),
+                    action="goes on with the items that it has",
+                    hint="do what the reason says; if the catalogue was built again, restart workers, then nodes",
+                )
             return False
         _logged.pop(self._catalogue.generation, None)
         return added

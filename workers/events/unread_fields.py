@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from omdml.feedback import AnyFeedback, unread_fields
-from omdml.workers.configuration.suggestion import nearest
+from omdml.messages.suggestion import nearest
 from omdml.workers.configuration.wording import amount
 
 # A sender may put anything there: this many names are counted, and shown, each with so many characters.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable
 
+from omdml.messages.suggestion import suggestion
 from omdml.workers.configuration.config import is_pattern
-from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.searching.options import SearchError
 
 

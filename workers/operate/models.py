@@ -6,12 +6,12 @@ from copy import deepcopy
 
 from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, StoreError, StoreLost
 from omdml.learners import Learner
+from omdml.messages.suggestion import suggestion
 from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Spec, Specs
-from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.model.beginning import beginning
 from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel

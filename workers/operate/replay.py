@@ -18,13 +18,13 @@ from rich.table import Table
 
 from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
+from omdml.messages.suggestion import suggestion
 from omdml.metrics import Metric
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record, Source
 from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.config import ModelConfig
 from omdml.workers.configuration.specs import Spec, Specs
-from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
 from omdml.workers.events.lookup import Located
 from omdml.workers.model.beginning import beginning

@@ -50,7 +50,7 @@ def build_router(
     if look_up(options, origin) is None:
         raise SourceError(
             f"Kafka at {log.servers} has no topic {origin!r}: correct --from, or create the topic: "
-            f"kafka-topics.sh --create --topic {origin} --partitions N --bootstrap-server {log.servers}"
+            f"kafka-topics.sh --create --if-not-exists --topic {origin} --partitions N --bootstrap-server {log.servers}"
         )
     if not log.letters:
         create_topic(options, letters)

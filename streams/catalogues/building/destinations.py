@@ -188,21 +188,24 @@ def _with_attributes(
     """The catalogue, whose items have these attributes now. An item that was deleted since it was built has none."""
     if not attribute_inputs.names:
         return built
-    changed = change_at(target, (change for change in attribute_inputs.changes() if change.id in built))[0]
+    changes = (change for change in attribute_inputs.changes() if change.id in built)
+    changed = change_at(target, changes, built=True)[0]
     say_kinds(attribute_inputs.kinds)
     return changed
 
 
-def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
+def change_at(target: str, changes: Iterable[Change], *, built: bool = False) -> tuple[Items, Changed]:
     """Change items of the catalogue in a folder or in Redis, CHANGES_TOGETHER at a time; all of it so far, summed up.
 
+    ``built`` says that a build makes the changes, which are those that its inputs bring.
     Raises CatalogueError, which says how many changes were made before; making them again does no harm.
     """
     catalogue, total = open_catalogue(target), Changed(0, 0, 0, 0, [])
     remaining, made = iter(changes), 0
     try:
         while together := list(itertools.islice(remaining, CHANGES_TOGETHER)):
-            (result,) = catalogue.change([catalogue.prepare(together)])
+            prepared = catalogue.prepare(together)
+            (result,) = catalogue.change([prepared.as_built() if built else prepared])
             if isinstance(result, ChangeError):
                 raise result
             made += len(together)

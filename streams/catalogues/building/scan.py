@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from itertools import chain, islice
 
 import numpy as np
 
 from omdml.errors import CatalogueError
+from omdml.streams.catalogues.building.joined_ids import JoinedIds
 from omdml.streams.catalogues.manifest import MODALITY_NAME, Modality
 from omdml.streams.catalogues.scaling import Floats, not_finite, unfitted
 from omdml.streams.catalogues.sets import ItemSet, check_sets
+from omdml.streams.catalogues.tables.attributes import has_others
 from omdml.streams.catalogues.tables.table import ID_LENGTH, Chunk, Table, chunks_of
 
+# What to do if an input lacks items, or has ids of no items.
+EVERY_MODALITY = (
+    "a build needs every modality of every item. Put the others after it by `omdml catalogue put`, which fills in what "
+    "they lack"
+)
+ONLY_ATTRIBUTES = (
+    "every item needs a row of attributes, whose cells may be empty, and every row an item. Correct the ids, add rows, "
+    "or leave rows out"
+)
 # Is told how many rows were read.
 Advance = Callable[[int], None]
 
@@ -39,12 +49,14 @@ class Scan:
         self.taken, self.taken_sets = taken, taken_sets
         self.sets: list[ItemSet] = []
         self.row_of: dict[str, int] = {}
+        # The input that says which items there are; empty until it was read.
+        self._first = ""
         # What to do if the ids of one input are not those of another.
         self._advice = ""
         self.modalities: dict[str, Modality] = {}
 
     def read(self, tables: Sequence[Table], advance: Advance) -> None:
-        """Read these tables, which together hold every modality of every item.
+        """Read these tables, which together hold every modality of every item. Each has the ids of all items.
 
         Raises
         ------
@@ -55,8 +67,8 @@ class Scan:
         numbered = [table.name for table in tables if table.numbered]
         if numbered and len(numbered) < len(tables):
             self._advice = (
-                f": {numbered[0]} has no ids, and row numbers are none of the others': give it an array `ids`, or a "
-                f"text file of them (--ids)"
+                f". {numbered[0]} has no ids, so its row numbers are the ids: give it an array `ids`, or a text file "
+                f"of them (--ids)"
             )
         for table in tables:
             self._read(table, advance)
@@ -81,45 +93,36 @@ class Scan:
         return item in self.row_of or item in self.taken
 
     def _read(self, table: Table, advance: Advance) -> None:
-        first, before = not self.row_of, set(self.modalities)
-        seen: set[str] = set()
+        before, ids = set(self.modalities), JoinedIds(table, self.row_of if self._first else None)
         for chunk in chunks_of(table):
-            self._add_ids(table, chunk.ids, first, seen)
+            for item in chunk.ids:
+                if ids.see(item):
+                    self._take_id(table, item)
             for name in chunk.vectors:
                 if name in before:
                     raise CatalogueError(f"{table.name}: modality {name!r} is in another input already")
                 self._fit(name, raw_vectors(table, chunk, name))
             advance(len(chunk.ids))
-        if not seen:
+        if not ids.rows:
             raise CatalogueError(f"{table.name}: no items")
-        if set(self.modalities) == before:
+        without_vectors = set(self.modalities) == before
+        if without_vectors and not has_others(table):
             raise CatalogueError(f"{table.name}: no modality: bring at least one array (n, d) of vectors")
-        if missing := [item for item in self.row_of if item not in seen]:
-            raise CatalogueError(
-                f"{table.name}: {len(missing)} of {len(self.row_of)} items are missing, the first is {missing[0]!r}: "
-                f"a build needs every modality of every item. Put the others after it by `omdml catalogue put`, which "
-                f"fills in what they lack{self._advice}"
-            )
+        ids.check(self._first, (ONLY_ATTRIBUTES if without_vectors else EVERY_MODALITY) + self._advice)
+        self._first = self._first or table.name
 
-    def _add_ids(self, table: Table, ids: Sequence[str], first: bool, seen: set[str]) -> None:
-        for item in ids:
-            if item in seen:
-                raise CatalogueError(f"{table.name}: id {item!r} is there twice{_places(table, item)}: leave one out")
-            if item in self.taken:
-                raise CatalogueError(
-                    f"{table.name}: item {item!r} is in the catalogue already: leave it out, or change it with "
-                    f"`omdml catalogue put`"
-                )
-            if item in self.taken_sets:
-                raise CatalogueError(f"{table.name}: item {item!r} is named like a set of the catalogue: rename it")
-            if first:
-                _check_id(table, item)
-                self.row_of[item] = len(self.row_of)
-            elif item not in self.row_of:
-                raise CatalogueError(
-                    f"{table.name}: item {item!r} is missing in the inputs before this one{self._advice}"
-                )
-            seen.add(item)
+    def _take_id(self, table: Table, item: str) -> None:
+        """Take in an id that this table has not had before; raises CatalogueError if no item can have it."""
+        if item in self.taken:
+            raise CatalogueError(
+                f"{table.name}: item {item!r} is in the catalogue already: leave it out, or change it with "
+                f"`omdml catalogue put`"
+            )
+        if item in self.taken_sets:
+            raise CatalogueError(f"{table.name}: item {item!r} is named like a set of the catalogue: rename it")
+        if not self._first:
+            _check_id(table, item)
+            self.row_of[item] = len(self.row_of)
 
     def _fit(self, name: str, vectors: Floats) -> None:
         dim = vectors.shape[1]
@@ -135,13 +138,6 @@ class Scan:
             raise CatalogueError(f"modality {name!r}: expected letters, digits and _ . - in its name, 100 at most")
         kind = self.kinds if isinstance(self.kinds, str) else self.kinds.get(name, "minmax")
         return Modality(dim, unfitted(kind, dim))
-
-
-def _places(table: Table, item: str) -> str:
-    """Say which two rows have this id."""
-    ids = chain.from_iterable(chunk.ids for chunk in chunks_of(table))
-    first, second = islice((row for row, name in enumerate(ids, start=1) if name == item), 2)
-    return f", in rows {first:,} and {second:,} (a header is not counted)"
 
 
 def raw_vectors(table: Table, chunk: Chunk, name: str) -> Floats:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.messages.decoding import misfit, undecodable
 from omdml.streams.catalogues.tables.table import ID_LENGTH
 
 MAX_ATTRIBUTES = 256
@@ -55,12 +56,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A change as a catalogue keeps it. One that puts takes the next row, one that deletes leaves its row behind."""
+    """A change as a catalogue keeps it. One that puts takes the next row, one that deletes leaves its row behind.
+
+    ``built`` says that a build wrote it, with the attributes that its inputs have.
+    """
 
     id: str
     put: bool = False
     delete: bool = False
     attributes: dict[str, Value] | None = None
+    built: bool = False
 
 
 class Prepared(NamedTuple):
@@ -70,6 +75,10 @@ class Prepared(NamedTuple):
     entries: Sequence[Entry]
     vectors: Vectors
     thumbnails: Mapping[str, bytes] = {}
+
+    def as_built(self) -> Prepared:
+        """The same changes, if a build makes them."""
+        return self._replace(entries=[msgspec.structs.replace(entry, built=True) for entry in self.entries])
 
 
 class Changed(NamedTuple):
@@ -123,10 +132,22 @@ def decode_change(line: bytes | Mapping[str, Any], where: str) -> Change:
             return checked(msgspec.json.decode(line, type=Change), where)
         return checked(msgspec.convert(line, Change), where)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        expected = 'expected {"id": "17", "features": {...}, "attributes": {...}} or {"id": "17", "delete": true}'
-        expected += '; {"text": {"title": "..."}, "picture": "BASE64"} may stand for features'
-        reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
-        raise ChangeError(f"{where}: {error}; {expected}", reason) from error
+        expected = '{"id": "17", "features": {...}, "attributes": {...}} or {"id": "17", "delete": true}'
+        raise undecoded(error, line, where, Change, expected) from error
+
+
+def undecoded(
+    error: Exception, given: bytes | Mapping[str, Any], where: str, kind: type[msgspec.Struct], expected: str
+) -> ChangeError:
+    """The error that says why something given, ``where``, is no change of this kind; ``expected`` is an example."""
+    example = f'; expected {expected}; {{"text": {{"title": "..."}}, "picture": "BASE64"}} may stand for features'
+    reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
+    known = kind.__struct_fields__
+    if isinstance(given, bytes):
+        problem = undecodable(error, given, where, known)
+    else:
+        problem = misfit(error, where, given, known)
+    return ChangeError(f"{problem}{example}", reason)
 
 
 def checked(change: Change, where: str) -> Change:

@@ -82,7 +82,7 @@ def attributes_in(
 
     Raises CatalogueError for a column that is missing or in two tables, and for a name that no attribute can have.
     """
-    sources = [table for table in tables if _has_others(table)]
+    sources = [table for table in tables if has_others(table)]
     if wanted and not sources:
         raise CatalogueError("attributes are columns of CSV or Parquet, but no input is CSV or Parquet: leave them out")
     if wanted is not None:
@@ -103,7 +103,8 @@ def _chosen(table: TableWithAttributes, wanted: Sequence[str] | None, described:
     return [name for name in table.others if name not in RESERVED and name not in described]
 
 
-def _has_others(table: Table) -> TypeGuard[TableWithAttributes]:
+def has_others(table: Table) -> TypeGuard[TableWithAttributes]:
+    """Whether the columns of a table can be attributes."""
     return hasattr(table, "others")
 
 

@@ -19,6 +19,8 @@ from omdml.streams.catalogues.tables.table import UNREADABLE, Columns, NoVectors
 
 Inputs = Sequence[str | Path] | Mapping[str, Any]
 SUFFIXES = ".npy, .npz, .csv, .parquet"
+# The kinds of files whose columns can be attributes.
+WITH_ATTRIBUTES = (".csv", ".parquet")
 
 
 def open_tables(
@@ -31,13 +33,14 @@ def open_tables(
 ) -> list[Table]:
     """Open a table for each input.
 
-    The arguments are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. If pictures or texts are
-    ``described`` as well, tables without vectors are passed over.
+    The arguments are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. A table without vectors
+    brings only ids and attributes. If pictures or texts are ``described`` as well, such tables are passed over.
 
     Raises
     ------
     CatalogueError
-        There is no input, a file is missing or of an unknown kind, or no input can use ``ids`` or ``columns``.
+        There is no input, a file is missing or of an unknown kind, no input has vectors, or no input can use ``ids`` or
+        ``columns``.
     """
     if not inputs and not described:
         raise CatalogueError(f"nothing to build from: name at least one input ({SUFFIXES})")
@@ -46,8 +49,7 @@ def open_tables(
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
         tables: list[Table] = [ArrayTable("arrays", arrays, listed)]
     else:
-        opened = (_open_if(described, str(path), listed, id_column, columns) for path in inputs)
-        tables = [table for table in opened if table is not None]
+        tables = _open_all(list(map(str, inputs)), described, listed, id_column, columns)
     if listed is not None and not any(isinstance(table, ArrayTable | NpzTable) for table in tables):
         raise CatalogueError(f"ids are given, but every input has a column of ids ({id_column!r}): leave them out")
     if columns and not any(isinstance(table, CsvTable | ParquetTable) for table in tables):
@@ -57,32 +59,37 @@ def open_tables(
 
 def tables_with_attributes(inputs: Iterable[str | Path], id_column: str) -> list[Table]:
     """The inputs whose columns can be attributes, with or without vectors; raises CatalogueError."""
-    kinds: dict[str, type[CsvTable | ParquetTable]] = {".csv": CsvTable, ".parquet": ParquetTable}
+    return [
+        _open(text, None, id_column, None, with_vectors=False)
+        for text in map(str, inputs)
+        if Path(text).suffix.lower() in WITH_ATTRIBUTES
+    ]
+
+
+def _open_all(
+    inputs: Sequence[str], described: bool, ids: Sequence[str] | None, id_column: str, columns: Columns | None
+) -> list[Table]:
+    """The inputs as tables: those with vectors, and, if nothing is ``described``, those that bring attributes alone."""
     tables: list[Table] = []
-    for text in map(str, inputs):
-        kind = kinds.get(Path(text).suffix.lower())
-        if kind is None:
-            continue
+    without: list[NoVectors] = []
+    for text in inputs:
         try:
-            tables.append(kind(Path(text), id_column, with_vectors=False))
-        except UNREADABLE as error:
-            raise CatalogueError(f"{text}: cannot be read as {Path(text).suffix} ({cause(error)})") from error
+            tables.append(_open(text, ids, id_column, columns))
+        except NoVectors as error:
+            if described:
+                continue
+            if Path(text).suffix.lower() not in WITH_ATTRIBUTES:
+                raise
+            without.append(error)
+            tables.append(_open(text, ids, id_column, columns, with_vectors=False))
+    if without and len(without) == len(tables):
+        raise without[0]
     return tables
 
 
-def _open_if(
-    described: bool, text: str, ids: Sequence[str] | None, id_column: str, columns: Columns | None
-) -> Table | None:
-    """Open a table; None if it has no vectors, and ``described`` says that it need not have any."""
-    try:
-        return _open(text, ids, id_column, columns)
-    except NoVectors:
-        if described:
-            return None
-        raise
-
-
-def _open(text: str, ids: Sequence[str] | None, id_column: str, columns: Columns | None) -> Table:
+def _open(
+    text: str, ids: Sequence[str] | None, id_column: str, columns: Columns | None, *, with_vectors: bool = True
+) -> Table:
     suffix = Path(text).suffix.lower()
     try:
         match suffix:
@@ -91,9 +98,9 @@ def _open(text: str, ids: Sequence[str] | None, id_column: str, columns: Columns
             case ".npz":
                 return NpzTable(Path(text), ids)
             case ".csv":
-                return CsvTable(Path(text), id_column, columns)
+                return CsvTable(Path(text), id_column, columns, with_vectors=with_vectors)
             case ".parquet":
-                return ParquetTable(Path(text), id_column, columns)
+                return ParquetTable(Path(text), id_column, columns, with_vectors=with_vectors)
     except UNREADABLE as error:
         raise CatalogueError(f"{text}: cannot be read as {suffix} ({cause(error)})") from error
     raise CatalogueError(f"{text}: unknown kind {suffix!r}, expected one of {SUFFIXES}")

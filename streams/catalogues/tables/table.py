@@ -119,7 +119,7 @@ def require_modality(
         advice = ""
         if others:
             advice = f". To have omdml describe the words of a column, name it: --text {others[0]}. "
-            advice += "If these are only attributes, give them in a file of JSON lines (deploy/SEARCH.md)"
+            advice += "If these are only attributes, name a file with the vectors of the same ids beside this one"
         raise NoVectors(
             f"{table}: no modality: expected {expected}; it has {_shown(list(columns)) or 'nothing'}{advice}"
         )

@@ -266,7 +266,7 @@ def test_a_topic_that_is_compacted_later_is_read_on_and_named(
 
 
 def test_a_missing_topic_is_refused_with_the_command_that_makes_it(open_reader: Open) -> None:
-    with pytest.raises(SourceError, match=r"kafka-topics\.sh --create --topic nobody-made-this"):
+    with pytest.raises(SourceError, match=r"kafka-topics\.sh --create --if-not-exists --topic nobody-made-this"):
         open_reader("nobody-made-this")
 
 

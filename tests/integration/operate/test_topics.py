@@ -40,7 +40,10 @@ def test_the_topic_of_a_router_is_created_beside_the_configured_one(kafka: Kafka
     name = f"clicks-{uuid.uuid4().hex}"
     log = {"OMDML_LOG__KIND": "kafka", "OMDML_LOG__SERVERS": kafka.servers}
     created = run("--topic", name, "--partitions", "2", **log)
+    again = run("--topic", name, "--partitions", "4", **log)
     kafka.delete_topic(name)
+    assert again.exit_code == 1
+    assert f"to add partitions: kafka-topics.sh --alter --topic {name} --partitions 4" in again.output
     assert created.output == f"topic {name} created, 2 partitions\n"
 
 

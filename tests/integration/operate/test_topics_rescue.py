@@ -38,6 +38,8 @@ def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes(pl
     before = place.states()
     well = place.omdml("status")
     assert well.exit_code == 0, well.output
+    assert "what is wrong, what to do" in flowing(well.output)
+    assert well.output.count("nothing") == 2
 
     valkey_server.flush()
     worker = place.worker()

@@ -65,7 +65,11 @@ def test_items_added_in_redis_get_coordinates_if_their_catalogue_has_a_map(items
     np.testing.assert_allclose(matrix[25:], added.scale(more)[name], atol=1e-6)
     assert run(plain, items).exit_code == 0
     assert open_catalogue(plain).map is None
-    run(target, rows("new.npz", 0, 25, seed=1), "--replace")
+    new = rows("new.npz", 0, 25, seed=1)
+    assert "got 2 added items after its build" in run(target, new, "--replace").output
+    assert open_catalogue(target).generation == whole.generation
+    assert run(target, new, "--replace", "--yes").exit_code == 0
+    assert open_catalogue(target).generation != whole.generation
     assert open_catalogue(target).in_coordinates("mapped").dims == added.dims
 
 

@@ -44,7 +44,7 @@ def test_a_bad_line_says_which_and_what_was_made_before(tmp_path):
     good = msgspec.json.encode({"id": "new", "features": VECTORS}) + b"\n"
     result = run("put", tmp_path / "c", input=good * 1000 + b'{"id": "new", "colour": []}\n')
     assert result.exit_code == 2
-    assert "line 1001: Object contains unknown field `colour`" in result.output
+    assert "line 1001: no field 'colour'; expected one of id, features" in result.output
     assert "before it, 1000 changes were made" in result.output
     assert MappedCatalogue(tmp_path / "c").shown.items == ITEMS + 1
 

@@ -93,11 +93,20 @@ def test_dead_letters_of_the_last_hour_are_counted_by_reason(shop):
 
 
 def test_letters_that_could_not_be_read_in_time_are_not_called_none(shop, monkeypatch):
+    shop.learn(20)
     monkeypatch.setattr("omdml.workers.doctor.facts.newest_letters", lambda log, within_s: ([], False))
-    _, lines = status_screen(shop)
+    # Without a worker the doctor would have a finding.
+    worker = shop.living()
+    try:
+        _, lines = status_screen(shop)
+    finally:
+        worker.services.source.close()
     assert value(lines, "letters") == (
         "not counted: the log was too slow for this screen, so there may be any number. To count them: "
         "omdml letters list"
+    )
+    assert value(lines, "doctor") == (
+        "finds nothing wrong with the rest, but dead letters could not be counted (see letters)"
     )
 
 

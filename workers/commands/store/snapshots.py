@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
     """Open the store; raises StoreError if no version of the model was published."""
-    from omdml.workers.configuration.suggestion import suggestion
+    from omdml.messages.suggestion import suggestion
     from omdml.workers.wiring.stores import open_stores
 
     store = open_stores(configuration)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, ParameterError
+from omdml.messages.suggestion import suggestion
 from omdml.workers.configuration.checks.mistakes import Mistakes
 from omdml.workers.configuration.checks.parts import check_name_of_model, check_parts
 from omdml.workers.configuration.checks.sections import as_table, only_known
 from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
-from omdml.workers.configuration.suggestion import suggestion
 
 if TYPE_CHECKING:
     from omdml.learners import Learner

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from omdml.errors import ConfigurationError
+from omdml.messages.suggestion import suggestion
 from omdml.streams.addresses import masked
 from omdml.workers.configuration.checks.mistakes import Mistakes
-from omdml.workers.configuration.suggestion import suggestion
 
 
 def as_table(value: object, where: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from omdml.errors import ConfigurationError
+from omdml.messages.decoding import KINDS, in_words
 from omdml.streams.addresses import shown
 from omdml.workers.configuration.checks.experiments import check_experiments
 from omdml.workers.configuration.checks.mistakes import Mistakes
@@ -27,16 +28,6 @@ from omdml.workers.configuration.config import (
 
 Table = dict[str, Any]
 
-# What msgspec calls the kinds of values in a TOML file.
-KINDS = {
-    "float": "a number",
-    "int": "a whole number",
-    "str": "text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a section",
-    "null": "nothing",
-}
 # Sections whose tables have names that users choose.
 NAMED: dict[str, type[msgspec.Struct]] = {"catalogues": CatalogueConfig, "experiments": ExperimentConfig}
 LOGS: dict[str, type[msgspec.Struct]] = {"file": FileLog, "kafka": KafkaLog}
@@ -174,14 +165,11 @@ def _sentence(message: str) -> str:
     'worker.save_mb_s: expected a number or nothing, got text'
     """
     if match := re.fullmatch(r"Expected `(.+)`, got `(.+)` - at `\$\.(.+)`", message):
-        expected, got = (
-            " or ".join(KINDS.get(kind, kind) for kind in part.split(" | ")) for part in match.groups()[:2]
-        )
-        return f"{match[3]}: expected {expected}, got {got}"
+        return f"{match[3]}: expected {_in_section(match[1])}, got {_in_section(match[2])}"
     what, _, place = message.partition(" - at `$.")
     option = place.removesuffix("`")
     if match := re.fullmatch(r"Expected `(.+)` (>=|<=|>|<) (\S+)", what):
-        return f"{option}: expected {KINDS.get(match[1], match[1])} {match[2]} {match[3]}"
+        return f"{option}: expected {_in_section(match[1])} {match[2]} {match[3]}"
     if match := re.fullmatch("Invalid enum value '(.*)'", what, re.DOTALL):
         return f"{option} is {shown(match[1])}, expected one of {_choices(option)}"
     if match := re.fullmatch("Object missing required field `(.*)`", what):
@@ -189,3 +177,8 @@ def _sentence(message: str) -> str:
     if what == "Number out of range":
         return f"{option}: the number is out of range, expected a smaller one"
     return "configuration: " + re.sub("enum value '(.*)'", lambda match: f"value: {shown(match[1])}", message)
+
+
+def _in_section(kinds: str) -> str:
+    """Kinds of values in words, as a TOML file has them."""
+    return in_words(kinds).replace(KINDS["object"], "a section")

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from omdml.errors import ConfigurationError, StartError, StoreRefused
+from omdml.errors import CatalogueError, ConfigurationError, StartError, StoreRefused
+from omdml.messages.suggestion import suggestion
 from omdml.streams.addresses import masked
 from omdml.streams.catalogues.redis.place import is_redis_url
 from omdml.streams.files.reader import has_begun
@@ -22,7 +23,6 @@ from omdml.streams.stores.opening import open_store
 from omdml.streams.stores.redis.client import check_eviction
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
 from omdml.workers.configuration.specs import Specs
-from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.checks import durability
 from omdml.workers.doctor.checks.checkpoints import checkpoints
@@ -45,8 +45,11 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     """Look at versions, catalogues, models, log and store; one finding after the other."""
     facts = Facts(configuration)
     yield from look("versions", _versions)
-    yield from look("catalogues", lambda: _catalogues(configuration))
-    yield from _models_and_rates(facts)
+    catalogues = look("catalogues", lambda: _catalogues(configuration))
+    yield from catalogues
+    facts.opened = all_well(catalogues)
+    if facts.opened:
+        yield from _models_and_rates(facts)
     log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(facts))
     yield from (*log, *store)
     facts.readable = all_well(log)
@@ -68,7 +71,7 @@ def examine_facts(facts: Facts, stored: bool) -> Iterator[Finding]:
         yield from look("letters", lambda: _letters(facts))
     if stored:
         yield from look("store's safety", lambda: durability.of_store(url, facts.safety))
-        if facts.configuration.models:
+        if facts.configuration.models and facts.opened:
             yield from look("checkpoints", lambda: _checkpoints(facts))
         yield from look("serving", lambda: _serving(facts))
     if stored and facts.readable and isinstance(log, KafkaLog):
@@ -105,14 +108,21 @@ def _version(name: str) -> str:
         return "not installed as a package"
 
 
-def _catalogues(configuration: Configuration) -> str:
-    opened = open_catalogues(configuration)
-    seen = [
-        f"{name}: {amount(catalogue.shown.items, 'item')}, {amount(sum(catalogue.dims.values()), 'number')} in "
-        f"{modalities(len(catalogue.dims))}"
-        for name, catalogue in opened.items()
-    ]
-    return "; ".join(seen) or "none configured"
+def _catalogues(configuration: Configuration) -> str | list[Remark]:
+    """What the catalogues hold; a remark for each that cannot be opened, with the models that need it."""
+    seen, remarks = [], []
+    for name, config in configuration.catalogues.items():
+        try:
+            catalogue = open_catalogues(msgspec.structs.replace(configuration, catalogues={name: config}))[name]
+        except CatalogueError as problem:
+            models = [model for model, spec in configuration.models.items() if spec.catalogue == name]
+            needed = f". These models need it: {', '.join(models)}" if models else ". No model needs it"
+            remarks.append(error(f"{problem}{needed}. Until it can be opened, no model or checkpoint is looked at"))
+            continue
+        numbers = amount(sum(catalogue.dims.values()), "number")
+        items = amount(catalogue.shown.items, "item")
+        seen.append(f"{name}: {items}, {numbers} in {modalities(len(catalogue.dims))}")
+    return remarks or "; ".join(seen) or "none configured"
 
 
 def modalities(count: int) -> str:

@@ -239,12 +239,18 @@ def fate(example: Example, age: float, right: int, over: bool) -> str:
     )
 
 
+def strayed(count: int) -> str:
+    """How many events cannot be learned, because they lie on another partition than their model's home."""
+    lie = "lies" if count == 1 else "lie"
+    return f"{count:,} of them {lie} on another partition than the one that their model is learned from"
+
+
 def no_key(senders: Senders, count: int, looked: str, learned: bool) -> str:
     """Clients spread events without a key."""
     model = senders.newest[Cause.NO_KEY].model
     return (
-        f"{senders.keyless:,} of {looked} have no key, so Kafka's clients spread them over all partitions. Not "
-        f"at their model's home: {count:,}. Have the sender set the model's name as the key, {model!r} for "
+        f"{senders.keyless:,} of {looked} have no key, so Kafka's clients spread them over all partitions: "
+        f"{strayed(count)}. Have the sender set the model's name as the key, {model!r} for "
         "instance; if it cannot, have it write to another topic and run omdml route --from TOPIC."
     )
 
@@ -255,7 +261,7 @@ def other_key(senders: Senders, count: int, looked: str, learned: bool) -> str:
     key = (record.key or b"")[:40].decode(errors="replace")
     return (
         f"{senders.otherwise_keyed:,} of {looked} have a key that is not their model's name (for instance {key!r} for "
-        f"model {model!r}). Not at their model's home: {count:,}. Have the sender set the model's name "
+        f"model {model!r}): {strayed(count)}. Have the sender set the model's name "
         "as the key; if the other key is needed, have it write to another topic and run omdml route --from TOPIC."
     )
 

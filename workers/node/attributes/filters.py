@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from omdml.errors import quoted, shortened
-from omdml.workers.configuration.suggestion import suggestion
+from omdml.messages.suggestion import suggestion
 from omdml.workers.node.attributes.columns import Column, Mask
 from omdml.workers.node.searching.options import SearchError
 

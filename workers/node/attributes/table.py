@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, quoted
+from omdml.messages.decoding import undecodable
+from omdml.messages.suggestion import suggestion
 from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.changes.change import KINDS, MAX_ATTRIBUTES, Value, kind_of
 from omdml.streams.protocols.catalogue import Catalogue
-from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.columns import Column, Dates, Flags, Lists, Mask, Numbers, Texts, texts_or_dates
 from omdml.workers.node.attributes.filters import WORDS, Filter
 from omdml.workers.node.searching.options import SearchError
@@ -97,9 +98,8 @@ class Attributes:
         try:
             attributes = _line.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise CatalogueError(
-                f"{where}: {error}; expected a JSON object of texts, numbers, true, false and lists of texts"
-            ) from error
+            expected = "expected a JSON object of texts, numbers, true, false and lists of texts"
+            raise CatalogueError(f"{undecodable(error, line, where)}; {expected}") from error
         item = attributes.pop(ID, None)
         if not isinstance(item, str) or item in self._rows:
             wrong = f"item {item!r} a second time" if isinstance(item, str) else f"{ID} is {item!r}, expected a text"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -15,6 +16,8 @@ from omdml.workers.node.http.middleware.request_id import HEADER
 from omdml.workers.node.http.min_version import Behind
 
 PROBLEM = "application/problem+json"
+# The path of an item, to put or to delete it.
+ITEM = "/items/"
 # The status of each code of an error. Every other code is a bad request.
 STATUS = {
     "unauthorized": HTTPStatus.UNAUTHORIZED,
@@ -76,10 +79,19 @@ async def refused(_: Request, error: OmdmlError) -> Response:
 
 async def no_route(request: Request, error: HTTPException) -> Response:
     status = HTTPStatus(error.status_code)
-    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; GET /schema says what there is"
+    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; {_instead(request, error)}"
     response = error_reply(status, status.name.lower(), message)
     response.headers.update(error.headers or {})
     return response
+
+
+def _instead(request: Request, error: HTTPException) -> str:
+    """What to send in the place of a request whose path or method does not exist."""
+    path, allowed = request.url.path, (error.headers or {}).get("Allow")
+    if request.method == "GET" and path.startswith(ITEM) and path != ITEM:
+        model = f"&model={quote(name)}" if (name := request.query_params.get("model")) else ""
+        return f"GET /items?id={quote(path.removeprefix(ITEM), safe='')}{model} says whether there is such an item"
+    return f"{f'it takes {allowed}; ' if allowed else ''}GET /schema says what there is"
 
 
 async def client_gone(_: Request, __: ClientDisconnect) -> Response:

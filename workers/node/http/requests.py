@@ -12,9 +12,10 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from omdml.errors import FeedbackError
-from omdml.feedback import MESSAGEPACK, malformed
+from omdml.feedback import MESSAGEPACK
+from omdml.messages.decoding import malformed, misfit, place_of
+from omdml.messages.suggestion import suggestion
 from omdml.streams.describers.pictures import MAX_SENT_BYTES, MAX_SENT_PIXELS
-from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.events.unread_fields import UnreadFields
 from omdml.workers.node.http.body_limits import MAX_QUERY_BYTES
 from omdml.workers.node.searching.answers import DEFAULT_K, MAX_K
@@ -328,9 +329,10 @@ def _converted(fields: Mapping[str, Any], struct: type[Any], strict: bool) -> An
     try:
         return msgspec.convert(fields, struct, strict=strict)
     except msgspec.ValidationError as error:
-        reason = "bad_k" if str(error).endswith(("$.k`", "$.offset`")) else "invalid"
-        hint = next((hint for field, hint in EXPECTED.items() if str(error).endswith(f"$.{field}`")), "")
-        raise SearchError(f"query: {error}{hint}", reason) from error
+        place = place_of(error)
+        reason = "bad_k" if place in ("k", "offset") else "invalid"
+        message = misfit(error, "query", fields, struct.__struct_fields__)
+        raise SearchError(message + EXPECTED.get(place, ""), reason) from error
 
 
 async def body_of(request: Request, limit: int) -> bytes:

@@ -146,7 +146,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "a"]}, "id 'a' is there twice"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "b\nc"]}, r"id 'b\\nc' holds a line break"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "b\0c"]}, r"id 'b\\x00c' holds a NUL"),
-        ({"v": [[1.0], [2.0]]}, {"ids": ["a", ""]}, "id '', expected text of 1 to 512"),
+        ({"v": [[1.0], [2.0]]}, {"ids": ["a", ""]}, "1 of 2 rows has no id, the first is row 2"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a", "\ud800"]}, "cannot be written as UTF-8"),
         ({"v": [[1.0], [2.0]]}, {"ids": ["a"]}, r"different numbers of rows \(v 2, ids 1\)"),
         ({"v": [[1.0], [2.0]], "w": [[1.0]]}, {}, r"different numbers of rows \(v 2, w 1\)"),
@@ -190,7 +190,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
         ("id,v.0\n", "no items"),
         (
             "id,name\na,b\n",
-            r"no modality: expected columns color\.0, .* or .*; it has id, name\. .*--text name\. .*JSON lines",
+            r"no modality: expected columns color\.0, .* or .*; it has id, name\. .*--text name\. .*same ids beside",
         ),
         ("sku,v.0\na,1\n", "0 columns named 'id', expected one; it has sku, v.0: name the .*--id-column sku$"),
         ("sku,kind,v.0\na,cup,1\n", "it has sku, kind, v.0: name the .*--id-column sku$"),
@@ -229,7 +229,7 @@ def test_bad_parquet_is_refused(tmp_path: Path, columns: dict[str, Any], expecte
 @pytest.mark.parametrize(
     ("second", "expected"),
     [
-        ({"text": RAW["text"][:8]}, "2 of 10 items are missing, the first is 'sku-8'"),
+        ({"text": RAW["text"][:8]}, "2 of 10 items have no row, the first is 'sku-8'"),
         ({"color": RAW["color"]}, "modality 'color' is in another input already"),
     ],
 )
@@ -247,7 +247,7 @@ def test_an_item_that_only_a_later_input_holds_is_refused(tmp_path: Path) -> Non
         *_csv(tmp_path, IDS, {"text": RAW["text"]}),
     ]
 
-    with pytest.raises(CatalogueError, match=r"items\.csv: item 'sku-9' is missing in the inputs before"):
+    with pytest.raises(CatalogueError, match=r"items\.csv: 1 of 10 rows has an id that is missing in .*, .* 'sku-9'"):
         build_catalogue(tmp_path / "built", inputs)
 
 

@@ -19,6 +19,7 @@ from omdml.workers.doctor import facts
 from omdml.workers.doctor.checks import installation
 from omdml.workers.doctor.checks.rate_check import DIRECTIONS
 from omdml.workers.doctor.findings import Level
+from omdml.workers.doctor.status import Look
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
 
 
@@ -42,6 +43,21 @@ def test_a_sound_installation_is_well_in_every_respect(findings):
 def test_a_store_that_nobody_has_made_yet_is_reported_and_not_made(findings, tmp_path):
     assert findings()["store"] == ("store", Level.OK, f"dir:{tmp_path}/state is made by the first worker")
     assert not (tmp_path / "state").exists()
+
+
+def test_a_catalogue_that_is_missing_is_one_error_with_all_models_that_need_it(tmp_path):
+    table = {
+        "log": {"path": str(tmp_path / "feedback"), "letters": str(tmp_path / "letters")},
+        "store": {"url": f"dir:{tmp_path}/state"},
+        "catalogues": {"items": {"path": str(tmp_path / "items")}},
+        "models": {"shop": {}, "album-*": {}},
+    }
+    configuration = load(None, {}, table)
+    (finding,) = [found for found in installation.examine(configuration) if not found.well]
+    assert finding.check == "catalogues"
+    assert "make one with `omdml catalogue build`. These models need it: shop, album-*. Until" in finding.text
+    status = Look(configuration).status()
+    assert (status.errors, list(status.problems)) == (1, ["catalogues"])
 
 
 @pytest.mark.parametrize("learner", ["lomdml", "diagonal", "oasis", "omdml", "cpmtml"])

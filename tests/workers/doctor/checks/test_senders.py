@@ -80,7 +80,11 @@ def test_events_without_a_key_bring_advice_about_keys_and_the_router():
     ((level, text),) = findings(records)
     assert level is Level.ERROR
     assert "160 of the newest 160 events, of 40 models, have no key" in text
-    assert "Not at their model's home: 120." in text
+    assert (
+        "over all partitions: 120 of them lie on another partition than the one that their model is learned from"
+        in text
+    )
+    assert "Have the sender set the model's name as the key" in text
     assert "omdml route --from TOPIC" in text
 
 

@@ -42,6 +42,16 @@ def test_the_answer_names_fields_that_nothing_reads(shop, client):
     assert {"'usr' (1 event)", "'colour' (1 event)"} == set(packed.json()["unread_fields"].split(", "))
 
 
+def test_a_posted_event_that_does_not_fit_is_refused_in_words(client):
+    event = json.loads(next(events(1)))
+    mistyped = json.dumps(event).replace('"relevant"', '"relevent"')
+    for body, message in (
+        (json.dumps({**event, "query": 17}), "event 1: field 'query': expected text, got a whole number 17"),
+        (mistyped, "event 1: it has no field 'relevant', but 'relevent': did you mean 'relevant'?"),
+    ):
+        assert refused(client.post("/feedback", content=body), 400, "invalid") == message
+
+
 def test_any_number_of_fields_of_any_name_gives_a_short_answer(shop, client):
     event = json.loads(next(events(1)))
     many = client.post("/feedback", json={**event, **{f"{number}-{'x' * 1000}": 1 for number in range(500)}})

@@ -69,7 +69,7 @@ def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
     assert "'new', modality 'shape' has 1 numbers" in refused(
         client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))), 400, "dimension"
     )
-    assert "change 2: " in refused(
+    assert "change 2: field 'id': expected text, got a whole number 4" in refused(
         client.post("/items", content=b'{"id":"i3","delete":true}\n{"id":4}'), 400, "invalid"
     )
     assert "i3" in ids_found_by(client)
@@ -79,8 +79,8 @@ def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
     ("content", "status", "error", "message"),
     [
         (b"", 400, "not_json", "expected {"),
-        (b"[]", 400, "invalid", "item 'i1': Expected `object`"),
-        (b'{"feature": {}}', 400, "invalid", "unknown field `feature`"),
+        (b"[]", 400, "invalid", "item 'i1': expected an object, got a list"),
+        (b'{"feature": {}}', 400, "invalid", "item 'i1': no field 'feature': did you mean 'features'?"),
         (b'{"texts": {}}', 400, "invalid", '{"text": {"title": "..."}, "picture": "BASE64"} may stand for features'),
         (b"{}", 400, "invalid", "no features, no attributes"),
         (b'{"features":{"shape":[NaN]}}', 400, "not_json", "got 'NaN]}}': JSON has no NaN and no Infinity"),
@@ -93,6 +93,14 @@ def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
 def test_a_bad_item_is_refused_with_what_to_do(client, content, status, error, message):
     assert message in refused(client.put("/items/i1", content=content), status, error)
     assert client.get("/items").json()["position"] == 0
+
+
+def test_getting_an_item_by_its_path_names_the_request_that_does(client):
+    for path, query in (("i1", "id=i1"), ("a%20b?model=shop", "id=a%20b&model=shop")):
+        assert f"GET /items?{query} says whether there is such an item" in refused(
+            client.get(f"/items/{path}"), 405, "method_not_allowed"
+        )
+    assert client.get("/items?id=i1").json()["items"] == ["i1"]
 
 
 def test_what_cannot_be_told_is_refused(client):

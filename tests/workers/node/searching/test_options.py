@@ -235,7 +235,7 @@ def test_a_model_expands_as_configured_unless_the_search_says_otherwise(shop):
         ({"queries": [{"id": "i1"}] * 100, "k": 101}, "bad_k", "100 queries of 101 items each"),
         ({"queries": [{"id": "i1"}, {}]}, "invalid", "query 2 needs"),
         ({"queries": [{"id": "i1", "ids": ["i2"]}]}, "invalid", "query 1 needs"),
-        ({"queries": [{"id": "i1", "k": 3}]}, "invalid", "unknown field `k`"),
+        ({"queries": [{"id": "i1", "k": 3}]}, "invalid", "field 'queries[0]': no field 'k'"),
         ({"queries": [{"id": "i1"}], "id": "i2"}, "invalid", "give one or the other"),
         ({"id": "i1", "expand": 101}, "invalid", "expand"),
         ({"id": "i1", "expand": -1}, "invalid", "expand"),

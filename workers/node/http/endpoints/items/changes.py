@@ -12,8 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from omdml.feedback import malformed
-from omdml.streams.catalogues.changes.change import Change, ChangeError, Prepared, Value, decode_change
+from omdml.streams.catalogues.changes.change import (
+    Change,
+    ChangeError,
+    Prepared,
+    Value,
+    decode_change,
+    undecoded,
+)
 from omdml.streams.describers.pictures import MAX_SENT_BYTES
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.access import Access
@@ -77,10 +83,8 @@ class Items:
         try:
             asked = msgspec.json.decode(body, type=PutItem)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            expected = 'expected {"features": {"color": [...]}, "attributes": {"price": 9.5}}'
-            expected += '; {"text": {"title": "..."}, "picture": "BASE64"} may stand for features'
-            reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
-            raise ChangeError(f"item {item!r}: {malformed(error, body)}; {expected}", reason) from error
+            expected = '{"features": {"color": [...]}, "attributes": {"price": 9.5}}'
+            raise undecoded(error, body, f"item {item!r}", PutItem, expected) from error
         return await self._change(request, [{"id": item, **msgspec.structs.asdict(asked)}])
 
     async def delete(self, request: Request) -> Response:

@@ -1,0 +1,1 @@
+"""Sentences of error messages that many parts of omdml use."""
