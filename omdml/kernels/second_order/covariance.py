@@ -153,9 +153,9 @@ def take(
     filled = state.counts[FILLED]
     for e in range(sound):
         place = 3 * (first + e)
-        state.Q[filled + e] = items[place]
-        state.R[filled + e] = items[place + 1]
-        state.S[filled + e] = items[place + 2]
+        copy(items[place], state.Q[filled + e])
+        copy(items[place + 1], state.R[filled + e])
+        copy(items[place + 2], state.S[filled + e])
         state.weights[filled + e] = weights[e]
     hash_rows(state.Q[filled : filled + sound].view(np.uint32), factors, codes)
     return sound
@@ -241,6 +241,13 @@ def subtract(x: Array, y: Array, difference: Array) -> None:
     """``difference = x - y``, of vectors (n,)."""
     for j in range(difference.shape[0]):
         difference[j] = x[j] - y[j]
+
+
+@njit(cache=True)
+def copy(x: Array, target: Array) -> None:
+    """Copy a vector (n,). It is faster than to assign to a slice, which numba does one number at a time."""
+    for j in range(target.shape[0]):
+        target[j] = x[j]
 
 
 @njit(cache=True)
