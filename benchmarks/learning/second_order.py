@@ -22,7 +22,7 @@ from omdml.blas import one_blas_thread
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.state import BLOCK
 from omdml.initial import principal_start
-from omdml.kernels.second_order.blas import SYRK, add_products, times_transposed
+from omdml.kernels.second_order.blas import GEMM, SYRK, add_products, times
 from omdml.kernels.second_order.covariance import TILE, learn
 from omdml.kernels.shared.counts import FILLED
 
@@ -65,7 +65,8 @@ def parts(table: Table, dims: Mapping[str, int], learned: int = 15_000) -> None:
     model.learn_many(rows, features)
     engine = model._engine
     state, addresses = engine.state, np.array([x.__array_interface__["data"][0]], np.uint64)
-    rule = engine.shape, engine.limit, factors(state.mean), engine.rule, engine.most, engine.gemm, SYRK
+    gemm = GEMM[x.dtype.name]
+    rule = engine.shape, engine.limit, factors(state.mean), engine.rule, engine.most, gemm, SYRK
     tile, products, scores = (
         np.zeros((3 * TILE, len(x.T)), x.dtype),
         np.empty(3 * TILE * len(x.T), x.dtype),
@@ -87,7 +88,7 @@ def parts(table: Table, dims: Mapping[str, int], learned: int = 15_000) -> None:
     pairs, total = np.zeros((BLOCK, len(x.T))), np.zeros((len(x.T), len(x.T)))
     costs = {
         f"projection, {len(W)} rows": 2
-        * shortest(partial(times_transposed, tile, W, np.empty((len(tile), len(W)), x.dtype), engine.gemm))
+        * shortest(partial(times, tile, W.T, np.empty((len(tile), len(W)), x.dtype), gemm))
         for W in state.rows
     }
     costs["a symmetric rank update"] = shortest(lambda: add_products(pairs, 0.5, 1.0, total, SYRK))

@@ -143,10 +143,10 @@ class CovarianceEngine(SummingEngine):
         last = {} if search_all else {name: rows for name, rows in zip(LEARNED, state.rows, strict=True) if len(rows)}
         rows = learned_rows(state, moments, LEARNED, last)
         state.share[0] = plain_share(moments) if rows else 1.0
-        for place, name in enumerate(LEARNED):
-            made = rows.get(name, state.W[place, :0])
-            state.used[place] = len(made)
-            state.W[place, : len(made)] = made
+        state.used[:] = [len(rows.get(name, ())) for name in LEARNED]
+        for name, part in zip(LEARNED, state.rows, strict=True):
+            if name in rows:
+                part[...] = rows[name]
         state.made[0] = version = int(state.counts[VERSION])
         state.next[0] = min(next_refresh(version), version + self.stride)
 
@@ -231,8 +231,8 @@ class CovarianceEngine(SummingEngine):
                 raise ValueError(f"{name} holds items too large to be squared")
         rows = np.zeros((int(used.sum()), len(state.mean)), state.W.dtype)
         fill(rows, tensors["W"], "W")
-        for place, part in enumerate(np.split(rows, used[:-1])):
-            state.W[place, : len(part)] = part
+        for part, given in zip(state.rows, np.split(rows, used[:-1]), strict=True):
+            part[...] = given
 
     def _filled(self) -> int:
         made, version, due = int(self.state.made[0]), self.state.counts[VERSION], self.state.next[0]

@@ -19,7 +19,7 @@ LEAST_WEIGHT = 1e-6
 # Answers to the same search are recognised if at most this many triplets lie between them.
 RECENT = 64
 # What the model knows of the catalogue, the symmetric matrices, the rows of the open block, and all arrays of which
-# only the first rows count.
+# only the beginning counts.
 CONSTANT = ("mean", "basis", "deviations")
 SYMMETRIC = ("near", "far", "middle")
 OPEN = ("Q", "R", "S", "weights")
@@ -49,8 +49,9 @@ class State(NamedTuple):
     S: Array  # (BLOCK, D)
     # Open block: what each triplet counts for in the sums, at most 1.
     weights: Array  # (BLOCK,)
-    # Rows that score triplets, made by the last refresh: the first ``used`` rows of each learned expert.
-    W: Array  # (2, d, D)
+    # Rows that score triplets, made by the last refresh, with room for d rows of each learned expert. The matrix
+    # (used, D) lies by columns at the beginning of this room: BLAS projects fastest so.
+    W: Array  # (2, D d)
     used: Array  # (2,)
     # Share of the plain coordinates, as of the last refresh.
     share: Array  # (1,)
@@ -78,8 +79,9 @@ class State(NamedTuple):
 
     @property
     def rows(self) -> list[Array]:
-        """The used rows of ``W``, as views, by expert."""
-        return [rows[:used] for rows, used in zip(self.W, self.used, strict=True)]
+        """The rows (used, D) in ``W``, as views, by expert."""
+        D = len(self.mean)
+        return [room[: D * used].reshape(D, used).T for room, used in zip(self.W, self.used, strict=True)]
 
 
 def new_state(start: Mapping[str, Array]) -> State:
@@ -99,7 +101,7 @@ def new_state(start: Mapping[str, Array]) -> State:
         R=np.zeros((BLOCK, D), dtype),
         S=np.zeros((BLOCK, D), dtype),
         weights=np.zeros(BLOCK),
-        W=np.zeros((len(LEARNED), d, D), dtype),
+        W=np.zeros((len(LEARNED), D * d), dtype),
         used=np.zeros(len(LEARNED), np.int64),
         share=np.ones(1),
         hedge=np.zeros(len(LEARNED) + 3),

@@ -70,6 +70,28 @@ def times_transposed(x: Array, W: Array, product: Array, gemm: int) -> None:
 
 
 @njit(cache=True)
+def times(x: Array, columns: Array, product: Array, gemm: int) -> None:
+    """``product = x @ columns``: for small matrices BLAS may take two thirds of the time of ``times_transposed``.
+
+    Parameters
+    ----------
+    x : (n, D)
+    columns : (D, r), r >= 1
+    product : (n, r)
+        Written. All three are C-contiguous and of one type.
+    gemm
+        The entry of ``GEMM`` for that type.
+    """
+    alpha, beta = x.dtype.type(1), x.dtype.type(0)
+    n, r, D = np.int32(x.shape[0]), np.int32(columns.shape[1]), np.int32(x.shape[1])
+    x_address, columns_address = np.uint64(x.ctypes.data), np.uint64(columns.ctypes.data)
+    product_address = np.uint64(product.ctypes.data)
+    # Fortran sees the transpose of each: product' = columns' x'.
+    plain = NOT_TRANSPOSED
+    call(gemm, (plain, plain, r, n, D, alpha, columns_address, r, x_address, D, beta, product_address, r))
+
+
+@njit(cache=True)
 def add_products(x: Array, factor: float, weight: float, total: Array, syrk: int) -> None:
     """``total = weight total + factor x' x``, of which only the upper triangle is read and written.
 

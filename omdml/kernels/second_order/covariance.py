@@ -9,8 +9,9 @@ import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.second_order.blas import add_products, times_transposed
+from omdml.kernels.second_order.blas import add_products, times, times_transposed
 from omdml.kernels.second_order.experts import margins_of, squared, tally
+from omdml.kernels.second_order.vectors import add_scaled, copy, scale, subtract
 from omdml.kernels.shared.counts import FILLED
 from omdml.kernels.shared.memory import at_address, matrix
 
@@ -102,7 +103,10 @@ def learn(
             margins_by(state.basis, items, first, products, gemm, margins[0, :count])
         for j in range(m):
             if state.used[j] > 0:
-                margins_by(state.W[j][: state.used[j]], items, first, products, gemm, margins[1 + j, :count])
+                columns = matrix(state.W[j], 0, items.shape[1], state.used[j])
+                projected = matrix(products, 0, items.shape[0], state.used[j])
+                times(items, columns, projected, gemm)
+                margins_of(projected, first, margins[1 + j, :count])
         if parent.trust.shape[0] > 0:
             margins_of_parent(parent, state.basis, items, first, products, gemm, parent_margins[:count])
         q = state.Q[filled : filled + count]
@@ -153,9 +157,9 @@ def take(
     filled = state.counts[FILLED]
     for e in range(sound):
         place = 3 * (first + e)
-        state.Q[filled + e] = items[place]
-        state.R[filled + e] = items[place + 1]
-        state.S[filled + e] = items[place + 2]
+        copy(items[place], state.Q[filled + e])
+        copy(items[place + 1], state.R[filled + e])
+        copy(items[place + 2], state.S[filled + e])
         state.weights[filled + e] = weights[e]
     hash_rows(state.Q[filled : filled + sound].view(np.uint32), factors, codes)
     return sound
@@ -234,13 +238,6 @@ def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, ite
                 items[place : place + 3] = 0
                 return e
     return rows.shape[0]
-
-
-@njit(cache=True)
-def subtract(x: Array, y: Array, difference: Array) -> None:
-    """``difference = x - y``, of vectors (n,)."""
-    for j in range(difference.shape[0]):
-        difference[j] = x[j] - y[j]
 
 
 @njit(cache=True)
@@ -382,18 +379,3 @@ def fade(
     sums[1] = rest * rest * sums[1] + squares
     sums[2] = rest_far * sums[2] + total_far
     return rest, rest_far
-
-
-@njit(cache=True)
-def scale(x: Array, factor: float) -> None:
-    """Multiply a vector (n,) by a factor, in place."""
-    if factor != 1.0:
-        for j in range(x.shape[0]):
-            x[j] *= factor
-
-
-@njit(cache=True)
-def add_scaled(x: Array, factor: float, total: Array) -> None:
-    """``total += factor x``, of vectors (n,)."""
-    for j in range(x.shape[0]):
-        total[j] += factor * x[j]

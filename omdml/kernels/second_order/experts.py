@@ -100,9 +100,12 @@ def hedged(hedge: Array, weights: Array) -> None:
     """
     m = weights.shape[0]
     rate = math.sqrt(8.0 * math.log(m) / (hedge[m + 1] + 1.0))
-    least, total = hedge[:m].min(), 0.0
+    least, total = hedge[0], 0.0
+    for j in range(1, m):
+        least = min(least, hedge[j])
     for j in range(m):
-        weights[j] = math.exp(rate * (least - hedge[j]))
+        # exp(0) is 1. This saves an exponential of two.
+        weights[j] = math.exp(rate * (least - hedge[j])) if hedge[j] > least else 1.0
         total += weights[j]
     for j in range(m):
         weights[j] /= total

@@ -13,6 +13,7 @@ from omdml.kernels.second_order.blas import (
     SYRK,
     add_products,
     decompose,
+    times,
     times_transposed,
     whiten,
 )
@@ -25,7 +26,12 @@ def test_a_product_with_some_rows_of_a_larger_matrix_is_that_of_numpy(n, r, D, d
     x, W = draw.normal(0, 1, (n, D)).astype(dtype), draw.normal(0, 1, (2, r + 3, D)).astype(dtype)[1, :r]
     product = np.full((n, r), np.nan, dtype)
     times_transposed(x, W, product, GEMM[dtype])
-    np.testing.assert_allclose(product, x @ W.T, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-5)
+    tolerances = {"rtol": 1e-5 if dtype == "float32" else 1e-12, "atol": 1e-5}
+    np.testing.assert_allclose(product, x @ W.T, **tolerances)
+
+    product = np.full((n, r), np.nan, dtype)
+    times(x, np.ascontiguousarray(W.T), product, GEMM[dtype])
+    np.testing.assert_allclose(product, x @ W.T, **tolerances)
 
 
 @pytest.mark.parametrize(("n", "d"), [(64, 40), (3, 130), (1, 1)])
