@@ -72,7 +72,8 @@ def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, bro
 
 def test_an_operator_goes_back_to_an_earlier_version_and_to_the_newest_again(demo, visit):
     page = visit().page
-    mark(page, [0], [9])
+    for _ in range(2):
+        mark(page, [0], [9])
     newest = live(demo)
     go_to(page, "Versions")
     # If two versions are compared, I expect the answers of both side by side.
@@ -105,6 +106,32 @@ def test_a_move_goes_into_the_history_with_who_made_it_and_why(visit):
     expect(page.get_by_text("follows what is learned")).to_be_visible()
     go_to(page, "Watch")
     expect(page.locator(".moves")).to_contain_text("a look back")
+
+
+def test_pages_that_show_a_model_say_that_it_was_deleted(tmp_path, browser):
+    shop = Shop(tmp_path)
+    shop.learn()
+    with (
+        shop.serving(first=shop.current.first) as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/#try/shop/i5") as page,
+        opened(browser, f"{server.url}/console/#watch/shop") as watch,
+    ):
+        answered = page.locator(".answers .soft").first
+        expect(answered).to_contain_text("version 20, answered")
+        expect(watch.locator(".big b").first).to_have_text("20")
+        shop.learn()
+        shop.publish()
+        expect(answered).to_contain_text("version 40, answered")
+        shop.store.delete("shop")
+        for one in (page, watch):
+            expect(one.locator("#live")).to_have_text("version 0 is live")
+        expect(watch.locator(".big b").first).to_have_text("0")
+        expect(answered).to_contain_text("version 0, answered")
+        # A page that is opened now hears of the newest step first.
+        page.reload()
+        expect(answered).to_contain_text("version 0, answered")
+        expect(page.locator("#live")).to_have_text("version 0 is live")
 
 
 @pytest.fixture
