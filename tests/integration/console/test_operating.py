@@ -242,6 +242,38 @@ def test_a_double_click_moves_once(tmp_path, browser):
         assert len(asked) == 1
 
 
+def test_a_pause_is_drawn_as_a_time_without_comparisons(tmp_path, browser):
+    def paused(route):
+        """Ten comparisons a second, none for a minute, then ten a second again."""
+        told = route.fetch().json()
+        times = [*range(30), *range(90, 120)]
+        (step,) = told["steps"]
+        told["steps"] = [
+            step | {"number": at, "what": "new_version", "version": 10 * at, "at": step["at"] + times[at]}
+            for at in range(60)
+        ]
+        route.fulfill(json=told)
+
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank", bypass_csp=True) as page:
+        page.route(re.compile("/steps"), paused)
+        page.goto(f"{server.url}/console/#watch/shop")
+        chart = page.locator(".chart", has=page.get_by_role("heading", name="Comparisons a second"))
+        expect(chart.locator(".u-legend")).to_contain_text("comparisons10")
+        # How high the line is in the middle of the pause, as a share of the chart's height.
+        height = chart.evaluate("""(chart) => {
+          const canvas = chart.querySelector("canvas");
+          const part = (element) => element.getBoundingClientRect();
+          const [over, all] = [part(chart.querySelector(".u-over")), part(canvas)];
+          const x = Math.round(over.left - all.left + over.width / 2) * devicePixelRatio;
+          const [top, tall] = [(over.top - all.top) * devicePixelRatio, over.height * devicePixelRatio];
+          const { data } = canvas.getContext("2d").getImageData(x, top, 1, tall);
+          const isBlue = (y) => data[4 * y + 3] > 200 && data[4 * y + 2] > data[4 * y] + 80;
+          return 1 - [...Array(Math.floor(tall)).keys()].find(isBlue) / tall;
+        }""")
+        assert height < 0.1
+
+
 def test_charts_tell_what_the_node_does(tmp_path, browser):
     shop = Shop(tmp_path)
     with shop.serving() as node, listening(node) as server:

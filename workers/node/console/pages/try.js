@@ -177,7 +177,7 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     if (asked !== state.asked) return false;
     const before = state.shown.map((one) => one.id);
     state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
-    key.replaceChildren(el("span", {}, !answer.items.length ? "There is no other item." : answer.interleaved ? "The number is the distance in the ranking that the item comes from. Two rankings are mixed, so numbers need not rise." : "The number is the distance: the smaller, the more similar."), ...legend(answer.items.find((one) => one.parts)?.parts));
+    key.replaceChildren(el("span", {}, !answer.items.length ? "There is no other item." : answer.interleaved ? "The number is the distance in the ranking that the item comes from. Two rankings are mixed, so numbers need not rise." : "The number is the distance: the smaller, the more similar."), ...legend(answer.items));
     trouble.hidden = true;
     state.serial = answer.serial;
     state.version = answer.version;

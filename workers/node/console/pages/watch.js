@@ -51,7 +51,8 @@ export async function watchPage(place, { model, onStep, onRemark }) {
       ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
     new Chart("Comparisons a second", "How much is learned, in the mean of ten seconds. One click can stand for several comparisons.", count, () => [
-      ["comparisons", rate],
+      // A mean holds for all of the time before it: a line that slopes through a pause would say that clicks came.
+      ["comparisons", rate, 1, globalThis.uPlot.paths.stepped({ align: -1 })],
     ]),
   ];
   grid.append(...charts.map((chart) => chart.element), el("section", { className: "card" }, el("h2", {}, "The guard, and who moved what"),
@@ -175,6 +176,7 @@ class Chart {
     this.columns = [steps.map((step) => step.at), ...series.map(([, of]) => steps.map((step, at) => of(step, at, steps) ?? null))];
     this.labels = series.map(([name]) => name);
     this.colours = series.map(([, , colour], at) => colour ?? (at % SERIES) + 1);
+    this.paths = series.map(([, , , paths]) => paths);
     const empty = !this.columns.slice(1).some((column) => column.some((value) => value !== null));
     this.empty.hidden = !empty;
     this.canvas.hidden = empty;
@@ -201,7 +203,7 @@ class Chart {
       axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
       // Beside the lines, the newest values, unless a pointer is at others.
       series: [{ value: (plot, at, _, index) => clock(index === null ? plot.data[0].at(-1) : at) }, ...this.labels.map((label, at) => ({
-        label, stroke: colour(`--series-${this.colours[at]}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.told(index === null ? plot.data[series].at(-1) : value),
+        label, stroke: colour(`--series-${this.colours[at]}`), paths: this.paths[at], width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.told(index === null ? plot.data[series].at(-1) : value),
       }))],
     }, this.columns, this.canvas);
   }
