@@ -244,6 +244,22 @@ def test_answers_can_be_seen_at_twice_the_size_and_on_paper(tmp_path, site, brow
         expect(page.locator("body")).to_have_css("background-color", "rgb(246, 247, 249)")
 
 
+def test_an_experiment_of_a_long_name_pushes_no_answer_down_on_a_phone(tmp_path, site, browser):
+    def mixed(route):
+        """Answer as in an experiment with a model of a long name."""
+        beside = {"search": "1", "against": "a-model-of-a-long-name-" * 3, "against_version": 7}
+        route.fulfill(json=route.fetch().json() | {"interleaved": beside})
+
+    site.serve(Shop(tmp_path))
+    with opened(browser, f"{site.url}/console/#try/shop/i5", "phone") as page:
+        first = page.locator(".results .card").first
+        top = first.bounding_box()["y"]
+        page.route(re.compile("/search"), mixed)
+        page.reload()
+        expect(page.get_by_text("version 7 for an experiment")).to_be_visible()
+        assert first.bounding_box()["y"] == top
+
+
 @deep
 def test_long_use_grows_neither_the_page_nor_the_node(demo, visit):
     opened = visit()

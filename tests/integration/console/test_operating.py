@@ -214,7 +214,7 @@ def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
         opened = Visit(context, f"{server.url}/console/")
         page = opened.page
         expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
-        expect(page.locator(".legend")).to_contain_text("Two rankings are mixed, so numbers need not rise.")
+        expect(page.locator(".legend")).to_contain_text("so numbers need not rise.")
         page.locator(".results .card").nth(0).get_by_text("✓ fits").click()
         page.locator(".results .card").nth(1).get_by_text("✗ not").click()
         page.get_by_role("button", name="Send").click()
