@@ -14,9 +14,9 @@ from playwright.sync_api import expect
 
 from omdml.workers.configuration.access import NamedToken
 from tests.support.browsers.browsers import Visit
-from tests.support.browsers.consoles import OFFICE_MS, SETTLED, SHOWS, go_to, mark, send_two_marks
+from tests.support.browsers.consoles import OFFICE_MS, SETTLED, SHOWS, go_to, mark, opened, send_two_marks
 from tests.support.processes import wait_for
-from tests.support.shops import Shop, listening
+from tests.support.shops import Shop, listening, sent
 
 pytestmark = pytest.mark.xdist_group("console")
 
@@ -128,6 +128,15 @@ def test_an_address_with_a_token_works_in_a_tab_that_is_open(tmp_path, browser):
         expect(page).not_to_have_url(re.compile("token"))
         send_two_marks(page)
         context.close()
+
+
+def test_a_token_of_few_requests_a_second_makes_the_console_slow_not_useless(tmp_path, site, browser):
+    shop = Shop(tmp_path)
+    few = NamedToken(token="0123456789abcdef-few", role="feedback", max_per_s=2.0)
+    site.serve(shop, tokens={"few": few}, private=True)
+    with opened(browser, f"{site.url}/console/#try/shop/i5/token={few.token}") as page:
+        send_two_marks(page)
+        assert len(sent(shop)) == 1
 
 
 def test_the_console_works_in_a_browser_that_keeps_nothing(tmp_path, browser):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import msgspec
 import pytest
@@ -67,7 +69,7 @@ def test_a_part_keeps_its_colour_when_another_one_vanishes(tmp_path, browser):
         page = Visit(context, f"{server.url}/console/").page
         colours = """async (parts) => {
           const { legend } = await import("./parts.js");
-          return legend(parts).slice(1).map((key) => [key.textContent, key.firstChild.className]);
+          return legend([{ parts }]).slice(1).map((key) => [key.textContent, key.firstChild.className]);
         }"""
         before = page.evaluate(colours, {"plain": 1, "items": 1, "far": 1})
         assert len({colour for _, colour in before}) == 3
@@ -78,6 +80,23 @@ def test_a_part_keeps_its_colour_when_another_one_vanishes(tmp_path, browser):
             "far: learned, what fits beside what does not",
         ]
         context.close()
+
+
+def test_bars_of_two_models_are_explained_for_each_of_them(tmp_path, browser):
+    def mixed(route):
+        """Answer as in an experiment with a model that is made of other parts."""
+        told = route.fetch().json()
+        for rank, item in enumerate(told["items"]):
+            item["parts"] = ({"plain": 1.0}, {"items": 0.2, "far": 0.8}, {"shape": 0.5, "noise": 0.5})[rank % 3]
+        route.fulfill(json=told)
+
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank") as page:
+        page.route(re.compile("/search"), mixed)
+        page.goto(f"{server.url}/console/")
+        expect(page.locator(".parts")).to_have_count(13)
+        expect(page.locator(".legend .key")).to_have_text([re.compile("^items"), re.compile("^far"), "shape", "noise"])
+        expect(page.locator(".legend")).to_contain_text("or of:")
 
 
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)
@@ -223,6 +242,22 @@ def test_answers_can_be_seen_at_twice_the_size_and_on_paper(tmp_path, site, brow
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.emulate_media(media="print")
         expect(page.locator("body")).to_have_css("background-color", "rgb(246, 247, 249)")
+
+
+def test_an_experiment_of_a_long_name_pushes_no_answer_down_on_a_phone(tmp_path, site, browser):
+    def mixed(route):
+        """Answer as in an experiment with a model of a long name."""
+        beside = {"search": "1", "against": "a-model-of-a-long-name-" * 3, "against_version": 7}
+        route.fulfill(json=route.fetch().json() | {"interleaved": beside})
+
+    site.serve(Shop(tmp_path))
+    with opened(browser, f"{site.url}/console/#try/shop/i5", "phone") as page:
+        first = page.locator(".results .card").first
+        top = first.bounding_box()["y"]
+        page.route(re.compile("/search"), mixed)
+        page.reload()
+        expect(page.get_by_text("version 7 for an experiment")).to_be_visible()
+        assert first.bounding_box()["y"] == top
 
 
 @deep

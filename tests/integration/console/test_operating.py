@@ -72,7 +72,8 @@ def test_watch_tells_what_the_guard_decided_by_what_margin_and_why(tmp_path, bro
 
 def test_an_operator_goes_back_to_an_earlier_version_and_to_the_newest_again(demo, visit):
     page = visit().page
-    mark(page, [0], [9])
+    for _ in range(2):
+        mark(page, [0], [9])
     newest = live(demo)
     go_to(page, "Versions")
     # If two versions are compared, I expect the answers of both side by side.
@@ -105,6 +106,32 @@ def test_a_move_goes_into_the_history_with_who_made_it_and_why(visit):
     expect(page.get_by_text("follows what is learned")).to_be_visible()
     go_to(page, "Watch")
     expect(page.locator(".moves")).to_contain_text("a look back")
+
+
+def test_pages_that_show_a_model_say_that_it_was_deleted(tmp_path, browser):
+    shop = Shop(tmp_path)
+    shop.learn()
+    with (
+        shop.serving(first=shop.current.first) as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/#try/shop/i5") as page,
+        opened(browser, f"{server.url}/console/#watch/shop") as watch,
+    ):
+        answered = page.locator(".answers .soft").first
+        expect(answered).to_contain_text("version 20, answered")
+        expect(watch.locator(".big b").first).to_have_text("20")
+        shop.learn()
+        shop.publish()
+        expect(answered).to_contain_text("version 40, answered")
+        shop.store.delete("shop")
+        for one in (page, watch):
+            expect(one.locator("#live")).to_have_text("version 0 is live")
+        expect(watch.locator(".big b").first).to_have_text("0")
+        expect(answered).to_contain_text("version 0, answered")
+        # A page that is opened now hears of the newest step first.
+        page.reload()
+        expect(answered).to_contain_text("version 0, answered")
+        expect(page.locator("#live")).to_have_text("version 0 is live")
 
 
 @pytest.fixture
@@ -187,7 +214,7 @@ def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
         opened = Visit(context, f"{server.url}/console/")
         page = opened.page
         expect(page.get_by_text("mixed with shop version 0 for an experiment")).to_be_visible()
-        expect(page.locator(".legend")).to_contain_text("Two rankings are mixed, so numbers need not rise.")
+        expect(page.locator(".legend")).to_contain_text("so numbers need not rise.")
         page.locator(".results .card").nth(0).get_by_text("✓ fits").click()
         page.locator(".results .card").nth(1).get_by_text("✗ not").click()
         page.get_by_role("button", name="Send").click()
@@ -213,6 +240,38 @@ def test_a_double_click_moves_once(tmp_path, browser):
         page.get_by_role("button", name="Roll back by one").dblclick()
         expect(page.get_by_role("status")).to_have_text("Version 20 answers, pinned.")
         assert len(asked) == 1
+
+
+def test_a_pause_is_drawn_as_a_time_without_comparisons(tmp_path, browser):
+    def paused(route):
+        """Ten comparisons a second, none for a minute, then ten a second again."""
+        told = route.fetch().json()
+        times = [*range(30), *range(90, 120)]
+        (step,) = told["steps"]
+        told["steps"] = [
+            step | {"number": at, "what": "new_version", "version": 10 * at, "at": step["at"] + times[at]}
+            for at in range(60)
+        ]
+        route.fulfill(json=told)
+
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server, opened(browser, "about:blank", bypass_csp=True) as page:
+        page.route(re.compile("/steps"), paused)
+        page.goto(f"{server.url}/console/#watch/shop")
+        chart = page.locator(".chart", has=page.get_by_role("heading", name="Comparisons a second"))
+        expect(chart.locator(".u-legend")).to_contain_text("comparisons10")
+        # How high the line is in the middle of the pause, as a share of the chart's height.
+        height = chart.evaluate("""(chart) => {
+          const canvas = chart.querySelector("canvas");
+          const part = (element) => element.getBoundingClientRect();
+          const [over, all] = [part(chart.querySelector(".u-over")), part(canvas)];
+          const x = Math.round(over.left - all.left + over.width / 2) * devicePixelRatio;
+          const [top, tall] = [(over.top - all.top) * devicePixelRatio, over.height * devicePixelRatio];
+          const { data } = canvas.getContext("2d").getImageData(x, top, 1, tall);
+          const isBlue = (y) => data[4 * y + 3] > 200 && data[4 * y + 2] > data[4 * y] + 80;
+          return 1 - [...Array(Math.floor(tall)).keys()].find(isBlue) / tall;
+        }""")
+        assert height < 0.1
 
 
 def test_charts_tell_what_the_node_does(tmp_path, browser):

@@ -4,7 +4,9 @@ import { el, say } from "./dom.js";
 // The console is served below the node's own paths, whatever a proxy puts before both.
 const ROOT = new URL("..", document.baseURI.replace(/[?#].*$/, ""));
 const KEPT = "omdml token";
-// Between two requests while the node is busy, and how many there are at most.
+// What a node says if it did nothing yet, because others were before this request, or the token made too many.
+const LATER = ["busy", "too_many"];
+// Between two requests then, and how many there are at most.
 const BUSY_MS = 1000;
 const BUSY_TURNS = 10;
 const NEEDED = "Some requests need a token.";
@@ -55,11 +57,11 @@ export function address(path, parameters = {}) {
 
 export const get = (path, parameters) => withToken(() => patiently(() => ask(address(path, parameters), { headers: authorization() })));
 
-export const post = (path, body) => withToken(() => ask(address(path), {
+export const post = (path, body) => withToken(() => patiently(() => ask(address(path), {
   method: "POST",
   headers: { "content-type": "application/json", ...authorization() },
   body: JSON.stringify(body),
-}));
+})));
 
 /**
  * Pictures and streams of events can send no token. A cookie that may only read takes its place. Answers whether the node
@@ -88,7 +90,7 @@ async function patiently(request) {
     try {
       return await request();
     } catch (error) {
-      if (error.error !== "busy" || turn === BUSY_TURNS) throw error;
+      if (!LATER.includes(error.error) || turn === BUSY_TURNS) throw error;
       await new Promise((resolve) => { setTimeout(resolve, BUSY_MS); });
     }
   }

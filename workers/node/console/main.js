@@ -123,8 +123,8 @@ async function drawLive(step) {
   const { model } = where();
   if (step && step.model !== model) return;
   const mine = (drawn += 1);
-  // A node that has just loaded the model may have done so with another catalogue.
-  const asked = !step || step.what === "model_live";
+  // A node that has just loaded the model may have done so with another catalogue. One that was deleted may have no version.
+  const asked = !step || ["model_live", "model_deleted"].includes(step.what);
   const known = asked ? await get("/models").catch(() => null) : { models: [step] };
   if (!known) return;
   if (asked) renew(known.models);

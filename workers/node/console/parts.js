@@ -19,11 +19,11 @@ export function shares(parts) {
     ...names.map((_, at) => swatch(colourOf(names, at), sizes[at] / whole)));
 }
 
-/** Which colour stands for what. */
-export function legend(parts) {
-  const names = Object.keys(parts ?? {});
-  if (names.length < 2) return [];
-  return [el("span", {}, "A bar shows what it is made of:"), ...names.map((name, at) => el("span", { className: "key" }, swatch(colourOf(names, at), 0), name in MEANS ? `${name}: ${MEANS[name]}` : name))];
+/** Which colour stands for what. In an experiment, two models may have made the bars, each of other parts. */
+export function legend(items) {
+  const made = new Map(items.map(({ parts }) => Object.keys(parts ?? {})).filter((names) => names.length > 1).map((names) => [names.join(), names]));
+  const keys = (names) => names.map((name, at) => el("span", { className: "key" }, swatch(colourOf(names, at), 0), name in MEANS ? `${name}: ${MEANS[name]}` : name));
+  return [...made.values()].flatMap((names, at) => [el("span", {}, at ? "or of:" : "A bar shows what it is made of:"), ...keys(names)]);
 }
 
 function swatch(colour, share) {

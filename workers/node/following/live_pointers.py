@@ -115,6 +115,10 @@ class Refresher:
         if pointer is None and view and self._store.store_id == view.pointer.store_id:
             log.warning("model_deleted", model=model, was=view.snapshot.version)
             self.forget(model)
+            # Whoever is told of it finds the view that answers now.
+            if self._first:
+                self._first.prepare(model)
+            self.live.steps.add_deleted(model)
         elif pointer is None:
             self._keep_last_view(model)
         elif view and pointer == view.pointer:

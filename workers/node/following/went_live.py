@@ -101,32 +101,42 @@ class Steps:
         if oldest and is_recent(oldest, now):
             passed = stages_of(oldest, (view.pointer.published_at, now - took_s, now))
             stages = dict(zip(STAGES, passed, strict=True))
+        step = Step(
+            number=0,
+            model=model,
+            what=what,
+            version=view.snapshot.version,
+            serial=view.pointer.serial,
+            pinned=view.pointer.pinned,
+            at=now,
+            freshness_s=sum(stages.values()) if stages else None,
+            stages=stages,
+            newest_event_at=view.snapshot.event_time,
+            figures=view.snapshot.progress,
+            weights=weights(view.snapshot.metric),
+        )
         with self._changing:
             self._highest[model] = max(known, view.snapshot.version)
+        self._keep(step)
+        self._log(what, model, before, view)
+
+    def add_deleted(self, model: str) -> None:
+        """Note that somebody deleted a model: it answers as it begins, or not at all."""
+        self._keep(Step(0, model, "model_deleted", 0, 0, False, time.time(), None, None, None, {}, {}))
+
+    def _keep(self, step: Step) -> None:
+        """Number a step, keep it, and tell those who listen."""
+        with self._changing:
             self._count += 1
-            step = Step(
-                number=self._count,
-                model=model,
-                what=what,
-                version=view.snapshot.version,
-                serial=view.pointer.serial,
-                pinned=view.pointer.pinned,
-                at=now,
-                freshness_s=sum(stages.values()) if stages else None,
-                stages=stages,
-                newest_event_at=view.snapshot.event_time,
-                figures=view.snapshot.progress,
-                weights=weights(view.snapshot.metric),
-            )
-            steps = self._steps.setdefault(self._label(model), [])
-            steps.append(Kept(model, msgspec.msgpack.encode(step)))
+            step = msgspec.structs.replace(step, number=self._count)
+            steps = self._steps.setdefault(self._label(step.model), [])
+            steps.append(Kept(step.model, msgspec.msgpack.encode(step)))
             if len(steps) > min(MOST, max(FEWEST, IN_ALL // len(self._steps))):
                 half = len(steps) // 2
                 steps[:half] = steps[:half:2]
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(step)
-        self._log(what, model, before, view)
 
     def _log(self, what: str, model: str, before: View | None, view: View) -> None:
         """Log a move of what is served: an operator's at once, new versions of all models once a minute together."""

@@ -159,7 +159,8 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Step": {
         "number": "Counts the steps of this node, from 1",
-        "what": "`model_live` (the first one), `new_version`, `rolled_back`, `pinned` or `unpinned`",
+        "what": "`model_live` (the first one), `new_version`, `rolled_back`, `pinned`, `unpinned`, or `model_deleted` "
+        "(the model answers as it begins, or not at all)",
         "at": "When this node began to answer with this version, " + SECONDS,
         "freshness_s": "How old the oldest event was of those that answers took into account for the first time at "
         "this step, in seconds; null if unknown",

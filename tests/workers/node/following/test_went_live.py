@@ -112,7 +112,23 @@ def test_names_that_are_loaded_one_after_another_leave_nothing_behind_but_steps(
         node._refresher.refresh(name)
     assert (node.steps._highest, list(node._live.views)) == ({}, [])
     assert list(node._pattern_memory._used_at) == ["user-2"]
-    assert len(node.steps.of("user-0")) == 1
+    assert [step.what for step in node.steps.of("user-0")] == ["model_live", "model_deleted"]
+
+
+def test_a_model_that_is_deleted_is_a_step_of_the_version_it_begins_with(shop):
+    shop.publish()
+    node = shop.node(first=shop.current.first)
+    node.view("shop")
+    refresh(shop, node)
+    heard = []
+    node.steps.listen(lambda step: heard.append((step, node.readiness.missing(), node.view("shop").snapshot.version)))
+    shop.store.delete("shop")
+    node._refresher.refresh("shop")
+    ((step, missing, version),) = heard
+    assert (step.what, step.version, step.serial, step.number) == ("model_deleted", 0, 0, 3)
+    # Whoever hears of it can ask at once.
+    assert (missing, version) == ([], 0)
+    assert node.steps.newest() == [step]
 
 
 def test_many_names_share_the_room_for_steps(shop, monkeypatch):

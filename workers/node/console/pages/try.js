@@ -177,15 +177,14 @@ export async function tryPage(place, { model, query, remember, onStep }) {
     if (asked !== state.asked) return false;
     const before = state.shown.map((one) => one.id);
     state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
-    key.replaceChildren(el("span", {}, !answer.items.length ? "There is no other item." : answer.interleaved ? "The number is the distance in the ranking that the item comes from. Two rankings are mixed, so numbers need not rise." : "The number is the distance: the smaller, the more similar."), ...legend(answer.items.find((one) => one.parts)?.parts));
+    key.replaceChildren(el("span", {}, numbersOf(answer)), ...legend(answer.items));
     trouble.hidden = true;
     state.serial = answer.serial;
     state.version = answer.version;
     state.interleaved = answer.interleaved ?? null;
     state.moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
     drawResults(before.length > 0);
-    const beside = answer.interleaved ? `, mixed with ${answer.interleaved.against} version ${answer.interleaved.against_version.toLocaleString("en")} for an experiment` : "";
-    about.textContent = `version ${answer.version.toLocaleString("en")}${beside}, answered in ${seconds(answer.took_s)}`;
+    about.textContent = `version ${answer.version.toLocaleString("en")}, answered in ${seconds(answer.took_s)}`;
     return true;
   }
 
@@ -380,6 +379,14 @@ export async function tryPage(place, { model, query, remember, onStep }) {
   // Unless somebody was quicker.
   if (!state.query) await trying(() => search(one));
   return end;
+}
+
+/** What the numbers of an answer are. */
+function numbersOf({ items, interleaved }) {
+  if (!items.length) return "There is no other item.";
+  if (!interleaved) return "The number is the distance: the smaller, the more similar.";
+  const { against, against_version } = interleaved;
+  return `Mixed with ${against} version ${against_version.toLocaleString("en")} for an experiment. The number is the distance in the ranking that the item comes from, so numbers need not rise.`;
 }
 
 /** Whether somebody sees all of it now, and nothing covers it. */

@@ -43,7 +43,7 @@ export async function watchPage(place, { model, onStep, onRemark }) {
       ["now", (step) => step.figures.held_out_right], ["at the start", (step) => step.figures.held_out_right_at_start],
     ], "Nothing to show yet: 32 such clicks are needed, so about 1,600 clicks in all."),
     new Chart("Weights", "How much each part of the model counts: each description of an item; or for dca the plain distance, and two that are learned", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
-      [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => step.weights[name] ?? 0, colourOf(names, at)])),
+      [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name, at, names) => [name, (step) => (step.what === "model_deleted" ? null : step.weights[name] ?? 0), colourOf(names, at)])),
     new Chart("Hedge's loss", "How wrong the parts of the model were so far, each by its weight. It stays below the bound.", count, () => [
       ["loss", learned("hedge_loss")], ["bound", learned("hedge_loss_bound")],
     ], "Nothing to show yet: only learners that weigh with Hedge have it (dca, lomdml and omdml)."),
@@ -51,7 +51,8 @@ export async function watchPage(place, { model, onStep, onRemark }) {
       ["whole", waited], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => waited(step) === null ? null : step.stages?.[stage]]),
     ]),
     new Chart("Comparisons a second", "How much is learned, in the mean of ten seconds. One click can stand for several comparisons.", count, () => [
-      ["comparisons", rate],
+      // A mean holds for all of the time before it: a line that slopes through a pause would say that clicks came.
+      ["comparisons", rate, 1, globalThis.uPlot.paths.stepped({ align: -1 })],
     ]),
   ];
   grid.append(...charts.map((chart) => chart.element), el("section", { className: "card" }, el("h2", {}, "The guard, and who moved what"),
@@ -175,6 +176,7 @@ class Chart {
     this.columns = [steps.map((step) => step.at), ...series.map(([, of]) => steps.map((step, at) => of(step, at, steps) ?? null))];
     this.labels = series.map(([name]) => name);
     this.colours = series.map(([, , colour], at) => colour ?? (at % SERIES) + 1);
+    this.paths = series.map(([, , , paths]) => paths);
     const empty = !this.columns.slice(1).some((column) => column.some((value) => value !== null));
     this.empty.hidden = !empty;
     this.canvas.hidden = empty;
@@ -201,7 +203,7 @@ class Chart {
       axes: [{ ...axis, space: 100, values: (_, values) => values.map(clock) }, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
       // Beside the lines, the newest values, unless a pointer is at others.
       series: [{ value: (plot, at, _, index) => clock(index === null ? plot.data[0].at(-1) : at) }, ...this.labels.map((label, at) => ({
-        label, stroke: colour(`--series-${this.colours[at]}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.told(index === null ? plot.data[series].at(-1) : value),
+        label, stroke: colour(`--series-${this.colours[at]}`), paths: this.paths[at], width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (plot, value, series, index) => this.told(index === null ? plot.data[series].at(-1) : value),
       }))],
     }, this.columns, this.canvas);
   }
