@@ -12,7 +12,7 @@ from omdml.errors import CatalogueError
 from omdml.streams.catalogues.manifest import MODALITY_NAME, Modality
 from omdml.streams.catalogues.scaling import Floats, not_finite, unfitted
 from omdml.streams.catalogues.sets import ItemSet, check_sets
-from omdml.streams.catalogues.tables.table import ID_LENGTH, Chunk, Table, chunks_of
+from omdml.streams.catalogues.tables.table import ID_LENGTH, ItemChunk, Table, chunks_of
 
 # Is told how many rows were read.
 Advance = Callable[[int], None]
@@ -144,7 +144,7 @@ def _places(table: Table, item: str) -> str:
     return f", in rows {first:,} and {second:,} (a header is not counted)"
 
 
-def raw_vectors(table: Table, chunk: Chunk, name: str) -> Floats:
+def raw_vectors(table: Table, chunk: ItemChunk, name: str) -> Floats:
     """The vectors (n, d) of a modality; CatalogueError if they are no matrix of finite numbers."""
     array = chunk.vectors[name]
     if array.dtype.kind not in "buif" or array.ndim != 2 or array.shape[1] == 0:

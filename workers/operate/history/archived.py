@@ -20,7 +20,7 @@ from omdml.workers.operate.history.archive import COVERS, pyarrow
 REQUIRED, OPTIONAL = ("partition", "offset", "value"), ("topic_id", "timestamp", "key", "headers")
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """A row group that holds records of the partition, from the offset ``first`` to the offset ``last``."""
 
     path: str
@@ -39,7 +39,7 @@ class Archive(NamedTuple):
     partition: Partition
     begin: int
     end: int
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     covers: tuple[tuple[int, int], ...]
 
     @property
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
     partition: Partition
     begin: int
     end: int
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
 
 
 def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
@@ -67,7 +67,7 @@ def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
 
     Raises SourceError if a file is not an archive, files are of several logs, or none has a record of the partition.
     """
-    groups: list[Group] = []
+    groups: list[RowGroup] = []
     covers: list[tuple[int, int]] = []
     ids: dict[str, str] = {} if topic_id is None else {topic_id: "--topic-id"}
     paths = files_of(inputs)
@@ -110,7 +110,7 @@ def files_of(inputs: Sequence[str]) -> list[Path]:
 def pieces(archive: Archive, span: int) -> list[Piece]:
     """The archive, cut at multiples of ``span`` offsets; pieces without a row group are left out."""
     # Not range by range: the offsets of a log in files have wide gaps between segments.
-    within: dict[int, list[Group]] = {}
+    within: dict[int, list[RowGroup]] = {}
     for group in archive.groups:
         for number in range(group.first // span, group.last // span + 1):
             within.setdefault(number, []).append(group)
@@ -176,7 +176,7 @@ def _seconds(time: float | datetime | None) -> float | None:
 
 
 class _Content(NamedTuple):
-    groups: list[Group]
+    groups: list[RowGroup]
     covers: list[tuple[int, int]]
     topic_ids: set[str]
 
@@ -190,7 +190,7 @@ def _look_into(path: Path, number: int) -> _Content:
             _check_columns(path, schema)
             for group in range(metadata.num_row_groups):
                 if span := _span(file, group, number):
-                    content.groups.append(Group(str(path), group, *span))
+                    content.groups.append(RowGroup(str(path), group, *span))
             if "topic_id" in schema.names and metadata.num_rows:
                 content.topic_ids.update(_distinct(file, "topic_id"))
     except (OSError, arrow.ArrowException) as error:
