@@ -1,4 +1,4 @@
-"""Which files pytest looks for tests in."""
+"""Which files pytest looks for tests in, and whose assertions show their values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+# pytest does this by itself only for test modules. An assertion that fails in a helper shows its values as well.
+pytest.register_assert_rewrite("tests")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, TypeVar
 
-import scipy.linalg.cython_blas  # noqa: F401  loaded first, or the controller misses the BLAS of scipy
 from threadpoolctl import ThreadpoolController
 
-_controller = ThreadpoolController()
 _always = False
 # Runs a function on several things, as ``map`` does.
 _apply: Callable[..., Iterable[Any]] = map
@@ -20,10 +19,18 @@ Thing = TypeVar("Thing")
 Made = TypeVar("Made")
 
 
+@cache
+def _controller() -> ThreadpoolController:
+    # It knows the BLAS of scipy only if that is loaded before. Only who computes waits for that.
+    import scipy.linalg.cython_blas  # noqa: F401
+
+    return ThreadpoolController()
+
+
 def stay_on_one_blas_thread() -> None:
     """From now on every BLAS call of the process runs on one thread."""
     global _always
-    _controller.limit(limits=1, user_api="blas")
+    _controller().limit(limits=1, user_api="blas")
     _always = True
 
 
@@ -31,7 +38,7 @@ def one_blas_thread() -> AbstractContextManager[object]:
     """Within this context every BLAS call of the process runs on one thread (20 us, unless they all do)."""
     if _always:
         return nullcontext()
-    limited: AbstractContextManager[object] = _controller.limit(limits=1, user_api="blas")
+    limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
     return limited
 
 

@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+# The least that a comparison can count for: its square must not vanish beside others.
+LEAST_WEIGHT = 1e-6
 
 
 class Judgement(NamedTuple):

@@ -37,7 +37,7 @@ LEAST = 1e-10
 CHUNK_ROWS, CHUNK_NUMBERS = 512, 1 << 22
 
 
-class Part(NamedTuple):
+class ModalityMap(NamedTuple):
     """What a modality of D numbers adds to the d coordinates, with L landmarks; float64."""
 
     mean: Array  # (D,)
@@ -66,7 +66,7 @@ class CoordinateMap:
     ({'color': 8}, 208, (500, 208))
     """
 
-    def __init__(self, parts: Mapping[str, Part], offset: Array) -> None:
+    def __init__(self, parts: Mapping[str, ModalityMap], offset: Array) -> None:
         self._parts, self._offset = dict(parts), offset
         # Computed once, because otherwise every query would read the landmarks twice.
         self._squares = {name: _squares(part.landmarks) for name, part in self._parts.items()}
@@ -176,7 +176,9 @@ class CoordinateMap:
         try:
             offset = tensors["offset"]
             names = metadata["map"]["modalities"]
-            parts = {name: Part(*(tensors[f"{name}/{field}"] for field in Part._fields)) for name in names}
+            parts = {
+                name: ModalityMap(*(tensors[f"{name}/{field}"] for field in ModalityMap._fields)) for name in names
+            }
         except UNLIKE as error:
             raise CorruptError(f"{MAP.what}: not of this kind ({error})") from error
         if not parts or offset.ndim != 1 or offset.dtype != np.float64:
@@ -191,7 +193,7 @@ class CoordinateMap:
     def _tensors(self) -> Iterator[tuple[str, Array]]:
         yield "offset", self._offset
         for name, part in self._parts.items():
-            yield from ((f"{name}/{field}", array) for field, array in zip(Part._fields, part, strict=True))
+            yield from ((f"{name}/{field}", array) for field, array in zip(ModalityMap._fields, part, strict=True))
 
 
 class _Begun(NamedTuple):
@@ -274,7 +276,7 @@ def _with_fixed_signs(directions: Array) -> Array:
     return directions * np.sign(largest)
 
 
-def _folded(begun: Mapping[str, _Begun], basis: Array) -> tuple[dict[str, Part], Array]:
+def _folded(begun: Mapping[str, _Begun], basis: Array) -> tuple[dict[str, ModalityMap], Array]:
     """Multiply the basis into the modalities, so that it applies to features and similarities directly."""
     parts, row, offset = {}, 0, np.zeros(basis.shape[1])
     for name, modality in begun.items():
@@ -282,7 +284,7 @@ def _folded(begun: Mapping[str, _Begun], basis: Array) -> tuple[dict[str, Part],
         end = middle + modality.whitening.shape[1]
         kernel = modality.whitening @ basis[middle:end]
         linear = np.ascontiguousarray(modality.scale * basis[row:middle])
-        parts[name] = Part(modality.mean, modality.landmarks, np.array([modality.width]), linear, kernel)
+        parts[name] = ModalityMap(modality.mean, modality.landmarks, np.array([modality.width]), linear, kernel)
         offset = offset + modality.centre @ kernel
         row = end
     return parts, offset

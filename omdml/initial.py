@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from omdml.blas import one_blas_thread
 from omdml.errors import StartError
 
 Array = NDArray[Any]
 STARTS = ("pca", "wpca", "gaussian", "identity")
+# The arrays of a start on principal coordinates: see :func:`principal_start`.
+AXES = ("mean", "basis", "deviations")
 # The most rows, and pairs of rows, that a start looks at.
 SAMPLE = 10_000
 # Up to this many dimensions, the whole covariance is decomposed.
@@ -109,9 +110,9 @@ def principal(sample: Array, rank: int) -> tuple[Array, Array]:
     width = centred.shape[1]
     if width <= DENSE or rank >= width - 1:
         covariance = centred.T @ centred / len(centred)
-        values, vectors = eigh(covariance, subset_by_index=[width - rank, width - 1])
+        values, vectors = _largest(covariance, rank)
     else:
-        # Imported late: few starts need it, and every process would pay for it as it starts.
+        # Few starts need it, and every process would pay for it as it starts.
         from scipy.sparse.linalg import LinearOperator, eigsh
 
         operator = LinearOperator(
@@ -121,6 +122,16 @@ def principal(sample: Array, rank: int) -> tuple[Array, Array]:
     values, rows = values[::-1], vectors[:, ::-1].T
     signs = np.sign(rows[np.arange(rank), np.abs(rows).argmax(axis=1)])
     return np.maximum(values, 0.0), rows * signs[:, None]
+
+
+def _largest(symmetric: Array, count: int) -> tuple[Array, Array]:
+    """The ``count`` largest eigenvalues of a matrix (d, d), rising, and their vectors (d, count)."""
+    # Whoever only checks hyperparameters does not wait for it.
+    from scipy.linalg import eigh
+
+    size = len(symmetric)
+    values, vectors = eigh(symmetric, subset_by_index=[size - count, size - 1])
+    return values, vectors
 
 
 def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict[str, Array]:
@@ -200,11 +211,11 @@ def _principal_axes(centred: Array, rank: int) -> tuple[Array, Array]:
     """
     count, width = centred.shape
     if width <= count:
-        values, vectors = eigh(centred.T @ centred / count, subset_by_index=[width - rank, width - 1])
+        values, vectors = _largest(centred.T @ centred / count, rank)
         rows = vectors.T
     else:
         rank = max(1, min(rank, count - 1))
-        values, vectors = eigh(centred @ centred.T / count, subset_by_index=[count - rank, count - 1])
+        values, vectors = _largest(centred @ centred.T / count, rank)
         rows = vectors.T @ centred
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = np.divide(rows, lengths, out=np.eye(len(rows), width), where=lengths > 0)

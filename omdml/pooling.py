@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
 
 from omdml.blas import one_blas_thread
 from omdml.errors import FeedbackError, ParameterError, StartError, quoted
@@ -220,6 +219,8 @@ def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
 
     The share of the mean variance is ``r / (r + count)``.
     """
+    from scipy.linalg import eigh
+
     size = len(mean)
     variance = float(np.trace(covariance)) / size
     if not variance > 0:

@@ -31,7 +31,7 @@ class PlacementChanged(StoreRefused):
         )
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PlacementStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A number of partitions, and from which offset on it holds in each of them (0 if a partition is not named)."""
 
     count: int
@@ -51,13 +51,13 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     partitioner: str
-    steps: tuple[Step, ...]
+    steps: tuple[PlacementStep, ...]
     format: int = PLACEMENT.number
 
     @classmethod
     def first(cls, partitioner: str, count: int) -> Placement:
         """The placement of a log that no worker has read yet."""
-        return cls(partitioner, (Step(count),))
+        return cls(partitioner, (PlacementStep(count),))
 
     @property
     def count(self) -> int:
@@ -89,7 +89,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def grown(self, count: int, since: Mapping[int, int]) -> Placement:
         """The placement on more partitions, from these offsets on."""
-        return Placement(self.partitioner, (*self.steps, Step(count, dict(sorted(since.items())))))
+        return Placement(self.partitioner, (*self.steps, PlacementStep(count, dict(sorted(since.items())))))
 
     def rewound(self, starts: Mapping[int, int], partitioner: str) -> Placement:
         """The placement with which the log can be learned again from these offsets on, in the order of its events."""
@@ -102,7 +102,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def cut(self, partition: int, offset: int) -> Placement:
         """The placement after the log lost everything from this offset on: events that come there are new."""
         steps = [
-            Step(
+            PlacementStep(
                 step.count,
                 {number: min(since, offset) if number == partition else since for number, since in step.since.items()},
             )

@@ -16,34 +16,72 @@ from docs.reference.pages import PAGES
 from omdml.feedback import decode
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
-from tests.support.pages.documents import blocks, commands, read, steps
+from tests.support.pages.documents import blocks, mentioned, read, steps, typed
 from tests.support.pages.sessions import run_session
 from tests.support.processes import ROOT
 
-# Every page that readers meet, but for the tables of the papers and the history of the project.
-DOCUMENTS = [
+FOLDERS = ("benchmarks", "deploy", "docs", "omdml", "streams", "tests", "workers")
+# Every page, but for the site's reference, which is made from the code.
+DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").glob("*.md"))]
-]
+    for path in [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
+    if "reference" not in path.parts
+)
 COMMANDS = [
-    pytest.param(words, id=f"{name}: {' '.join(words)}") for name in DOCUMENTS for words in commands(read(name))
+    pytest.param(words, whole, id=f"{name}: {' '.join(words)}")
+    for name in DOCUMENTS
+    for found, whole in ((typed, True), (mentioned, False))
+    for words in found(read(name))
 ]
+# What stands for a value that readers choose, such as MODEL, or for several words.
+PLACEHOLDER = re.compile(r"[A-Z][A-Z_-]*|\.\.\.")
+MAKE = re.compile(r"^(?:\$ )?make ([a-z-]+)", re.MULTILINE)
 OWN_ITEMS = read("docs/quickstart.md").partition("## Use your own items")[2]
 DAY_BY_DAY = read("docs/day-by-day.md")
 # A node that is ready before the worker has published answers with serial 0.
 VARY = ("took_s", "at", "serial")
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_that_a_document_shows_exists_with_its_options(words):
-    command: click.Command = main
-    context = click.Context(main, info_name="omdml")
-    while words and isinstance(command, click.Group) and not words[0].startswith("-"):
+@pytest.mark.parametrize(("words", "whole"), COMMANDS)
+def test_a_command_that_a_document_shows_exists_with_its_options(words, whole):
+    """As the command line reads it; in a sentence, what a command or its last option needs may be left out."""
+    command, context = main, click.Context(main, info_name="omdml")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         command = command.get_command(context, words[0])
         assert command, f"no command {words[0]!r}"
         context, words = click.Context(command, context, info_name=words[0]), words[1:]
-    options = {option for parameter in command.get_params(context) for option in parameter.opts}
-    assert {word for word in words if word.startswith("-")} <= options
+    assert not (whole and isinstance(command, click.Group)), "which of its commands?"
+    with_value = [option for option in command.params if isinstance(option, click.Option) and not option.is_flag]
+    if not whole and words and any(words[-1] in option.opts for option in with_value):
+        words = [*words, "VALUE"]
+    given, left, _ = command.make_parser(context).parse_args([word for word in words if word != "..."])
+    assert left == [], "more arguments than the command takes"
+    for parameter in command.params:
+        values = given.get(parameter.name)
+        if not isinstance(values, str | bool | tuple | list) or not values:
+            assert not (whole and parameter.required), f"{parameter.name} is missing"
+        elif not isinstance(parameter.type, click.Path | click.File) and not stands_for_another(values):
+            parameter.type_cast_value(context, values)
+
+
+def stands_for_another(values: object) -> bool:
+    """Whether a value, or one of several, is a placeholder."""
+    listed = values if isinstance(values, list | tuple) else [values]
+    return any(isinstance(value, str) and PLACEHOLDER.fullmatch(value) for value in listed)
+
+
+def test_a_target_of_make_that_a_document_shows_exists():
+    rules = re.findall(r"^([a-z][a-z -]*):", read("Makefile"), re.MULTILINE)
+    targets = {target for rule in rules for target in rule.split()}
+    shown = [(name, target) for name in DOCUMENTS for target in shown_targets(read(name))]
+    assert ("README.md", "demo") in shown
+    assert [(name, target) for name, target in shown if target not in targets] == []
+
+
+def shown_targets(text: str) -> list[str]:
+    """The targets that a document has readers make, in sentences and in blocks."""
+    in_blocks = (MAKE.findall(block.text) for block in blocks(text, "", "console"))
+    return re.findall(r"`make\s([a-z-]+)", text) + [target for found in in_blocks for target in found]
 
 
 def test_the_files_that_newcomers_are_sent_to_exist():
@@ -54,10 +92,13 @@ def test_the_files_that_newcomers_are_sent_to_exist():
 
 
 def test_commands_are_found_in_blocks_and_sentences():
-    assert ["catalogue", "build", "items/", "items.npz"] in commands(read("docs/quickstart.md"))
-    assert ["topics", "rehome", "--partitions", "8"] in commands(read("deploy/OPERATIONS.md"))
-    assert ["worker"] in commands(read("docs/quickstart.md"))
-    assert ["node"] in commands(read("docs/quickstart.md"))
+    assert ["catalogue", "build", "items/", "items.npz"] in typed(read("docs/quickstart.md"))
+    assert ["worker"] in typed(read("docs/quickstart.md"))
+    assert ["node"] in typed(read("docs/quickstart.md"))
+    assert ["compare-live"] in typed(read("deploy/SEARCH.md"))
+    assert ["topics", "rehome", "--partitions", "8"] in mentioned(read("deploy/OPERATIONS.md"))
+    assert ["catalogue", "delete", "items/", "old-hat"] in mentioned(read("deploy/ITEMS.md"))
+    assert ["doctor", "--config", "/etc/omdml/omdml.toml"] in mentioned(read("deploy/RUNBOOK.md"))
 
 
 @pytest.mark.parametrize(

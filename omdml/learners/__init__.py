@@ -1,4 +1,9 @@
-"""Learners by name: hyperparameters plus one verb each, on the shared engine."""
+"""Learners by name: hyperparameters plus one verb each, on the shared engine.
+
+Their modules import engines only in the functions that begin to learn. Engines bring numba and scipy, which take half a
+second to import. Whoever only checks hyperparameters, as every command does with its configuration, does not wait for
+that.
+"""
 
 from omdml.learners.cpmtml import CPmtML
 from omdml.learners.dca import DCA

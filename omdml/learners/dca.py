@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.second_order.covariance import UNBOUNDED, CovarianceEngine
-from omdml.engines.second_order.discriminant import symmetric
-from omdml.engines.second_order.parent import Parent
-from omdml.engines.second_order.state import CONSTANT, SYMMETRIC
 from omdml.errors import CorruptError, ParameterError
-from omdml.initial import check_axes, coordinates_start, principal_start
+from omdml.initial import AXES, check_axes, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rows, expect, number, whole
 from omdml.learners.shared.pairs import signs
@@ -22,6 +18,9 @@ from omdml.learners.shared.triplets import weights
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.metrics.cosine import CosineMetric
+
+if TYPE_CHECKING:
+    from omdml.engines.second_order.covariance import CovarianceEngine
 
 # The most principal coordinates.
 MOST = 4_096
@@ -165,7 +164,7 @@ class DCA(Learner):
         if isinstance(self.init, str):
             expect(self.init in STARTS, "init", self.init, "'pca', 'coordinates' or arrays")
             return
-        expect(set(self.init) == set(CONSTANT), "init", sorted(self.init), f"arrays for {', '.join(CONSTANT)}")
+        expect(set(self.init) == set(AXES), "init", sorted(self.init), f"arrays for {', '.join(AXES)}")
         arrays = {name: np.asarray(array) for name, array in self.init.items()}
         D, d = sum(self.dims.values()), len(np.atleast_1d(arrays["deviations"]))
         directions = 0 if d == D and not len(np.atleast_1d(arrays["basis"])) else d
@@ -182,9 +181,13 @@ class DCA(Learner):
         return STARTS[str(self.init)](features, self.rank, self.seed)
 
     def _begin(self, start: Mapping[str, Array]) -> CovarianceEngine:
-        return CovarianceEngine(self.dims, {name: start[name] for name in CONSTANT}, float(self.memory))
+        from omdml.engines.second_order.covariance import CovarianceEngine
+
+        return CovarianceEngine(self.dims, {name: start[name] for name in AXES}, float(self.memory))
 
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        from omdml.engines.second_order.state import SYMMETRIC
+
         deviations, basis, D = tensors.get("deviations"), tensors.get("basis"), sum(self.dims.values())
         if deviations is None or deviations.ndim != 1 or not len(deviations):
             raise CorruptError("state lacks the deviations of its coordinates")
@@ -263,7 +266,7 @@ class DCA(Learner):
             raise ParameterError(f"begin_from: got {type(metric).__name__}, expected {expected}")
         expect(list(metric.dims.items()) == list(self.dims.items()), "begin_from", metric.dims, expected)
         try:
-            engine.parent = Parent.of(metric, version, engine.state.mean, engine.state.basis)
+            engine.begin_from(metric, version)
         except ValueError as error:
             raise ParameterError(f"begin_from: this metric cannot be a parent: {error}") from error
         self._newest = None
@@ -272,7 +275,7 @@ class DCA(Learner):
         """As for :class:`Learner`. If this learner has a ``memory``, ``hedge_loss_bound`` is infinite from now on."""
         twin = super().learning_on(**hyperparameters)
         if self.memory:
-            twin._started("learning_on").state.hedge[-1] = UNBOUNDED
+            twin._started("learning_on").unbound_hedge_loss()
         return twin
 
     @property
@@ -301,8 +304,7 @@ class DCA(Learner):
     def matrices(self) -> dict[str, Array]:
         """``near`` (d, d): covariance of all near pairs so far, in principal coordinates, without lambda I."""
         engine: CovarianceEngine = self._started("matrices")
-        moments = engine.moments()
-        return {"near": symmetric(moments.near) / (moments.sums[0] or 1.0)}
+        return {"near": engine.near_covariance()}
 
     @property
     def hedge_loss(self) -> float:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.second_order.parent import same
-from omdml.engines.second_order.state import CONSTANT
 from omdml.errors import FeedbackError, ParameterError
+from omdml.initial import AXES
 from omdml.learners.dca import DCA
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import check_rows, expect, tables
@@ -84,6 +83,8 @@ def merge(left: DCA, right: DCA) -> DCA:
 
 def check_alike(left: DCA, right: DCA) -> None:
     """Raise ParameterError if sums of these two learners are not sums of the same things."""
+    from omdml.engines.second_order.parent import same
+
     for learner in (left, right):
         expect(isinstance(learner, DCA), "merge", type(learner).__name__, "learners of class DCA")
     ours, theirs = (
@@ -92,7 +93,7 @@ def check_alike(left: DCA, right: DCA) -> None:
     expect(ours == theirs, "merge", theirs, f"learners with the same parameters, {ours}")
     ours_engine, theirs_engine = left._started("merge"), right._started("merge")
     states = ours_engine.state, theirs_engine.state
-    if any(not np.array_equal(*(getattr(state, name) for state in states)) for name in CONSTANT):
+    if any(not np.array_equal(*(getattr(state, name) for state in states)) for name in AXES):
         raise ParameterError("merge: the two began from different items; start both from the same features")
     if not same(ours_engine.parent, theirs_engine.parent):
         raise ParameterError("merge: the two have different parents; begin both from the same metric")

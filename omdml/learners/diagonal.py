@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.diagonal import DiagonalEngine
 from omdml.initial import start_matrices
-from omdml.kernels.diagonal import Rule
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import expect, named, whole
 from omdml.learners.shared.vectors import VectorLearner
 from omdml.metrics.diagonal import DiagonalMetric
+
+if TYPE_CHECKING:
+    from omdml.engines.diagonal import DiagonalEngine
 
 
 class Diagonal(VectorLearner):
@@ -143,6 +144,9 @@ class Diagonal(VectorLearner):
         return {name: np.diagonal(matrix) ** 2 / len(self.dims) for name, matrix in rows.items()}
 
     def _begin(self, start: Mapping[str, Array]) -> DiagonalEngine:
+        from omdml.engines.diagonal import DiagonalEngine
+        from omdml.kernels.diagonal import Rule
+
         exact, centred = self.step == "pa", self.regulariser == "variance"
         rule = Rule(float(self.eta), float(self.lam), exact, centred, signed=False)
         return DiagonalEngine({name: start[name] for name in self.dims}, rule, self._group())

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import ArrayLike
 
-from omdml.engines.lowrank import LowRankEngine
 from omdml.initial import start_matrices
-from omdml.kernels.lowrank import Rule
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import check_init, check_rate, check_step, expect, whole
 from omdml.learners.shared.hedge import HedgeLearner
 from omdml.learners.shared.triplets import TripletLearner
 from omdml.metrics import ProjectionMetric
+
+if TYPE_CHECKING:
+    from omdml.engines.lowrank import LowRankEngine
 
 
 class LOMDML(HedgeLearner, TripletLearner):
@@ -122,11 +123,16 @@ class LOMDML(HedgeLearner, TripletLearner):
         return start_matrices(features, ranks, str(self.init), self.seed)
 
     def _begin(self, start: Mapping[str, Array]) -> LowRankEngine:
+        from omdml.engines.lowrank import LowRankEngine
+        from omdml.kernels.lowrank import Rule
+
         exact, average = self.step == "pa", int(self.average)
         rule = Rule(float(self.eta), float(self.gamma), math.log(self.beta), self._keep, exact, average)
         return LowRankEngine({name: start[name] for name in self.dims}, rule)
 
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        from omdml.engines.lowrank import LowRankEngine
+
         ranks = LowRankEngine.ranks(tensors, list(self.dims))
         return {name: (ranks[name], size) for name, size in self.dims.items()}
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.engines.coupled import LmcaEngine
 from omdml.learners.cpmtml import CoupledLearner
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import expect
 from omdml.learners.shared.pairs import check_array, rank_of
 from omdml.metrics.coupled import SHARED, CoupledMetric
+
+if TYPE_CHECKING:
+    from omdml.engines.coupled import LmcaEngine
 
 
 class MtLMCA(CoupledLearner):
@@ -61,6 +63,8 @@ class MtLMCA(CoupledLearner):
         return {SHARED: super()._sampled(features)[SHARED]}
 
     def _begin(self, start: Mapping[str, Array]) -> LmcaEngine:
+        from omdml.engines.coupled import LmcaEngine
+
         L = start[SHARED]
         R = np.stack([start.get(task, np.eye(len(L), dtype=L.dtype)) for task in self._tasks])
         return LmcaEngine(self.dims, L[None], R, self._rule())

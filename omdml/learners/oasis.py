@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.bilinear import BilinearEngine
 from omdml.errors import StartError
 from omdml.initial import NOISE, SAMPLE
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import check_rate, expect
 from omdml.learners.shared.triplets import TripletLearner
 from omdml.metrics.bilinear import BilinearMetric
+
+if TYPE_CHECKING:
+    from omdml.engines.bilinear import BilinearEngine
 
 # A sample is read in this many parts, so that its rows are never in memory all at once.
 PARTS = 10
@@ -109,6 +111,8 @@ class OASIS(TripletLearner):
         return {name: unit_identity(name, features[name], triplets) for name in self.dims}
 
     def _begin(self, start: Mapping[str, Array]) -> BilinearEngine:
+        from omdml.engines.bilinear import BilinearEngine
+
         return BilinearEngine({name: start[name] for name in self.dims}, float(self.C))
 
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import ArrayLike
 
-from omdml.engines.full import FullEngine
-from omdml.kernels.full import Rule
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import check_rate
 from omdml.learners.shared.full_matrices import FullMatrixLearner
 from omdml.learners.shared.hedge import HedgeLearner
+
+if TYPE_CHECKING:
+    from omdml.engines.full import FullEngine
 
 
 class OMDML(HedgeLearner, FullMatrixLearner):
@@ -127,6 +128,9 @@ class OMDML(HedgeLearner, FullMatrixLearner):
         self._check_hedge()
 
     def _begin(self, start: Mapping[str, Array]) -> FullEngine:
+        from omdml.engines.full import FullEngine
+        from omdml.kernels.full import Rule
+
         rule = Rule(float(self.C), float(self.gamma), math.log(self.beta), self._keep, exact=True, joint=False)
         return FullEngine({name: start[name] for name in self.dims}, rule, self.mu, self.k, self.trace, self.refresh)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import ArrayLike
 
-from omdml.engines.full import FullEngine
-from omdml.kernels.full import Rule
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import check_rate, check_step
 from omdml.learners.shared.full_matrices import FullMatrixLearner
+
+if TYPE_CHECKING:
+    from omdml.engines.full import FullEngine
 
 
 class Qwise(FullMatrixLearner):
@@ -119,6 +120,9 @@ class Qwise(FullMatrixLearner):
         return 1.0 / len(self.dims)
 
     def _begin(self, start: Mapping[str, Array]) -> FullEngine:
+        from omdml.engines.full import FullEngine
+        from omdml.kernels.full import Rule
+
         exact = self.step == "pa"
         rule = Rule(float(self.eta), gamma=1.0, log_beta=0.0, keep=1.0, exact=exact, joint=True)
         return FullEngine({name: start[name] for name in self.dims}, rule, self.mu, self.k, self.trace, self.refresh)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.comparisons import Judgement
-from omdml.engines.sets import SetsEngine
 from omdml.errors import FeedbackError, quoted
 from omdml.initial import check_sample
-from omdml.kernels.sets.walk import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rate, check_step, expect, number, whole
 from omdml.metrics.base import check_features
 from omdml.metrics.sets import PARAMETERS, SetMetric, misshapen
 from omdml.pooling import SAMPLE, netvlad_start, row_numbers, shrunk_whitening
+
+if TYPE_CHECKING:
+    from omdml.engines.sets import SetsEngine
 
 # The logistic part of the start.
 LOGISTIC = {"w": 10.0, "b": -3.0}
@@ -169,10 +170,15 @@ class SetNet(Learner):
         return {**start, **{name: np.array(value) for name, value in LOGISTIC.items()}}
 
     def _begin(self, start: Mapping[str, Array]) -> SetsEngine:
+        from omdml.engines.sets import SetsEngine
+        from omdml.kernels.sets.walk import Rule
+
         rule = Rule(float(self.eta), float(self.momentum), float(self.decay), self.step == "pa", MEMORY)
         return SetsEngine(self.dims, start, rule, self.whiten)
 
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        from omdml.engines.sets import SetsEngine
+
         (K, r), D = SetsEngine.sizes(tensors), sum(self.dims.values())
         shapes = {"A": (K, D), "bias": (K,), "c": (K, D), "P": (r, K * D), "p0": (r,), "w": (), "b": ()}
         return {**shapes, "scale": (len(self.dims),)}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.diagonal import DiagonalEngine
-from omdml.kernels.diagonal import Rule
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.vectors import VectorLearner
 from omdml.metrics.diagonal import SignedMetric
+
+if TYPE_CHECKING:
+    from omdml.engines.diagonal import DiagonalEngine
 
 
 class Signed(VectorLearner):
@@ -96,6 +97,9 @@ class Signed(VectorLearner):
         return {name: np.zeros(size) for name, size in self.dims.items()}
 
     def _begin(self, start: Mapping[str, Array]) -> DiagonalEngine:
+        from omdml.engines.diagonal import DiagonalEngine
+        from omdml.kernels.diagonal import Rule
+
         rule = Rule(float(self.eta), float(self.lam), exact=self.step == "pa", centred=False, signed=True)
         return DiagonalEngine({name: start[name] for name in self.dims}, rule)
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.blas import one_blas_thread
-from omdml.kernels.second_order.experts import unit_rows
 from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
 
 # Rows that are embedded at a time. Few enough to stay in the processor's cache: this is twice as fast as 16,384.
@@ -65,6 +64,8 @@ class CosineMetric(Metric):
 
         Rows have unit length, unless an expert projects an item to 0: its part of the row is 0 then.
         """
+        from omdml.kernels.second_order.experts import unit_rows
+
         rows, dtype = check_features(features, self._dims), self.mean.dtype
         embedded = np.empty((rows, self.size), dtype)
         room = np.empty((min(rows, ROWS_AT_ONCE), len(self.mean)), dtype)

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from omdml.blas import one_blas_thread
-from omdml.kernels.retrieval.matching import greedy_matches
 from omdml.metrics.base import Array, Metric, check_features, frozen, query_point
 from omdml.pooling import Whitening, begins, checked_sets, netvlad, parts, unit
 
@@ -89,7 +87,14 @@ class SetMetric(Metric):
     def similarities(self, query: Array, vectors: Array) -> Array:
         """S of query vectors (Q, r) and of vectors of sets or elements (n, r): (Q, n)."""
         with one_blas_thread():
-            return expit(self._w * (query @ vectors.T) + self._b)
+            return self._sigmoid(query @ vectors.T)
+
+    def _sigmoid(self, products: Array) -> Array:
+        """S of inner products of vectors."""
+        from scipy.special import expit
+
+        scores: Array = expit(self._w * products + self._b)
+        return scores
 
     def score_sets(self, query: Array, vectors: Array) -> Array:
         """Scores (n,) of sets: the sum over query vectors (Q, r), or the score of an aggregated one (1, r)."""
@@ -110,6 +115,8 @@ class SetMetric(Metric):
         sizes : (n,)
             Number of elements of each set.
         """
+        from omdml.kernels.retrieval.matching import greedy_matches
+
         with one_blas_thread():
             cosines = query @ elements.T
         return greedy_matches(cosines, np.concatenate([[0], np.cumsum(sizes)]))
@@ -121,7 +128,7 @@ class SetMetric(Metric):
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
         """S (n,) of each row of ``right`` for the same row of ``left``, both as sets of one."""
-        return expit(self._w * np.einsum("ij,ij->i", self.embed(left), self.embed(right)) + self._b)
+        return self._sigmoid(np.einsum("ij,ij->i", self.embed(left), self.embed(right)))
 
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The parameters, and ``whitening/mean`` and ``whitening/matrix`` if vectors are whitened; ``dims``."""

@@ -37,7 +37,7 @@ from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
 from omdml.streams.bounded_files import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
-from omdml.streams.catalogues.changes.change import Entry, Vectors
+from omdml.streams.catalogues.changes.change import ChangeEntry, Vectors
 from omdml.streams.catalogues.changes.journal import CHANGES, JournalLine, append, locked, read
 from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.manifest import (
@@ -45,8 +45,8 @@ from omdml.streams.catalogues.manifest import (
     IDS,
     MAP,
     SETS,
+    CataloguePart,
     FolderManifest,
-    Part,
     decode_manifest,
     encode_manifest,
 )
@@ -84,7 +84,7 @@ class MappedCatalogue(Items):
         self.path = Path(path)
         # How many bytes of the journal were read.
         self.offset = 0
-        self._parts: tuple[Part, ...] = ()
+        self._parts: tuple[CataloguePart, ...] = ()
         self._digests: list[Digests] = []
         self._stamp: Stamp = ()
         # Whether changes follow that lie behind a part which the manifest did not name yet.
@@ -142,7 +142,9 @@ class MappedCatalogue(Items):
         added = manifest.parts[len(self._parts) :] if manifest else ()
         try:
             steps, offset = self._steps(added)
-            rows = len(self._ids) + sum(entry.count if isinstance(entry, Part) else entry.rows for entry in steps)
+            rows = len(self._ids) + sum(
+                entry.count if isinstance(entry, CataloguePart) else entry.rows for entry in steps
+            )
             if rows > len(self._ids):
                 self._map_rows(rows)
             ids = self._ids_of(added) if added else []
@@ -158,7 +160,7 @@ class MappedCatalogue(Items):
         self._show()
         return not (self._waiting and _stamp(self.path / MANIFEST) != self._stamp)
 
-    def _ids_of(self, added: Sequence[Part]) -> list[str]:
+    def _ids_of(self, added: Sequence[CataloguePart]) -> list[str]:
         """Ids of the items of these parts."""
         lines = read_lines(self.path / IDS, self._parts, added)
         # A part may hold nothing but sets.
@@ -167,10 +169,10 @@ class MappedCatalogue(Items):
             raise CatalogueError(f"{self.path / IDS}: {len(ids)} ids, expected {expected}: restore or build again")
         return ids
 
-    def _steps(self, added: Sequence[Part]) -> tuple[list[Part | JournalLine], int]:
+    def _steps(self, added: Sequence[CataloguePart]) -> tuple[list[CataloguePart | JournalLine], int]:
         """Parts and lines that are new, in the order of their rows, and where the journal is read from next."""
         lines, ends = read(self.path, self.offset)
-        steps: list[Part | JournalLine] = []
+        steps: list[CataloguePart | JournalLine] = []
         rows, offset, place = len(self._ids), self.offset, 0
         # First the lines that were written before each part, then the part. At the end come the lines after all parts.
         for part in [*added, None]:
@@ -193,9 +195,9 @@ class MappedCatalogue(Items):
         self._waiting = place < len(lines)
         return steps, offset
 
-    def _take_step(self, step: Part | JournalLine, ids: list[str]) -> None:
+    def _take_step(self, step: CataloguePart | JournalLine, ids: list[str]) -> None:
         first = len(self._ids)
-        if isinstance(step, Part):
+        if isinstance(step, CataloguePart):
             self._know(ids[: step.count])
             del ids[: step.count]
         else:
@@ -211,7 +213,7 @@ class MappedCatalogue(Items):
     def _exclusively(self) -> AbstractContextManager[None]:
         return locked(self.path, for_s=LOCK_S)
 
-    def _append(self, entries: Sequence[Entry], vectors: Vectors) -> None:
+    def _append(self, entries: Sequence[ChangeEntry], vectors: Vectors) -> None:
         """1. Vectors into the matrices. 2. The manifest says that there is a journal. 3. A line of the journal.
 
         A crash before the last step leaves bytes that nothing names; the next writer goes over them.
@@ -309,7 +311,7 @@ class FolderPictures:
         return sorted(path.name for path in self._folder.iterdir()) if self._folder.is_dir() else []
 
 
-def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> bytes:
+def read_lines(path: Path, known: Sequence[CataloguePart], added: Sequence[CataloguePart]) -> bytes:
     """The bytes of ``added`` parts in ``ids.txt`` or ``sets.jsonl``, which lie behind those of ``known`` ones."""
     written = [part for part in added if part.size(path.name)]
     lines = []

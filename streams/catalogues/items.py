@@ -20,24 +20,24 @@ from omdml.retrieval.missing_modalities import Filling
 from omdml.streams.catalogues.changes.change import (
     Change,
     Changed,
+    ChangeEntry,
     ChangeError,
-    Entry,
     Prepared,
-    Shown,
+    ShownRows,
     Value,
     Vectors,
     kind_of,
     prepare,
 )
 from omdml.streams.catalogues.changes.describing import described
-from omdml.streams.catalogues.changes.settling import Settled
+from omdml.streams.catalogues.changes.settling import SettledChanges
 from omdml.streams.catalogues.manifest import Manifest
 from omdml.streams.catalogues.mapped_items import MappedItems, mapped_rows, no_map
 from omdml.streams.catalogues.scaling import not_finite, scaled_checked
 from omdml.streams.catalogues.sets import ItemSet
 from omdml.streams.catalogues.verified import checked_describer, checked_map
 from omdml.streams.describers.describer import Describer
-from omdml.streams.describers.thumbnails import Pictures, own_name
+from omdml.streams.describers.thumbnails import ThumbnailFiles, own_name
 from omdml.streams.protocols.catalogue import Catalogue
 
 # How many of the newest changes of attributes are remembered by their items.
@@ -78,7 +78,7 @@ class Items:
         self._row_of: dict[str, int] = {}
         self.ids: Sequence[str] = self._ids
         self.sets: Mapping[str, NDArray[np.int64]] = {}
-        self.shown = Shown()
+        self.shown = ShownRows()
         self.refreshed_at = 0.0
         # The attributes of items whose attributes were changed.
         self.attributes: dict[str, Mapping[str, Value]] = {}
@@ -127,7 +127,7 @@ class Items:
         raise NotImplementedError
 
     @property
-    def pictures(self) -> Pictures:
+    def pictures(self) -> ThumbnailFiles:
         raise NotImplementedError
 
     def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
@@ -140,7 +140,7 @@ class Items:
         # While the disk is waited for, others may refresh: what is written by then is whole.
         with self._changing, self._exclusively():
             self.refresh()
-            settled = Settled(self, batches)
+            settled = SettledChanges(self, batches)
             if settled.entries:
                 try:
                     self._append(settled.entries, settled.vectors)
@@ -193,7 +193,7 @@ class Items:
         """Keeps other writers away, if the place needs it."""
         return nullcontext()
 
-    def _append(self, entries: Sequence[Entry], vectors: Vectors) -> None:
+    def _append(self, entries: Sequence[ChangeEntry], vectors: Vectors) -> None:
         """Write changes behind those there are, all or none, and wait until they are durable."""
         raise NotImplementedError
 
@@ -270,7 +270,7 @@ class Items:
         if len(self._row_of) - known != len(self._ids) - first:
             raise CatalogueError(f"catalogue {self.where} names an id twice: build it again")
 
-    def _apply(self, entries: Iterable[Entry]) -> None:
+    def _apply(self, entries: Iterable[ChangeEntry]) -> None:
         """Make changes that were read, in order; the vectors of those that put are in ``features``."""
         for entry in entries:
             self._changes += 1

@@ -46,7 +46,7 @@ class DescriberEntry(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Shape(NamedTuple):
+class CatalogueShape(NamedTuple):
     """What of a catalogue decides whether a metric fits it."""
 
     generation: str
@@ -68,9 +68,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Numbers an item has in each modality."""
         return {name: modality.dim for name, modality in self.modalities.items()}
 
-    def in_coordinates(self, coordinates: str) -> Shape:
+    def in_coordinates(self, coordinates: str) -> CatalogueShape:
         """What models with ``coordinates`` of this kind see of it: generation and dimensions."""
-        return Shape(self.generation, self.mapped_dims if coordinates == MAPPED else self.dims)
+        return CatalogueShape(self.generation, self.mapped_dims if coordinates == MAPPED else self.dims)
 
     @property
     def mapped_dims(self) -> dict[str, int]:
@@ -82,7 +82,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Defaults are omitted, so catalogues without sets kept their generation when sets came.
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class CataloguePart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Items added together: how many, their bytes in ``ids.txt``, sha256 of these bytes and of each matrix's rows.
 
     The sets added with them have ``sets_bytes`` in ``sets.jsonl``. Changes in the first ``after`` bytes of the journal
@@ -105,7 +105,7 @@ class FolderManifest(Manifest, frozen=True, kw_only=True):
 
     kind: ClassVar[Format] = CATALOGUE
     format: int = CATALOGUE.number
-    parts: Annotated[tuple[Part, ...], Meta(min_length=1)]
+    parts: Annotated[tuple[CataloguePart, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
         """Raise ValueError if a part has no sum to hold a file against."""
@@ -119,7 +119,10 @@ AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
 def generation_of(
-    modalities: Mapping[str, Modality], first: Part, map_entry: MapEntry | None, describer: DescriberEntry | None = None
+    modalities: Mapping[str, Modality],
+    first: CataloguePart,
+    map_entry: MapEntry | None,
+    describer: DescriberEntry | None = None,
 ) -> str:
     """Name of the generation that begins with these items: the same content has the same name."""
     content = [modalities, first, *([map_entry] if map_entry else []), *([describer] if describer else [])]

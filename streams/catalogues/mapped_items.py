@@ -15,12 +15,12 @@ from omdml.streams.catalogues.changes.change import (
     Changed,
     ChangeError,
     Prepared,
-    Shown,
+    ShownRows,
     Value,
 )
 from omdml.streams.catalogues.scaling import not_finite
 from omdml.streams.describers.describer import Describer
-from omdml.streams.describers.thumbnails import Pictures
+from omdml.streams.describers.thumbnails import ThumbnailFiles
 from omdml.streams.protocols.catalogue import Catalogue
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class MappedItems:
         return self._items.describer
 
     @property
-    def pictures(self) -> Pictures:
+    def pictures(self) -> ThumbnailFiles:
         return self._items.pictures
 
     @property
@@ -73,7 +73,7 @@ class MappedItems:
         return self._items.rows(ids)
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> ShownRows:
         """Which rows are items now."""
         return self._items.shown
 

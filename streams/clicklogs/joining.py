@@ -37,7 +37,7 @@ class OpenPage:
     clicked: dict[str, None] = field(default_factory=dict)
 
 
-class Joined:
+class JoinedPages:
     """The pages of a click log as events, in the order in which they begin.
 
     Parameters

@@ -15,12 +15,12 @@ from omdml.retrieval.missing_modalities import Filling
 from omdml.streams.catalogues.manifest import MODALITY_NAME
 from omdml.streams.catalogues.matrix import extend, map_rows
 from omdml.streams.catalogues.progress import progress
-from omdml.streams.catalogues.tables.table import Chunk
+from omdml.streams.catalogues.tables.table import ItemChunk
 from omdml.streams.describers.describer import Describer, PictureDescriber
 from omdml.streams.describers.looks import LOOKS, modality_of
 from omdml.streams.describers.onnx_model import MODALITY, read_model
 from omdml.streams.describers.pool import describe_files
-from omdml.streams.describers.sources import TABLES, LeftOut, Sources, columns_of, list_pictures, read_columns
+from omdml.streams.describers.sources import TABLES, LeftOutFile, Sources, columns_of, list_pictures, read_columns
 from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.describers.words import Words, sample_of
 
@@ -57,10 +57,10 @@ class DescribedItems:
         self.ids, self.matrices, self.has = ids, matrices, has
         self.count: int | None = len(ids)
 
-    def chunks(self, rows: int) -> Iterator[Chunk]:
+    def chunks(self, rows: int) -> Iterator[ItemChunk]:
         for start in range(0, len(self.ids), rows):
             end = start + rows
-            yield Chunk(self.ids[start:end], {name: matrix[start:end] for name, matrix in self.matrices.items()})
+            yield ItemChunk(self.ids[start:end], {name: matrix[start:end] for name, matrix in self.matrices.items()})
 
 
 class Description(NamedTuple):
@@ -68,7 +68,7 @@ class Description(NamedTuple):
 
     items: DescribedItems
     describer: Describer
-    left_out: list[LeftOut]
+    left_out: list[LeftOutFile]
 
 
 def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> list[TextColumn]:
@@ -142,7 +142,7 @@ def describe(
     if ids is not None:
         known = set(ids)
         reason = "no row of the tables has its name as an id"
-        left_out += [LeftOut(str(path), reason) for item, path in paths.items() if item not in known]
+        left_out += [LeftOutFile(str(path), reason) for item, path in paths.items() if item not in known]
     listed = list(paths) if ids is None else list(ids)
     if not listed:
         raise CatalogueError(f"--pictures {sources.pictures}: no picture in this folder, expected files such as ID.jpg")
@@ -174,7 +174,7 @@ class _Pictures:
         ids: Sequence[str],
         paths: Mapping[str, Path],
         thumbnails: Thumbnails,
-        left_out: list[LeftOut],
+        left_out: list[LeftOutFile],
         keep_all: bool,
     ) -> list[str]:
         """Describe the pictures of these items; returns the items that stay, in the same order.
@@ -188,7 +188,7 @@ class _Pictures:
             for item in ids:
                 outcome = next(outcomes) if item in paths else None
                 if isinstance(outcome, str):
-                    left_out.append(LeftOut(str(paths[item]), outcome))
+                    left_out.append(LeftOutFile(str(paths[item]), outcome))
                     outcome = None
                 if outcome is not None:
                     self._has[len(listed)] = True

@@ -16,7 +16,7 @@ from omdml.streams.catalogues.tables.inputs import Inputs
 from omdml.streams.catalogues.tables.table import Table, chunks_of
 from omdml.streams.describers.described import Description, describe, text_columns
 from omdml.streams.describers.describer import Describer
-from omdml.streams.describers.sources import TABLES, LeftOut, Sources, read_columns
+from omdml.streams.describers.sources import TABLES, LeftOutFile, Sources, read_columns
 from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.disk import put
 
@@ -58,7 +58,7 @@ def describer_for_more(catalogue: Items, sources: Sources) -> Describer:
     return describer
 
 
-def write_left_out(folder: Path, left_out: Sequence[LeftOut]) -> None:
+def write_left_out(folder: Path, left_out: Sequence[LeftOutFile]) -> None:
     """List the files that were left out, each as a line of JSON. If there are none, the list is removed."""
     if left_out:
         put(folder / LEFT_OUT, b"".join(msgspec.json.encode(entry) + b"\n" for entry in left_out))
@@ -67,13 +67,13 @@ def write_left_out(folder: Path, left_out: Sequence[LeftOut]) -> None:
         (folder / LEFT_OUT).unlink(missing_ok=True)
 
 
-def read_left_out(folder: Path) -> list[LeftOut]:
+def read_left_out(folder: Path) -> list[LeftOutFile]:
     """The files that were left out at the newest build, or when items were last added."""
     path = folder / LEFT_OUT
     if not path.exists():
         return []
     with opened(path) as lines:
-        return [msgspec.json.decode(line, type=LeftOut) for line in lines]
+        return [msgspec.json.decode(line, type=LeftOutFile) for line in lines]
 
 
 def _ids_of(paths: Sequence[Path], tables: Sequence[Table], id_column: str) -> list[str] | None:

@@ -20,7 +20,7 @@ from omdml.streams.describers.pictures import ENDINGS
 TABLES = (".csv", ".parquet")
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class LeftOutFile(msgspec.Struct, frozen=True):
     """A file that was left out, and why."""
 
     file: str
@@ -53,14 +53,14 @@ class Sources(NamedTuple):
             raise CatalogueError(f"--text {twice[0]} is given twice: leave one out")
 
 
-def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
+def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOutFile]]:
     """The pictures of a folder by id, in the order of the ids; and the files that are not pictures.
 
     The id is the file's name without its ending. Folders inside the folder are not searched, and names that begin with
     a dot are passed over. Raises CatalogueError if the folder cannot be read.
     """
     path_of: dict[str, Path] = {}
-    left_out: list[LeftOut] = []
+    left_out: list[LeftOutFile] = []
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
@@ -69,10 +69,10 @@ def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
         if path.suffix.lower() not in ENDINGS:
             expected = ", ".join(ENDINGS)
             reason = "it is a folder" if path.is_dir() else f"its name does not end as a picture's does: {expected}"
-            left_out.append(LeftOut(str(path), reason))
+            left_out.append(LeftOutFile(str(path), reason))
         elif path.stem in path_of:
             left_out.append(
-                LeftOut(str(path), f"{path_of[path.stem].name} is the picture of item {path.stem!r} already")
+                LeftOutFile(str(path), f"{path_of[path.stem].name} is the picture of item {path.stem!r} already")
             )
         else:
             path_of[path.stem] = path

@@ -28,7 +28,7 @@ MEDIA = "image/webp"
 Pixels = NDArray[np.uint8]
 
 
-class Pictures(Protocol):
+class ThumbnailFiles(Protocol):
     """The place where a catalogue stores thumbnails, by file name."""
 
     def read(self, name: str) -> bytes | None:
@@ -61,7 +61,7 @@ class AtlasEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.first}.webp"
 
 
-class Index(msgspec.Struct, frozen=True):
+class AtlasIndex(msgspec.Struct, frozen=True):
     """What ``index.json`` holds; the atlases by rising ``first``."""
 
     side: int = THUMBNAIL_SIDE
@@ -103,7 +103,7 @@ class Thumbnails(Protocol):
 class SingleWriter:
     """Writes each picture as a file of its own, for items whose rows are not known yet."""
 
-    def __init__(self, pictures: Pictures) -> None:
+    def __init__(self, pictures: ThumbnailFiles) -> None:
         self._pictures = pictures
 
     def add(self, item: str, thumbnail: Pixels | None) -> None:
@@ -126,7 +126,7 @@ class AtlasWriter:
         The row of the first picture.
     """
 
-    def __init__(self, pictures: Pictures, first: int = 0) -> None:
+    def __init__(self, pictures: ThumbnailFiles, first: int = 0) -> None:
         self._pictures, self._first = pictures, first
         self._waiting: list[Pixels | None] = []
         self._entries = list(read_index(pictures).atlases) if first else []
@@ -140,7 +140,7 @@ class AtlasWriter:
     def close(self) -> None:
         """Write what is left, and the index."""
         self._write()
-        self._pictures.write(INDEX, Index(atlases=self._entries).encode())
+        self._pictures.write(INDEX, AtlasIndex(atlases=self._entries).encode())
 
     def _write(self) -> None:
         part, self._waiting = self._waiting, []
@@ -158,10 +158,10 @@ def own_name(item: str) -> str:
     return f"own-{hashlib.sha256(item.encode()).hexdigest()[:40]}.webp"
 
 
-def read_index(pictures: Pictures) -> Index:
+def read_index(pictures: ThumbnailFiles) -> AtlasIndex:
     """Read the index; it is empty if none was written."""
     data = pictures.read(INDEX)
-    return msgspec.json.decode(data, type=Index) if data else Index()
+    return msgspec.json.decode(data, type=AtlasIndex) if data else AtlasIndex()
 
 
 def cut(atlas: Pixels, cell: int) -> Pixels:

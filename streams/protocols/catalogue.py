@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError, Prepared, Shown, Value
+from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError, Prepared, ShownRows, Value
 
 if TYPE_CHECKING:
     from omdml.streams.describers.describer import Describer
-    from omdml.streams.describers.thumbnails import Pictures
+    from omdml.streams.describers.thumbnails import ThumbnailFiles
 
 
 class Catalogue(Protocol):
@@ -64,11 +64,11 @@ class Catalogue(Protocol):
         """
 
     @property
-    def pictures(self) -> Pictures:
+    def pictures(self) -> ThumbnailFiles:
         """The thumbnails of the items, for those that have one."""
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> ShownRows:
         """Which rows are items now; the others were replaced or deleted."""
 
     @property

@@ -25,7 +25,7 @@ Number = TypeVar("Number")
 SnapshotKey = tuple[int, str]  # version and digest
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to the snapshot ``version:digest``, and how the pointer stood after it.
 
     Parameters
@@ -74,16 +74,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Journal(Protocol):
     """The entries of one model, numbered from 1, and the bytes of its snapshots."""
 
-    def last(self) -> tuple[int, Entry | None]:
+    def last(self) -> tuple[int, JournalEntry | None]:
         """The last entry and its number; ``(0, None)`` if there is none."""
 
-    def newest(self) -> Entry | None:
+    def newest(self) -> JournalEntry | None:
         """The last entry that added a snapshot."""
 
-    def entries(self) -> list[tuple[int, Entry]]:
+    def entries(self) -> list[tuple[int, JournalEntry]]:
         """All that were not dropped, oldest first."""
 
-    def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
+    def append(self, number: int, entry: JournalEntry, epoch: str | None = None) -> bool:
         """Add an entry; False, and nothing is done, if ``number`` was taken, or ``epoch`` is gone, meanwhile."""
 
     def drop_entries(self, numbers: Iterable[int]) -> None:
@@ -103,8 +103,15 @@ class Journal(Protocol):
 
 
 def publication(
-    live: Pointer | None, newest: Entry | None, key: SnapshotKey, *, epoch: str, at: float, withheld: str, store_id: str
-) -> Entry | Written:
+    live: Pointer | None,
+    newest: JournalEntry | None,
+    key: SnapshotKey,
+    *,
+    epoch: str,
+    at: float,
+    withheld: str,
+    store_id: str,
+) -> JournalEntry | Written:
     """The entry that publishes a snapshot, or why there will be none.
 
     The versions of one owner only grow, so a lower one of the same epoch comes late. A new owner may begin below what
@@ -121,7 +128,7 @@ def publication(
     return entry("held" if withheld else "published", key, epoch, at, live, withheld)
 
 
-def move(live: Pointer | None, target: Entry, why: Why, *, pin: bool, at: float, store_id: str) -> Entry:
+def move(live: Pointer | None, target: JournalEntry, why: Why, *, pin: bool, at: float, store_id: str) -> JournalEntry:
     """The entry that points at the snapshot of ``target``."""
     version, digest = target.snapshot
     what = kind_of_move(live, version, pin)
@@ -129,7 +136,7 @@ def move(live: Pointer | None, target: Entry, why: Why, *, pin: bool, at: float,
     return entry(what, target.snapshot, target.epoch, at, pointer, why.reason, why.actor)
 
 
-def note(live: Pointer, what: str, reason: str, at: float) -> Entry:
+def note(live: Pointer, what: str, reason: str, at: float) -> JournalEntry:
     """The entry of a remark about the live snapshot."""
     return entry(what, live.snapshot, live.epoch, at, live, reason)
 
@@ -141,10 +148,10 @@ def next_serial(live: Pointer | None) -> int:
 
 def entry(
     what: str, key: SnapshotKey, epoch: str, at: float, live: Pointer | None, reason: str = "", actor: str = ""
-) -> Entry:
+) -> JournalEntry:
     """An entry, given the pointer after it."""
     serial, pinned = (live.serial, live.pinned) if live else (0, False)
-    return Entry(
+    return JournalEntry(
         what=what,
         version=key[0],
         digest=key[1],
@@ -167,7 +174,7 @@ def kind_of_move(live: Pointer | None, version: int, pin: bool) -> str:
     return "unpinned" if live and live.pinned else "moved"
 
 
-def newest_publication(entries: Iterable[Entry], version: int | None = None) -> Entry | None:
+def newest_publication(entries: Iterable[JournalEntry], version: int | None = None) -> JournalEntry | None:
     """The last of these entries, in order, that added a snapshot (of ``version``)."""
     newest = None
     for candidate in entries:
@@ -176,7 +183,7 @@ def newest_publication(entries: Iterable[Entry], version: int | None = None) -> 
     return newest
 
 
-def destination(entries: Iterable[Entry], version: int | None, live: Pointer | None) -> Entry | None:
+def destination(entries: Iterable[JournalEntry], version: int | None, live: Pointer | None) -> JournalEntry | None:
     """The publication that ``version`` stands for, whoever asks; None is the newest that nothing but a pin held.
 
     Several snapshots may have one number: what the guard took back goes live under that of the version it judged. The
@@ -192,7 +199,7 @@ def destination(entries: Iterable[Entry], version: int | None, live: Pointer | N
 
 
 def superfluous(
-    entries: Sequence[tuple[Number, Entry]], live: Pointer | None, retention: Retention
+    entries: Sequence[tuple[Number, JournalEntry]], live: Pointer | None, retention: Retention
 ) -> tuple[dict[SnapshotKey, list[Number]], list[Number]]:
     """What need not stay: snapshots, each with the numbers of its publications; and the numbers of moves.
 

@@ -13,7 +13,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Claim, Marks, ModelPosition, Watch, Written
 from omdml.streams.stores.checkpoints import Saved, next_epoch, none_valid, placed_elsewhere, read_checkpoint
-from omdml.streams.stores.journal import Entry, SnapshotKey, newest_publication
+from omdml.streams.stores.journal import JournalEntry, SnapshotKey, newest_publication
 from omdml.streams.stores.journaled import JournaledSnapshots
 from omdml.streams.stores.many import one_by_one
 from omdml.streams.stores.retention import RETENTION, RetentionOf
@@ -30,25 +30,25 @@ class MemoryModel:
         # How many of these the last claim passed over.
         self.damaged = 0
         self.saved_last: Saved | None = None
-        self._journal: dict[int, Entry] = {}
+        self._journal: dict[int, JournalEntry] = {}
         self._last = 0
         self._bytes: dict[SnapshotKey, bytes] = {}
 
-    def last(self) -> tuple[int, Entry | None]:
+    def last(self) -> tuple[int, JournalEntry | None]:
         """The last entry and its number."""
         with self._changed:
             return self._last, self._journal.get(self._last)
 
-    def newest(self) -> Entry | None:
+    def newest(self) -> JournalEntry | None:
         """The last entry that added a snapshot."""
         return newest_publication(entry for _, entry in self.entries())
 
-    def entries(self) -> list[tuple[int, Entry]]:
+    def entries(self) -> list[tuple[int, JournalEntry]]:
         """All entries that were not dropped, with their numbers."""
         with self._changed:
             return list(self._journal.items())
 
-    def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
+    def append(self, number: int, entry: JournalEntry, epoch: str | None = None) -> bool:
         """Add an entry and wake the watches."""
         with self._changed:
             if number != self._last + 1 or epoch not in (None, self.owner):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError, StoreLost, StoreRefused
-from omdml.streams.placement import Placement, Step
+from omdml.streams.placement import Placement, PlacementStep
 from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.memory import MemoryStore
 from omdml.streams.topic_extents import Member
@@ -70,7 +70,7 @@ def test_a_placement_comes_back_as_it_was_written(placement):
 
 
 def test_a_placement_of_a_newer_format_is_refused_by_its_number():
-    newer = Placement("murmur2", (Step(4),), format=9)
+    newer = Placement("murmur2", (PlacementStep(4),), format=9)
     with pytest.raises(StoreError, match=r"placement: written by a newer omdml \(format 9, this one reads up to"):
         Placement.decode(newer.encode(), "dir:state")
     with pytest.raises(StoreError, match=r"cannot be read .*restore the store from a backup"):

@@ -26,7 +26,7 @@ def main(number: int, idle_s: float) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Connection(number) as pipe:
         from omdml.workers.backoffice.jobs import JOBS
-        from omdml.workers.backoffice.office import Outcome
+        from omdml.workers.backoffice.office import JobOutcome
         from omdml.workers.configuration.config import Configuration
         from omdml.workers.configuration.process import configure_log
 
@@ -38,12 +38,12 @@ def main(number: int, idle_s: float) -> None:
             except EOFError:
                 return
             try:
-                outcome = Outcome(msgspec.Raw(msgspec.json.encode(JOBS[job](configuration, **arguments))))
+                outcome = JobOutcome(msgspec.Raw(msgspec.json.encode(JOBS[job](configuration, **arguments))))
             except OmdmlError as error:
-                outcome = Outcome(reason=error.reason, message=str(error))
+                outcome = JobOutcome(reason=error.reason, message=str(error))
             except Exception:
                 log.exception("job_failed", job=job)
-                outcome = Outcome(reason="internal", message="this failed: the node's log says why")
+                outcome = JobOutcome(reason="internal", message="this failed: the node's log says why")
             pipe.send_bytes(msgspec.json.encode(outcome))
 
 

@@ -35,7 +35,7 @@ class JobError(OmdmlError):
         self.reason = reason
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class JobOutcome(msgspec.Struct, frozen=True):
     """What the process says: the answer as JSON, or a refusal with its code and its sentence."""
 
     answer: msgspec.Raw = msgspec.Raw(b"null")
@@ -81,7 +81,7 @@ class BackOffice:
         with self._working:
             self._end()
 
-    def _outcome(self, task: bytes) -> Outcome:
+    def _outcome(self, task: bytes) -> JobOutcome:
         for _ in range(2):
             pipe = self._open()
             # The process may have ended since the last job, because nobody asked: then it did not take this one.
@@ -91,7 +91,7 @@ class BackOffice:
                     self._kill()
                     advice = "use the command line (omdml doctor, omdml letters)"
                     raise JobError(f"this took longer than {TIMEOUT_S:g} s: {advice}", "timeout")
-                return msgspec.json.decode(pipe.recv_bytes(), type=Outcome)
+                return msgspec.json.decode(pipe.recv_bytes(), type=JobOutcome)
             if exit_code := self._end():
                 hint = "try again; if it fails again, report the traceback above"
                 log.error("job_failed", exit_code=exit_code, action="the request is refused", hint=hint)

@@ -12,7 +12,7 @@ from omdml.workers.commands.replay_output import shown
 from omdml.workers.configuration.config import Configuration, FileLog
 from omdml.workers.model.tally import Tally
 from omdml.workers.operate import audit
-from omdml.workers.operate.audit import Audit, Letters, ModelSum, Report
+from omdml.workers.operate.audit import Audit, LetterPositions, ModelSum, Report
 from omdml.workers.operate.replay import read_whole
 from omdml.workers.wiring.dead_letters import open_letters_to_read
 from omdml.workers.wiring.feedback_log import log_extents, open_bystander
@@ -40,9 +40,9 @@ def run(configuration: Configuration) -> bool:
     return not report.wrong
 
 
-def read_letters(configuration: Configuration) -> Letters:
+def read_letters(configuration: Configuration) -> LetterPositions:
     """Read all dead letters of the log, from their topic or folder."""
-    letters, source = Letters(), open_letters_to_read(configuration.log)
+    letters, source = LetterPositions(), open_letters_to_read(configuration.log)
     if source is None:
         return letters
     first = FIRST << OFFSET_BITS if isinstance(configuration.log, FileLog) else 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from omdml.streams.catalogues.changes.change import Change
     from omdml.streams.catalogues.manifest import Manifest
     from omdml.streams.catalogues.tables.attributes import CellKind
-    from omdml.streams.describers.sources import LeftOut
+    from omdml.streams.describers.sources import LeftOutFile
 
 # The most files without a usable picture that are listed on the terminal.
 SHOWN = 20
@@ -219,7 +219,7 @@ def _say_kinds(kinds: Mapping[str, CellKind]) -> None:
             say(f"attribute {name}: {kind.doubt}")
 
 
-def _say_left_out(left_out: list[LeftOut]) -> None:
+def _say_left_out(left_out: list[LeftOutFile]) -> None:
     from omdml.streams.catalogues.folder import LEFT_OUT
     from omdml.workers.configuration.wording import amount
 

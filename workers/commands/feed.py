@@ -13,7 +13,7 @@ import click
 from omdml.workers.commands.options import configured, say
 
 if TYPE_CHECKING:
-    from omdml.streams.clicklogs.joining import Joined
+    from omdml.streams.clicklogs.joining import JoinedPages
     from omdml.workers.configuration import config
     from omdml.workers.events.validation import Fed
 
@@ -118,11 +118,11 @@ def joined(
     fields: tuple[str, ...],
     actions: tuple[str, ...],
     open_pages: int | None,
-) -> Joined:
+) -> JoinedPages:
     """The pages of a click log. A page that names no model belongs to the configured model, if there is only one."""
     from omdml.streams.clicklogs import csv_rows, json_lines
     from omdml.streams.clicklogs.fields import Fields
-    from omdml.streams.clicklogs.joining import OPEN_PAGES, Joined
+    from omdml.streams.clicklogs.joining import OPEN_PAGES, JoinedPages
     from omdml.workers.configuration.config import is_pattern
     from omdml.workers.events.validation import bounded_lines
 
@@ -137,7 +137,7 @@ def joined(
         parts = (json_lines.entries(lines, read, places, clicks) for lines in numbered(sources, bounded_lines))
     models = list(configuration.models)
     only = models[0] if len(models) == 1 and not is_pattern(models[0]) else None
-    return Joined(chain.from_iterable(parts), only, open_pages or OPEN_PAGES)
+    return JoinedPages(chain.from_iterable(parts), only, open_pages or OPEN_PAGES)
 
 
 def numbered(

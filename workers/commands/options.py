@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from omdml.workers.configuration import config
 
 DEFAULT_FILE = "omdml.toml"
-# The names of all learners. Importing the learners would take a second; a test compares the names with them.
+# The names of all learners. Importing the learners would take time; a test compares the names with them.
 LEARNER = click.Choice(
     ("cpmtml", "dca", "diagonal", "lomdml", "mtlmca", "oasis", "omdml", "qwise", "setnet", "signed", "stml", "utml")
 )

@@ -28,7 +28,7 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     from omdml.workers.configuration.warm_up import announce_compiling
     from omdml.workers.learning.measures import SINGLE
     from omdml.workers.telemetry import traces
-    from omdml.workers.telemetry.condition import Facts, Messenger
+    from omdml.workers.telemetry.condition import ConditionSource, Messenger
     from omdml.workers.telemetry.registry import new_registry
     from omdml.workers.telemetry.single_models import SingleModels
     from omdml.workers.telemetry.webhook import Webhook
@@ -39,7 +39,7 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     process.lend_threads()
     traces.start("omdml-worker")
     registry = new_registry()
-    facts, models = Facts(), SingleModels("worker", SINGLE)
+    facts, models = ConditionSource(), SingleModels("worker", SINGLE)
     process.serve_metrics(configuration.worker.bind, registry, condition=facts, models=models)
     learner = build_worker(configuration, registry, accept_gap)
     process.forget_start()
@@ -93,12 +93,12 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     from omdml.streams.kafka.routing.beginning import Begin
     from omdml.workers.configuration import process
     from omdml.workers.router.condition import condition
-    from omdml.workers.telemetry.condition import Facts, Messenger
+    from omdml.workers.telemetry.condition import ConditionSource, Messenger
     from omdml.workers.telemetry.registry import new_registry
     from omdml.workers.wiring.router import build_router
 
     log = structlog.get_logger(__name__)
-    registry, facts = new_registry(), Facts()
+    registry, facts = new_registry(), ConditionSource()
     process.serve_metrics(bind, registry, "--bind", facts)
     router = build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
     process.on_signals(router.stop)

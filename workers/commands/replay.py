@@ -56,7 +56,7 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
     from omdml.workers.configuration.warm_up import announce_compiling
 
     announce_compiling()
-    replay_output.run(configuration, model, replay_output.Options(**options), wide_console())
+    replay_output.run(configuration, model, replay_output.ReplayOptions(**options), wide_console())
 
 
 def again(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ def again(command: Callable[..., Any]) -> Callable[..., Any]:
         models.require(store, model)
         confirm(question, yes)
         announce_compiling()
-        options = replay_output.Options(publish=True, replace=True, accept_gap=accept_gap, left_out=left_out)
+        options = replay_output.ReplayOptions(publish=True, replace=True, accept_gap=accept_gap, left_out=left_out)
         replay_output.run(configuration, model, options, wide_console())
 
     return with_log

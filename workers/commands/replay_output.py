@@ -35,7 +35,7 @@ from omdml.workers.wiring.stores import open_stores
 PIECE, FIRST_RECORDS = 20, 2000
 
 
-class Options(NamedTuple):
+class ReplayOptions(NamedTuple):
     """What the command line asks for."""
 
     learners: Sequence[str] = ()
@@ -50,7 +50,7 @@ class Options(NamedTuple):
     vector: str | None = None
 
 
-def run(configuration: Configuration, name: str, options: Options, console: Console) -> None:
+def run(configuration: Configuration, name: str, options: ReplayOptions, console: Console) -> None:
     """Replay the log, print the result, and save and publish as the options say.
 
     Raises ConfigurationError if options contradict each other, and what reading, learning and storing raise.
@@ -90,7 +90,7 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
         console.print(process.visible(published(configuration, models[0], store, options)), markup=False)
 
 
-def published(configuration: Configuration, model: ReplayedModel, store: Store, options: Options) -> str:
+def published(configuration: Configuration, model: ReplayedModel, store: Store, options: ReplayOptions) -> str:
     """Publish what was learned, unless it is not what was asked for; answers a sentence for the operator."""
     options.left_out.check(model.learner.version, model.name)
     if not options.accept_gap:
@@ -105,7 +105,7 @@ def published(configuration: Configuration, model: ReplayedModel, store: Store, 
     return f"{summary}. {model.passed_over:,} events were left out; sha256 of what was learned: {digest}"
 
 
-def replay_parts(configuration: Configuration, name: str, spec: Spec, options: Options, console: Console) -> None:
+def replay_parts(configuration: Configuration, name: str, spec: Spec, options: ReplayOptions, console: Console) -> None:
     """Replay a model in parts up to a vector, and compare what comes of it with what the store keeps.
 
     Raises ConfigurationError for options that such a model cannot have.
@@ -146,7 +146,7 @@ def write_page(path: Path, text: str) -> None:
         raise ConfigurationError(f"--html {path}: {error.strerror}: name a file that can be written") from error
 
 
-def chosen(models: Specs, name: str, options: Options) -> list[Spec]:
+def chosen(models: Specs, name: str, options: ReplayOptions) -> list[Spec]:
     """A spec for each learner asked for; raises ConfigurationError if options contradict each other."""
     own = replayed_spec(models, name)
     specs = [replayed_spec(models, name, learner) for learner in dict.fromkeys(options.learners)] or [own]

@@ -19,7 +19,7 @@ from omdml.workers.configuration.config import Configuration, FileLog
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.doctor.checks import checkpoints, durability, serving
 from omdml.workers.doctor.checks.waiting_events import Reading, look_at_files
-from omdml.workers.operate.topics import Line, survey
+from omdml.workers.operate.topics import PartitionReport, survey
 from omdml.workers.versions.serving import catalogue_kinds
 from omdml.workers.wiring.dead_letters import newest_letters
 from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, waiting_since
@@ -88,7 +88,7 @@ class Facts:
         return self.store.placement(self.lines[0].extent.partition.topic_id)
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[PartitionReport]:
         """The partitions of a topic, beside what the store and the group know of them."""
         return survey(self.reach, self.store, lambda: self.workers)
 

@@ -23,7 +23,7 @@ from omdml.workers.doctor.checks.node import NodeStatus, node_status
 from omdml.workers.doctor.checks.waiting_events import MOST, look_at_files
 from omdml.workers.doctor.facts import Facts
 from omdml.workers.doctor.findings import Level
-from omdml.workers.operate.topics import Line
+from omdml.workers.operate.topics import PartitionReport
 from omdml.workers.versions.targets import SHOWN_DIGITS
 
 # Seconds to look at all checkpoints, at all that nodes serve, and at letters, each; and to wait for a node.
@@ -274,7 +274,7 @@ def impatient(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}socket_timeout={SERVER_S}&socket_connect_timeout={SERVER_S}"
 
 
-def partition_status(line: Line) -> PartitionStatus:
+def partition_status(line: PartitionReport) -> PartitionStatus:
     """A partition of a topic. A worker may have saved what came after the log was asked how far it reaches."""
     number, lag = line.extent.partition.number, max(0, line.lag)
     return PartitionStatus(number=number, lag=lag, owner=line.worker, models=line.models, wrong=line.wrong)

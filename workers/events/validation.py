@@ -29,7 +29,7 @@ ENDLESS_BYTES = 1 << 30
 FLUSH_EVERY = 1000
 
 
-class Refused(NamedTuple):
+class RefusedLine(NamedTuple):
     """A line that was not sent."""
 
     line: int
@@ -40,7 +40,7 @@ class Fed(NamedTuple):
     """How many lines of each kind were accepted, the first ones that were refused, and fields that nothing reads."""
 
     accepted: Counter[str]
-    refused: list[Refused]
+    refused: list[RefusedLine]
     total_refused: int
     unread: UnreadFields
 
@@ -81,7 +81,7 @@ def send_events(
     line of the input of this ``name`` to go on.
     """
     accepted: Counter[str] = Counter()
-    refused: list[Refused] = []
+    refused: list[RefusedLine] = []
     unread = UnreadFields()
     total_refused = 0
     # The line at hand, and the line up to which everything is in the log.
@@ -98,7 +98,7 @@ def send_events(
             except FeedbackError as error:
                 total_refused += 1
                 if total_refused <= SHOWN:
-                    refused.append(Refused(number, error))
+                    refused.append(RefusedLine(number, error))
                 continue
             if sink is not None:
                 sink.send(payload, key=event.model)

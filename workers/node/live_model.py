@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import FeedbackError, MeasureError
 from omdml.snapshot import Snapshot
-from omdml.streams.catalogues.changes.change import Shown
+from omdml.streams.catalogues.changes.change import ShownRows
 from omdml.streams.catalogues.inline import scaled_item
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.index import IndexAway, IndexRefused
@@ -29,7 +29,7 @@ from omdml.workers.node.galleries.gallery import (
     Searchable,
 )
 from omdml.workers.node.galleries.two_stage import TooFewCandidates, TwoStageGallery, TwoStageSearch
-from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Page, single
+from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Paging, single
 from omdml.workers.node.searching.options import (
     PLAIN,
     Options,
@@ -57,7 +57,7 @@ class View:
     pointer: Pointer
     snapshot: Snapshot
     catalogue: Catalogue
-    shown: Shown
+    shown: ShownRows
     indexes: Mapping[str | None, Index | TwoStageGallery]
     made_at: float
     spread: Spread | None = None
@@ -123,7 +123,7 @@ class View:
         """How many numbers a scan reads for one query."""
         return self.indexes[None].work
 
-    def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None, page: Page = FIRST_PAGE) -> Answer:
+    def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None, page: Paging = FIRST_PAGE) -> Answer:
         """The ``k`` closest items of a page under one snapshot; raises SearchError."""
         return single(self.search_each([query], k, task, page))
 
@@ -132,7 +132,7 @@ class View:
         queries: Sequence[Query],
         k: int = DEFAULT_K,
         task: str | None = None,
-        page: Page = FIRST_PAGE,
+        page: Paging = FIRST_PAGE,
         options: Options = PLAIN,
     ) -> Answers:
         """The same for several queries, which answer among the same items; raises SearchError."""
@@ -171,7 +171,7 @@ class View:
         )
 
     def _answers_of_candidates(
-        self, index: TwoStageGallery, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
+        self, index: TwoStageGallery, queries: Sequence[Query], depth: int, k: int, page: Paging, options: Options
     ) -> tuple[list[list[Found]], int]:
         """The answers, and the version of the model that the index held for all of them; raises SearchError."""
 
@@ -189,7 +189,7 @@ class View:
             raise SearchError(str(error), error.reason) from error
 
     def _answers(
-        self, index: Searchable, queries: Sequence[Query], depth: int, k: int, page: Page, options: Options
+        self, index: Searchable, queries: Sequence[Query], depth: int, k: int, page: Paging, options: Options
     ) -> list[list[Found]] | None:
         """The items to answer each query with; None if the index cannot prove them. Raises SearchError."""
         try:

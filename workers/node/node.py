@@ -31,7 +31,7 @@ from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.pattern_memory import PatternMemory
 from omdml.workers.node.readiness import Readiness
-from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single
+from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Paging, single
 from omdml.workers.node.searching.options import PLAIN, Options, SearchError
 from omdml.workers.node.writing.inbox import Inbox
 from omdml.workers.node.writing.items import ItemWriter
@@ -202,7 +202,7 @@ class RetrievalNode:
         task: str | None = None,
         by: str | None = None,
         rerank: int | None = None,
-        page: Page = FIRST_PAGE,
+        page: Paging = FIRST_PAGE,
     ) -> Answer:
         """The ``k`` items closest to the mean of ``ids`` (which are left out of the answer), or to raw vectors.
 
@@ -221,7 +221,7 @@ class RetrievalNode:
         query: Query,
         k: int = DEFAULT_K,
         task: str | None = None,
-        page: Page = FIRST_PAGE,
+        page: Paging = FIRST_PAGE,
     ) -> Answer:
         """Search in a view, and measure; raises SearchError."""
         return single(self.answers(view, [query], k, task, page))
@@ -232,7 +232,7 @@ class RetrievalNode:
         queries: Sequence[Query],
         k: int = DEFAULT_K,
         task: str | None = None,
-        page: Page = FIRST_PAGE,
+        page: Paging = FIRST_PAGE,
         options: Options = PLAIN,
     ) -> Answers:
         """Search for several queries in one view, and measure; raises SearchError."""
@@ -246,7 +246,7 @@ class RetrievalNode:
         searches: Sequence[Sequence[Query]],
         k: int = DEFAULT_K,
         task: str | None = None,
-        page: Page = FIRST_PAGE,
+        page: Paging = FIRST_PAGE,
         options: Options = PLAIN,
     ) -> Iterator[Answers]:
         """The answers to several searches, each for some queries, by one scan of the items; raises SearchError."""

@@ -116,7 +116,7 @@ class Strays(msgspec.Struct):
             self.first = offset if self.first is None else self.first
 
 
-class Letters:
+class LetterPositions:
     """The positions of the events that became dead letters, each once.
 
     ``complete`` is False if there are more than ``most``, which are too many to remember.
@@ -180,7 +180,7 @@ class Audit:
     """
 
     def __init__(
-        self, marks: Mapping[Partition, int], models: Iterable[ModelSum], letters: Letters, placement: Placement
+        self, marks: Mapping[Partition, int], models: Iterable[ModelSum], letters: LetterPositions, placement: Placement
     ) -> None:
         self.marks, self.letters, self.placement = marks, letters, placement
         self.models = {model.name: model for model in models}

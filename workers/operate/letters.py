@@ -27,7 +27,7 @@ PORTION, PORTION_BYTES = 500, 4_000_000
 NOWHERE = ModelPosition(Partition("", 0), 0)
 
 
-class Verdict(NamedTuple):
+class LetterVerdict(NamedTuple):
     """The event if it would be learned now, otherwise None and why not."""
 
     event: AnyFeedback | None
@@ -59,23 +59,25 @@ def kept_as(letter: Letter) -> list[str]:
     return [letter.model, part_name(letter.model, letter.partition.number)]
 
 
-def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Verdict:
+def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> LetterVerdict:
     """Whether the event of a letter would be learned with today's models and items.
 
     A letter that is not ``passed`` is refused, because a worker may still read its event again and learn it.
     """
     # This comes first: the position of a letter that a router cut is in another topic, which workers never pass.
     if letter.digest is not None:
-        return Verdict(None, "the event was too large and only its beginning was kept: send the event itself again")
+        return LetterVerdict(
+            None, "the event was too large and only its beginning was kept: send the event itself again"
+        )
     if letter.position not in passed:
         why = "the worker has not saved yet that it passed this event, so it may still learn it: try again later"
-        return Verdict(None, why)
+        return LetterVerdict(None, why)
     try:
         event = decode(letter.payload, content_type(letter.headers))
         check(event, specs)
     except FeedbackError as error:
-        return Verdict(None, str(error))
-    return Verdict(event)
+        return LetterVerdict(None, str(error))
+    return LetterVerdict(event)
 
 
 def fate(letter: Letter, book: Book, store: Store) -> str:

@@ -29,7 +29,7 @@ from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out
 from omdml.workers.events.lookup import Located
 from omdml.workers.model.beginning import beginning
 from omdml.workers.model.judging.guard import Guard
-from omdml.workers.model.judging.held_out_accuracy import Order, order_right, plain_metric
+from omdml.workers.model.judging.held_out_accuracy import HeldOutAccuracy, order_right, plain_metric
 from omdml.workers.model.owned_model import OwnedModel, offsets_of
 from omdml.workers.operate.left_out import NOTHING, LeftOut
 
@@ -139,7 +139,7 @@ def first_learner(spec: Spec, name: str, store: Store) -> Learner:
     return learner
 
 
-class Stretch(NamedTuple):
+class CurvePoint(NamedTuple):
     """The end of a stretch of a curve: comparisons, mistakes and seconds since the beginning."""
 
     comparisons: int
@@ -163,7 +163,7 @@ class ReplayedModel(OwnedModel):
         super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret, spec.max_share_a_user)
         self.accepts = learner.accepts
         self.placement = placement
-        self.curve: list[Stretch] = []
+        self.curve: list[CurvePoint] = []
         self.refused: list[Refusal] = []
         # The offset of the last record that was read in each partition, of any model.
         self.last: dict[Partition, int] = {}
@@ -283,9 +283,9 @@ class ReplayedModel(OwnedModel):
                 self._end_stretch(end, int(wrong[end - before - 1]))
 
     def _end_stretch(self, comparisons: int, mistakes: int) -> None:
-        self.curve.append(Stretch(comparisons, mistakes, time.perf_counter() - self._began))
+        self.curve.append(CurvePoint(comparisons, mistakes, time.perf_counter() - self._began))
 
-    def orders(self) -> list[Order]:
+    def orders(self) -> list[HeldOutAccuracy]:
         """How many held-out events are ordered rightly: by Euclidean distance, by the first metric, and by the last.
 
         The list is empty if no event is held out.
@@ -296,7 +296,7 @@ class ReplayedModel(OwnedModel):
         shares = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
         return [order for order in shares if order]
 
-    def orders_along(self) -> list[tuple[int, Order]]:
+    def orders_along(self) -> list[tuple[int, HeldOutAccuracy]]:
         """The number of comparisons learned, and how many held-out events the metric ordered rightly then.
 
         Every metric is asked about the same events: those that are held out at the end. The list is empty if there are
@@ -313,7 +313,7 @@ class ReplayedModel(OwnedModel):
     def finish(self) -> None:
         """End the last stretch, because the log has ended."""
         if self.progress.mistakes.count > (self.curve[-1].comparisons if self.curve else 0):
-            self.curve.append(Stretch(self.progress.mistakes.count, self.progress.mistakes.mistakes, self.seconds))
+            self.curve.append(CurvePoint(self.progress.mistakes.count, self.progress.mistakes.mistakes, self.seconds))
 
 
 def nothing_timed(stage: str) -> nullcontext[None]:
@@ -336,7 +336,7 @@ def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table
         if plain and not table.rows:
             table.add_row("plain distance, nothing learned", "", "", "", "", f"{plain} of {plain.events}")
             table.add_section()
-        before = Stretch(0, 0, 0.0)
+        before = CurvePoint(0, 0, 0.0)
         for stretch in model.curve:
             here = (stretch.mistakes - before.mistakes) / (stretch.comparisons - before.comparisons)
             total = stretch.mistakes / stretch.comparisons

@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 from omdml.workers.configuration.process import visible
-from omdml.workers.operate.replay import ReplayedModel, Stretch, refusals
+from omdml.workers.operate.replay import CurvePoint, ReplayedModel, refusals
 
 # After Okabe and Ito: people with any colour vision can distinguish them, on white and on black.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8b7500", "#5b6b9a")
@@ -83,9 +83,9 @@ def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
     return PAGE.format(title=f"Replay of {escaped(name)}", style=STYLE, body="\n".join(body))
 
 
-def in_stretches(curve: Sequence[Stretch]) -> list[tuple[float, float]]:
+def in_stretches(curve: Sequence[CurvePoint]) -> list[tuple[float, float]]:
     """The share of mistakes in each stretch."""
-    before, points = Stretch(0, 0, 0.0), []
+    before, points = CurvePoint(0, 0, 0.0), []
     for stretch in curve:
         count = stretch.comparisons - before.comparisons
         points.append((float(stretch.comparisons), (stretch.mistakes - before.mistakes) / count))

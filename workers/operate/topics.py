@@ -14,7 +14,7 @@ GROW = "omdml topics grow --partitions"
 REHOME = "stop the senders and the workers, then omdml topics rehome"
 
 
-class Line(NamedTuple):
+class PartitionReport(NamedTuple):
     """One partition: its extent and mark, how many models live on it, which worker owns it, and what is wrong."""
 
     extent: Extent
@@ -29,8 +29,10 @@ class Line(NamedTuple):
         return self.extent.end - (self.extent.begin if self.mark is None else max(self.extent.begin, self.mark))
 
 
-def survey(reach: Callable[[], Sequence[Extent]], store: Store, members: Callable[[], Sequence[Member]]) -> list[Line]:
-    """A line for each partition; see :class:`Line`. ``reach`` says how far the log reaches now."""
+def survey(
+    reach: Callable[[], Sequence[Extent]], store: Store, members: Callable[[], Sequence[Member]]
+) -> list[PartitionReport]:
+    """A line for each partition; see :class:`PartitionReport`. ``reach`` says how far the log reaches now."""
     extents, workers = reach(), members()
     owners = {number: str(worker) for worker in workers for number in worker.partitions}
     marks, positions = store.marks([extent.partition for extent in extents]), store.positions(store.models())
@@ -43,12 +45,12 @@ def survey(reach: Callable[[], Sequence[Extent]], store: Store, members: Callabl
     for extent in extents:
         number, mark = extent.partition.number, marks.get(extent.partition)
         unread = placement is not None and number >= placement.count
-        line = Line(extent, mark, homes.count(number), "" if unread else owners.get(number, ""), "")
+        line = PartitionReport(extent, mark, homes.count(number), "" if unread else owners.get(number, ""), "")
         lines.append(line._replace(wrong=wrong(line, placement, len(extents), bool(workers))))
     return lines
 
 
-def wrong(line: Line, placement: Placement | None, partitions: int, learning: bool) -> str:
+def wrong(line: PartitionReport, placement: Placement | None, partitions: int, learning: bool) -> str:
     """What keeps workers from going on with this partition, and what to do; empty if nothing is wrong.
 
     Parameters

@@ -34,7 +34,7 @@ class Condition(NamedTuple):
 STARTING = Condition(started=False, alive=True, ready=False, stopping=False, status="starting")
 
 
-class Facts:
+class ConditionSource:
     """Where probes and systemd's messenger ask how the process is; ``starting`` until there is something to ask.
 
     A process that has not started after ``START_LIMIT_S`` is not alive.

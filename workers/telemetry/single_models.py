@@ -49,11 +49,11 @@ class SingleModels:
                 f"{PATH}?{shortened(query)}: expected nothing, or model=NAME once; * in it stands for any letters"
             )
         registry = CollectorRegistry()
-        registry.register(Page(self._process, self._meanings, self.ask, asked[0]))
+        registry.register(ModelGauges(self._process, self._meanings, self.ask, asked[0]))
         return registry
 
 
-class Page(Collector):
+class ModelGauges(Collector):
     """The gauges of those models whose names a pattern covers, the first ``MOST`` by name."""
 
     def __init__(

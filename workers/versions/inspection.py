@@ -24,7 +24,7 @@ EXPERT = "/W"
 WEIGHTS = {"weights": "modalities", "shares": "experts"}
 
 
-class Part(NamedTuple):
+class MetricTensor(NamedTuple):
     """One tensor of a metric.
 
     ``largest`` and ``smallest`` are singular values of a matrix, entries of a vector; ``directions`` is the effective
@@ -39,7 +39,7 @@ class Part(NamedTuple):
     directions: float | None
 
 
-def parts(metric: Metric) -> Iterator[Part]:
+def parts(metric: Metric) -> Iterator[MetricTensor]:
     """The tensors of a metric but its weights."""
     for name, tensor in metric.to_tensors()[0].items():
         if name in WEIGHTS:
@@ -53,7 +53,7 @@ def parts(metric: Metric) -> Iterator[Part]:
             values = np.linalg.svd(values, compute_uv=False)
             share = values**2 / (float((values**2).sum()) or 1.0)
             directions = float(np.exp(-(share * np.log(np.where(share > 0, share, 1.0))).sum()))
-        yield Part(name, tensor.shape, norm, float(values.max()), float(values.min()), directions)
+        yield MetricTensor(name, tensor.shape, norm, float(values.max()), float(values.min()), directions)
 
 
 def weighed(metric: Metric) -> str:

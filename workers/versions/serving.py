@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from omdml.errors import CatalogueError, CorruptError, StoreError, StoreRefused
 from omdml.streams.catalogues.opening import glance
 from omdml.streams.protocols.store import Pointer, SnapshotStore
-from omdml.streams.stores.journal import PINNED, PUBLICATIONS, Entry, destination
+from omdml.streams.stores.journal import PINNED, PUBLICATIONS, JournalEntry, destination
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.wording import learn_again, span, when
 from omdml.workers.versions.targets import Kind, Line, misfit, publications_of, since_reset
@@ -159,7 +159,7 @@ def loadable(
 
     ``every`` is the whole history. Raises StoreError if the store cannot be asked.
     """
-    live, entries = store.current(model), [Entry(**line) for line in every]
+    live, entries = store.current(model), [JournalEntry(**line) for line in every]
     versions = {line["version"] for line in lines if line["what"] in PUBLICATIONS}
     stands_for = {version: destination(entries, version, live) for version in versions}
     problems = {version: unservable(store, model, version, kind_of) for version in versions}

@@ -23,7 +23,7 @@ from omdml.streams.protocols.log import Partition, Record, Sink, Source
 from omdml.streams.protocols.store import Store
 from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import FileLog, KafkaLog
-from omdml.workers.operate.topics import Line
+from omdml.workers.operate.topics import PartitionReport
 from omdml.workers.wiring.kafka_topic import connection, workers_of
 
 # Seconds that a look at a log may take.
@@ -99,7 +99,7 @@ def newest_events(log: KafkaLog) -> Newest:
     return newest_in_topic(connection(log), log.topic, log.group, EVENTS, LOOK_S)
 
 
-def waiting_since(log: KafkaLog, lines: Iterable[Line]) -> dict[int, float]:
+def waiting_since(log: KafkaLog, lines: Iterable[PartitionReport]) -> dict[int, float]:
     """The time of the first event that waits in each partition, by its number, in seconds since the epoch.
 
     A partition is left out if none waits, or if its time cannot be told in bounded time. Raises SourceError.

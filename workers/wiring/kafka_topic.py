@@ -14,7 +14,7 @@ from omdml.streams.kafka.topic import create_topic, grow_topic, look_up
 from omdml.streams.kafka.topic_extents import extents, members
 from omdml.streams.topic_extents import Extent, Member
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
-from omdml.workers.operate.topics import Line, check_growth, survey
+from omdml.workers.operate.topics import PartitionReport, check_growth, survey
 from omdml.workers.wiring.stores import open_stores
 
 
@@ -84,7 +84,7 @@ def workers_of(log: FileLog | KafkaLog) -> list[Member]:
     return members(connection(log), log.topic, log.group) if isinstance(log, KafkaLog) else []
 
 
-def survey_topic(configuration: Configuration) -> list[Line]:
+def survey_topic(configuration: Configuration) -> list[PartitionReport]:
     """Every partition of the topic, beside what the store and the group know of it; raises SourceError, StoreError."""
     log = configuration.log
     return survey(lambda: look_at_topic(log), open_stores(configuration), lambda: workers_of(log))

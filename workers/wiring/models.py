@@ -8,7 +8,7 @@ from omdml.errors import CatalogueError
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.config import Configuration
 
-# Learners bring numba and scipy, a second of processor, which most commands do not need.
+# Models bring numba and scipy, a second of processor, which most commands do not need.
 if TYPE_CHECKING:
     from omdml.workers.configuration.specs import Specs
 

@@ -13,7 +13,7 @@ from omdml.workers.wiring.feedback_log import open_sink
 from omdml.workers.wiring.models import open_specs
 from omdml.workers.wiring.stores import open_stores, tell_if_empty
 
-# Learners bring numba and scipy, a second of processor, which most commands do not need.
+# What searches brings numba and scipy, a second of processor, which most commands do not need.
 if TYPE_CHECKING:
     from omdml.streams.protocols.catalogue import Catalogue
     from omdml.workers.node.attributes.table import Attributes

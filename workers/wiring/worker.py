@@ -15,7 +15,7 @@ from omdml.workers.wiring.feedback_log import open_source
 from omdml.workers.wiring.models import open_specs
 from omdml.workers.wiring.stores import open_stores
 
-# Learners bring numba and scipy, a second of processor, which most commands do not need.
+# What learns brings numba and scipy, a second of processor, which most commands do not need.
 if TYPE_CHECKING:
     from omdml.workers.learning.worker import LearnerWorker
 

@@ -21,19 +21,22 @@ from typing import Any, Self
 import numpy as np
 
 from omdml.blas import one_blas_thread
+from omdml.comparisons import LEAST_WEIGHT
 from omdml.engines.base import Array, fill, with_copies
+from omdml.engines.second_order.discriminant import symmetric
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
 from omdml.engines.second_order.moments import LEARNED, ROUNDING
 from omdml.engines.second_order.parent import Parent
 from omdml.engines.second_order.refresh_schedule import next_refresh, searches_all
-from omdml.engines.second_order.state import BLOCK, CONSTANT, LEAST_WEIGHT, OPEN, PARTLY_USED, SYMMETRIC
+from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC
 from omdml.engines.second_order.summing import SummingEngine
 from omdml.initial import check_axes
 from omdml.kernels.second_order.blas import GEMM, SYRK
 from omdml.kernels.second_order.covariance import TILE, learn
 from omdml.kernels.second_order.experts import hedged
 from omdml.kernels.shared.counts import FILLED, VERSION
+from omdml.metrics.cosine import CosineMetric
 
 # Refreshes during as many pairs as ``memory``.
 STRIDE = 10
@@ -162,11 +165,25 @@ class CovarianceEngine(SummingEngine):
         bound = least + self._regret()
         return bound if bound < UNBOUNDED and self.rule == 1.0 else math.inf
 
+    def unbound_hedge_loss(self) -> None:
+        """Make the bound infinite: from now on, other things fade than before."""
+        self.state.hedge[-1] = UNBOUNDED
+
     def _regret(self) -> float:
         """The most by which ``hedge_loss`` exceeds the better expert's (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""
         count, merged = map(float, self.state.hedge[-2:])
         experts = math.log(len(LEARNED))
         return merged + 2 * math.sqrt(count / 2 * experts) + math.sqrt(experts / 8)
+
+    def begin_from(self, metric: CosineMetric, version: int) -> None:
+        """Have a parent; raises ValueError for a metric that cannot be one."""
+        self.parent = Parent.of(metric, version, self.state.mean, self.state.basis)
+
+    def near_covariance(self) -> Array:
+        """The covariance (d, d) of all near pairs so far."""
+        moments = self.moments()
+        covariance: Array = symmetric(moments.near) / (moments.sums[0] or 1.0)
+        return covariance
 
     def absorb(self, other: CovarianceEngine) -> None:
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""

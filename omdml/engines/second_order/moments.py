@@ -62,7 +62,7 @@ class Moments(NamedTuple):
             raise ValueError("near is no sum of squares: it has negative eigenvalues")
 
 
-class Compared(NamedTuple):
+class ComparedCovariances(NamedTuple):
     """Covariances in the k coordinates that vary enough; only the upper triangles of matrices count."""
 
     # Numbers of the k coordinates.
@@ -82,7 +82,7 @@ def effective_pairs(moments: Moments) -> float:
     return float(min(total**2 / squares if squares else 1.0, most or 1.0))
 
 
-def covariances(moments: Moments, variances: Array) -> Compared:
+def covariances(moments: Moments, variances: Array) -> ComparedCovariances:
     """The covariance of near pairs, and for each expert the covariance to compare it with.
 
     *items* is the covariance of the items in near pairs, within pairs and between them. It replaces the catalogue's
@@ -107,7 +107,7 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     far[diagonal] += mean_far * added
     if mean_far < 1:
         far += (1 - mean_far) * items
-    return Compared(coordinates, near, added, {"items": items, "far": far})
+    return ComparedCovariances(coordinates, near, added, {"items": items, "far": far})
 
 
 def _block(matrix: Array, coordinates: Array) -> Array:

@@ -10,17 +10,16 @@ import numpy as np
 from omdml.engines.base import Array
 from omdml.engines.second_order.distinct import SLOTS
 from omdml.engines.second_order.moments import LEARNED, Moments
+from omdml.initial import AXES
 from omdml.kernels.shared.counts import FILLED
 
 # Triplets that are added to the sums at a time. This is part of the arithmetic: another number gives other bytes.
 BLOCK = 64
-# The least that a triplet can count for: its square must not vanish beside others.
-LEAST_WEIGHT = 1e-6
 # Answers to the same search are recognised if at most this many triplets lie between them.
 RECENT = 64
 # What the model knows of the catalogue, the symmetric matrices, the rows of the open block, and all arrays of which
 # only the beginning counts.
-CONSTANT = ("mean", "basis", "deviations")
+CONSTANT = AXES
 SYMMETRIC = ("near", "far", "middle")
 OPEN = ("Q", "R", "S", "weights")
 PARTLY_USED = (*OPEN, "W")

@@ -7,19 +7,21 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from river import base
 
-from omdml.engines.base import Engine
 from omdml.errors import CorruptError, FormatError, StartError
 from omdml.formats import STATE
 from omdml.learners.shared.checks import check_dims, check_given, check_rows, expect, named, not_started, tables, whole
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
+
+if TYPE_CHECKING:
+    from omdml.engines.base import Engine
 
 Array = NDArray[Any]
 # The arrays of a start may have up to this many numbers more than the state: coordinates can share a weight. A larger
@@ -102,7 +104,7 @@ class Learner(base.Base):
 
     @abstractmethod
     def _begin(self, start: Mapping[str, Array]) -> Engine:
-        """The engine that starts from these arrays."""
+        """The engine that starts from these arrays. Its class is imported here; see :mod:`omdml.learners`."""
 
     @abstractmethod
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.engines.full import FullEngine
 from omdml.initial import STARTS, start_matrices
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import expect, number, whole
 from omdml.learners.shared.quadruplets import QuadrupletLearner
 from omdml.metrics.full import FullMetric
+
+if TYPE_CHECKING:
+    from omdml.engines.full import FullEngine
 
 # The smallest eigenvalue of a start may lie below 0 by this share of the largest.
 INDEFINITE = 1e-6

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from omdml.engines.base import HedgeEngine
 from omdml.learners.shared.base import Learner
 from omdml.learners.shared.checks import expect, number
+
+if TYPE_CHECKING:
+    from omdml.engines.base import HedgeEngine
 
 
 class HedgeLearner(Learner):

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.coupled import CoupledEngine
 from omdml.errors import CorruptError, FeedbackError, quoted
 from omdml.feedback import ONLY_TASK
 from omdml.initial import SAMPLE, STARTS, start_matrices
-from omdml.kernels.coupled import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rate, check_rows, check_step, column_of, expect, whole
 from omdml.metrics.base import check_features
 from omdml.metrics.coupled import SHARED, CoupledMetric
+
+if TYPE_CHECKING:
+    from omdml.engines.coupled import CoupledEngine
+    from omdml.kernels.coupled import Rule
 
 
 class PairLearner(Learner):
@@ -105,9 +107,13 @@ class PairLearner(Learner):
         return dict.fromkeys(self._names, start[together] / scale)
 
     def _rule(self) -> Rule:
+        from omdml.kernels.coupled import Rule
+
         return Rule(float(self.eta), np.array(self._shares(), np.float64), self.step == "pa")
 
     def _begin(self, start: Mapping[str, Array]) -> CoupledEngine:
+        from omdml.engines.coupled import CoupledEngine
+
         names = self._names
         parts = np.array([[names.index(name) for name in stack] for stack in self._stacks], np.int64)
         return CoupledEngine(self.dims, np.stack([start[name] for name in names]), parts, self._rule())

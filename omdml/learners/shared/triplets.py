@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.second_order.state import LEAST_WEIGHT
+from omdml.comparisons import LEAST_WEIGHT
 from omdml.errors import FeedbackError
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import column_of, expect, shape_of

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from omdml.engines.diagonal import DiagonalEngine
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import check_rate, check_step, expect, number
 from omdml.learners.shared.quadruplets import QuadrupletLearner
+
+if TYPE_CHECKING:
+    from omdml.engines.diagonal import DiagonalEngine
 
 
 class VectorLearner(QuadrupletLearner):

@@ -27,7 +27,7 @@ from omdml.streams.catalogues.building.writing import (
 )
 from omdml.streams.catalogues.changes.journal import locked
 from omdml.streams.catalogues.folder import MANIFEST, THUMBNAILS, FolderPictures, MappedCatalogue, read_manifest
-from omdml.streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
+from omdml.streams.catalogues.manifest import CataloguePart, FolderManifest, MapEntry, Modality, generation_of
 from omdml.streams.catalogues.matrix import DTYPE, map_rows
 from omdml.streams.catalogues.progress import progress
 from omdml.streams.catalogues.redis.place import elsewhere
@@ -234,7 +234,7 @@ def _write(
     step: Advance,
     mapped: bool | KeptMap,
     describer: Describer | None,
-) -> tuple[Part, str]:
+) -> tuple[CataloguePart, str]:
     """Check the items, fit scaling and map, and write; returns the catalogue's only part and its generation."""
     scan.read(tables, step)
     scan.take(sets)
@@ -252,7 +252,9 @@ def _write(
     return part, generation
 
 
-def _map_items(folder: Path, part: Part, scan: Scan, step: Advance, fixed_map: KeptMap | None) -> tuple[Part, MapEntry]:
+def _map_items(
+    folder: Path, part: CataloguePart, scan: Scan, step: Advance, fixed_map: KeptMap | None
+) -> tuple[CataloguePart, MapEntry]:
     """Make the map of the only part's items, which are written, unless one is kept; write it, and coordinates."""
     if MAPPED in scan.modalities:
         raise CatalogueError(

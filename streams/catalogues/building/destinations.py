@@ -49,7 +49,7 @@ from omdml.streams.catalogues.tables.inputs import Inputs, open_tables, tables_w
 from omdml.streams.catalogues.verified import checked_describer
 from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
-from omdml.streams.describers.sources import LeftOut, Sources
+from omdml.streams.describers.sources import LeftOutFile, Sources
 from omdml.streams.describers.thumbnails import SingleWriter
 from omdml.streams.disk import scratch_folder
 
@@ -71,7 +71,7 @@ def build_at(
     replace: bool = False,
     mapped: bool | None = None,
     sources: Sources = NOTHING,
-    say_left_out: Callable[[list[LeftOut]], None] = lambda _: None,
+    say_left_out: Callable[[list[LeftOutFile]], None] = lambda _: None,
     attributes: Sequence[str] | None = None,
     say_kinds: Callable[[Mapping[str, CellKind]], None] = lambda _: None,
 ) -> Items:
@@ -103,7 +103,7 @@ def _build_at(
     inputs: Inputs,
     replace: bool,
     mapped: bool | None,
-    say_left_out: Callable[[list[LeftOut]], None],
+    say_left_out: Callable[[list[LeftOutFile]], None],
     options: dict[str, Any],
 ) -> Items:
     sources = options["sources"]
@@ -137,7 +137,7 @@ def add_at(
     id_column: str = "id",
     sets: str | Path | Sets | None = None,
     sources: Sources = NOTHING,
-    say_left_out: Callable[[list[LeftOut]], None] = lambda _: None,
+    say_left_out: Callable[[list[LeftOutFile]], None] = lambda _: None,
     attributes: Sequence[str] | None = None,
     say_kinds: Callable[[Mapping[str, CellKind]], None] = lambda _: None,
 ) -> Items:
@@ -158,7 +158,7 @@ def _add_at(
     id_column: str,
     sets: str | Path | Sets | None,
     sources: Sources,
-    say_left_out: Callable[[list[LeftOut]], None],
+    say_left_out: Callable[[list[LeftOutFile]], None],
 ) -> Items:
     if not is_redis_url(target):
         added_to = add_items(target, inputs, ids=ids, id_column=id_column, sets=sets, sources=sources)

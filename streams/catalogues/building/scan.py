@@ -13,7 +13,7 @@ from omdml.streams.catalogues.manifest import MODALITY_NAME, Modality
 from omdml.streams.catalogues.scaling import Floats, not_finite, unfitted
 from omdml.streams.catalogues.sets import ItemSet, check_sets
 from omdml.streams.catalogues.tables.attributes import has_others
-from omdml.streams.catalogues.tables.table import ID_LENGTH, Chunk, Table, chunks_of
+from omdml.streams.catalogues.tables.table import ID_LENGTH, ItemChunk, Table, chunks_of
 
 # What to do if an input lacks items, or has ids of no items.
 EVERY_MODALITY = (
@@ -140,7 +140,7 @@ class Scan:
         return Modality(dim, unfitted(kind, dim))
 
 
-def raw_vectors(table: Table, chunk: Chunk, name: str) -> Floats:
+def raw_vectors(table: Table, chunk: ItemChunk, name: str) -> Floats:
     """The vectors (n, d) of a modality; CatalogueError if they are no matrix of finite numbers."""
     array = chunk.vectors[name]
     if array.dtype.kind not in "buif" or array.ndim != 2 or array.shape[1] == 0:

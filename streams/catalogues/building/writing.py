@@ -23,11 +23,11 @@ from omdml.streams.catalogues.manifest import (
     IDS,
     MAP,
     SETS,
+    CataloguePart,
     DescriberEntry,
     FolderManifest,
     MapEntry,
     Modality,
-    Part,
     encode_manifest,
 )
 from omdml.streams.catalogues.matrix import extend, map_rows
@@ -42,13 +42,13 @@ UNFINISHED = ".unfinished"
 
 def append_part(
     folder: Path,
-    known: Sequence[Part],
+    known: Sequence[CataloguePart],
     modalities: Mapping[str, Modality],
     scan: Scan,
     tables: Sequence[Table],
     advance: Advance,
     rows: int = 0,
-) -> Part:
+) -> CataloguePart:
     """Write the scanned items and sets to the disk, behind ``rows`` rows and the lines of the ``known`` parts; no
     manifest names them yet."""
     more = len(scan.row_of)
@@ -63,7 +63,7 @@ def append_part(
     digests |= {name: hashlib.sha256(data).hexdigest() for name, data in lines.items()}
     for name in modalities:
         sync(folder / f"{name}.npy")
-    return Part(more, len(ids), digests, len(lines.get(SETS, b"")))
+    return CataloguePart(more, len(ids), digests, len(lines.get(SETS, b"")))
 
 
 def write_map(folder: Path, coordinate_map: CoordinateMap) -> MapEntry:
@@ -82,12 +82,12 @@ def write_describer(folder: Path, describer: Describer) -> DescriberEntry:
 
 def append_coordinates(
     folder: Path,
-    part: Part,
+    part: CataloguePart,
     ids: Mapping[str, int],
     coordinate_map: CoordinateMap,
     advance: Advance,
     first: int = 0,
-) -> Part:
+) -> CataloguePart:
     """Write the mapped coordinates of a part's items (``ids``, in the order of their rows from the ``first`` on), whose
     vectors are written; the part, with their digest."""
     features = {

@@ -55,7 +55,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     delete: bool = False
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class ChangeEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A change as a catalogue keeps it. One that puts takes the next row, one that deletes leaves its row behind.
 
     ``built`` says that a build wrote it, with the attributes that its inputs have.
@@ -72,7 +72,7 @@ class Prepared(NamedTuple):
     """Changes of one request, which are made together or not at all. ``vectors`` hold a row for each that puts,
     ``thumbnails`` are files by the ids of items that brought a picture."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[ChangeEntry]
     vectors: Vectors
     thumbnails: Mapping[str, bytes] = {}
 
@@ -95,7 +95,7 @@ class Changed(NamedTuple):
     unknown: list[str]
 
 
-class Shown(NamedTuple):
+class ShownRows(NamedTuple):
     """Which rows of a catalogue are items, at one moment.
 
     The first ``rows`` rows are, but for ``gone`` ones: items that were put again or deleted since. ``alive`` (rows,) is
@@ -114,7 +114,7 @@ class Shown(NamedTuple):
         """How many rows are items: the others were replaced or deleted."""
         return self.rows - self.gone
 
-    def after(self, rows: int, gone: Sequence[int], changes: int, attributed: int) -> Shown:
+    def after(self, rows: int, gone: Sequence[int], changes: int, attributed: int) -> ShownRows:
         """What is shown after more rows and changes; ``gone`` are rows that are no items any more."""
         alive = self.alive
         if gone or alive is not None:
@@ -122,7 +122,7 @@ class Shown(NamedTuple):
             alive[: self.rows] = True if self.alive is None else self.alive
             alive[np.asarray(gone, np.int64)] = False
             alive.flags.writeable = False
-        return Shown(rows, self.gone + len(gone), alive, self.position + changes, self.attributed + attributed)
+        return ShownRows(rows, self.gone + len(gone), alive, self.position + changes, self.attributed + attributed)
 
 
 def decode_change(line: bytes | Mapping[str, Any], where: str) -> Change:
@@ -209,7 +209,7 @@ def prepare(dims: Mapping[str, int], changes: Iterable[Change], scale: Scale) ->
     entries, raw = [], []
     for change in changes:
         entries.append(
-            Entry(
+            ChangeEntry(
                 change.id,
                 change.features is not None,
                 change.delete,

@@ -18,7 +18,7 @@ import msgspec
 
 from omdml.errors import CatalogueError
 from omdml.streams.bounded_files import opened
-from omdml.streams.catalogues.changes.change import Entry
+from omdml.streams.catalogues.changes.change import ChangeEntry
 from omdml.streams.disk import sync, take_lock
 
 CHANGES = "changes.log"
@@ -30,7 +30,7 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     matrix."""
 
     row: int
-    entries: list[Entry]
+    entries: list[ChangeEntry]
     sha256: dict[str, str] = {}
 
     @property

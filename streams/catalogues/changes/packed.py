@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.streams.catalogues.changes.change import Entry, Vectors
+from omdml.streams.catalogues.changes.change import ChangeEntry, Vectors
 from omdml.streams.catalogues.matrix import DTYPE
 
 # A change says how many ids were listed before it: so every reader numbers rows alike.
@@ -18,20 +18,20 @@ APPEND = "return redis.call('RPUSH', KEYS[2], redis.call('LLEN', KEYS[1]) .. ' '
 class PackedChanges(msgspec.Struct, frozen=True, gc=False):
     """The changes, and the bytes of the rows that they put, by what they are kept in."""
 
-    entries: list[Entry]
+    entries: list[ChangeEntry]
     vectors: dict[str, bytes]
 
 
 _decoder = msgspec.msgpack.Decoder(PackedChanges)
 
 
-def pack(entries: Sequence[Entry], vectors: Vectors) -> bytes:
+def pack(entries: Sequence[ChangeEntry], vectors: Vectors) -> bytes:
     """Changes and their vectors as bytes. In the list, the number of ids and a space precede them."""
     rows = {name: matrix.astype(DTYPE).tobytes() for name, matrix in vectors.items()}
     return msgspec.msgpack.encode(PackedChanges(list(entries), rows))
 
 
-def unpack(data: bytes, dims: Mapping[str, int]) -> tuple[int, list[Entry], dict[str, NDArray[np.float32]]]:
+def unpack(data: bytes, dims: Mapping[str, int]) -> tuple[int, list[ChangeEntry], dict[str, NDArray[np.float32]]]:
     """Ids listed before, changes, and a matrix (rows, d) of each that is kept if they put any.
 
     Raises ValueError for damage.

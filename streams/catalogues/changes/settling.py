@@ -13,8 +13,8 @@ from omdml.streams.catalogues.changes.change import (
     KINDS,
     MAX_ATTRIBUTES,
     Changed,
+    ChangeEntry,
     ChangeError,
-    Entry,
     Prepared,
     Value,
     kind_of,
@@ -41,7 +41,7 @@ class Known(Protocol):
         """Whether the item of this id is an element of a set."""
 
 
-class Settled:
+class SettledChanges:
     """The changes that will be made together: those of each request whole, or not at all.
 
     Attributes
@@ -56,7 +56,7 @@ class Settled:
         self._known = known
         self._there: dict[str, bool] = {}
         self._kinds: dict[str, type] = dict(known.kinds)
-        self.entries: list[Entry] = []
+        self.entries: list[ChangeEntry] = []
         self.results: list[Changed | ChangeError] = []
         taken = []
         for batch in batches:
@@ -88,7 +88,7 @@ class Settled:
             attributes += not entry.put and not entry.delete
         return Changed(0, put, attributes, deleted, unknown)
 
-    def _check(self, entry: Entry, there: bool) -> None:
+    def _check(self, entry: ChangeEntry, there: bool) -> None:
         where = f"item {entry.id!r}"
         if entry.id in self._known.sets:
             raise ChangeError(f"{where} is named like a set of catalogue {self._known.where}: give it another id")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError, quoted, shortened
-from omdml.streams.catalogues.changes.change import Entry, Vectors
+from omdml.streams.catalogues.changes.change import ChangeEntry, Vectors
 from omdml.streams.catalogues.changes.packed import APPEND, pack, unpack
 from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.manifest import Manifest, decode_manifest, encode_manifest
@@ -137,7 +137,7 @@ class RedisCatalogue(Items):
         self._apply(entries)
         self._read += 1
 
-    def _append(self, entries: Sequence[Entry], vectors: Vectors) -> None:
+    def _append(self, entries: Sequence[ChangeEntry], vectors: Vectors) -> None:
         """1. The manifest says that there are changes. 2. The changes, all or none."""
         manifest = self.manifest
         with reaching(self.where):

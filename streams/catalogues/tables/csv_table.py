@@ -18,8 +18,8 @@ from omdml.errors import CatalogueError
 from omdml.streams.bounded_files import LINE_CHARACTERS, text_lines
 from omdml.streams.catalogues.tables.attributes import CellKind, Row
 from omdml.streams.catalogues.tables.table import (
-    Chunk,
     Columns,
+    ItemChunk,
     numbered_columns,
     require_columns,
     require_ids,
@@ -78,11 +78,11 @@ class CsvTable:
         self.id_at = header.index(id_column)
         self.places = {modality: [header.index(name) for name in names] for modality, names in chosen.items()}
 
-    def chunks(self, rows: int) -> Iterator[Chunk]:
+    def chunks(self, rows: int) -> Iterator[ItemChunk]:
         rows = max(1, min(rows, CHUNK_CELLS // len(self.header)))
         lines = islice(csv_lines(self.path), 1, None)
         while some := list(islice(lines, rows)):
-            yield Chunk(
+            yield ItemChunk(
                 [line[self.id_at] for line in some],
                 {modality: self._numbers(some, places) for modality, places in self.places.items()},
             )

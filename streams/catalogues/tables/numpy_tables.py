@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
 from omdml.streams.bounded_files import opened
-from omdml.streams.catalogues.tables.table import Chunk, require_modality, rows_at_once
+from omdml.streams.catalogues.tables.table import ItemChunk, require_modality, rows_at_once
 
 PREFIX = "X_"
 # The most bytes of a header of a .npy file. It is numpy's own limit, which numpy checks only after reading all of it.
@@ -39,11 +39,11 @@ class ArrayTable:
         self.ids, self.numbered = ids, ids is None
         self.count: int | None = row_count(name, {what: array.shape for what, array in arrays.items()}, ids)
 
-    def chunks(self, rows: int) -> Iterator[Chunk]:
+    def chunks(self, rows: int) -> Iterator[ItemChunk]:
         rows = rows_at_once(self.name, rows, {name: array.shape[1] for name, array in self.arrays.items()})
         for start in range(0, self.count or 0, rows):
             vectors = {name: array[start : start + rows] for name, array in self.arrays.items()}
-            yield Chunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
+            yield ItemChunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
 
 
 class NpzTable:
@@ -71,7 +71,7 @@ class NpzTable:
         self.ids, self.numbered = ids, ids is None
         self.count = row_count(self.name, shapes, ids)
 
-    def chunks(self, rows: int) -> Iterator[Chunk]:
+    def chunks(self, rows: int) -> Iterator[ItemChunk]:
         """See :class:`omdml.streams.catalogues.tables.table.Table`.
 
         Arrays are decompressed as they are read, never whole.
@@ -82,7 +82,7 @@ class NpzTable:
             arrays = {name: self._rows(archive, member, rows) for name, member in self.members.items()}
             for start in range(0, self.count or 0, rows):
                 vectors = {name: next(array) for name, array in arrays.items()}
-                yield Chunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
+                yield ItemChunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
 
     def _modalities(self, names: Sequence[str]) -> dict[str, str]:
         arrays = {name.removeprefix(PREFIX): name for name in names if name.startswith(PREFIX)}

@@ -16,8 +16,8 @@ from omdml.streams.catalogues.tables.attributes import Row, plain
 from omdml.streams.catalogues.tables.table import (
     CHUNK_ROWS,
     ID_LENGTH,
-    Chunk,
     Columns,
+    ItemChunk,
     numbered_columns,
     require_columns,
     require_ids,
@@ -97,7 +97,7 @@ class ParquetTable:
     def _wanted(self) -> list[str]:
         return [self.id_column, *(name for names in self.columns.values() for name in names)]
 
-    def chunks(self, rows: int) -> Iterator[Chunk]:
+    def chunks(self, rows: int) -> Iterator[ItemChunk]:
         dims = {modality: sum(self.widest[name] for name in names) for modality, names in self.columns.items()}
         rows = rows_at_once(self.name, rows, dims)
         # Ids stay in their dictionary until their lengths are known, because one long id may be in every row.
@@ -109,7 +109,7 @@ class ParquetTable:
                     modality: np.hstack([self._block(ids, name, batch.column(name)) for name in names])
                     for modality, names in self.columns.items()
                 }
-                yield Chunk(ids, vectors)
+                yield ItemChunk(ids, vectors)
 
     def attributes(self, names: Sequence[str]) -> Iterator[Row]:
         with opened(self.path) as data, pyarrow_parquet(self.path).ParquetFile(data) as file:

@@ -37,7 +37,7 @@ class NoVectors(CatalogueError):
     """Raised if a table has no column of vectors."""
 
 
-class Chunk(NamedTuple):
+class ItemChunk(NamedTuple):
     """Some items: their ids, and raw vectors (n, d) of each modality, of any type of number."""
 
     ids: Sequence[str]
@@ -55,11 +55,11 @@ class Table(Protocol):
     count: int | None
     numbered: bool
 
-    def chunks(self, rows: int) -> Iterator[Chunk]:
+    def chunks(self, rows: int) -> Iterator[ItemChunk]:
         """All items in order, at most ``rows`` at a time; the same each time. Raises CatalogueError."""
 
 
-def chunks_of(table: Table) -> Iterator[Chunk]:
+def chunks_of(table: Table) -> Iterator[ItemChunk]:
     """All items of a table; raises CatalogueError if the file cannot be read."""
     try:
         yield from table.chunks(CHUNK_ROWS)

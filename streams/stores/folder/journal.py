@@ -21,7 +21,7 @@ from omdml.errors import StoreError, shortened
 from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
 from omdml.streams.disk import ASIDE, put, put_if_absent
 from omdml.streams.stores.folder.states import read_state
-from omdml.streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
+from omdml.streams.stores.journal import PUBLICATIONS, JournalEntry, SnapshotKey
 
 # A snapshot that no entry names for so long has no publisher any more.
 NAMELESS_S = 600.0
@@ -50,7 +50,7 @@ class DirectoryJournal:
         self.entries_path = path / "history"
         self._snapshots, self._epochs = path / "snapshots", path / "checkpoints"
 
-    def last(self) -> tuple[int, Entry | None]:
+    def last(self) -> tuple[int, JournalEntry | None]:
         """The last entry and its number."""
         while True:
             number = self.last_number()
@@ -63,19 +63,19 @@ class DirectoryJournal:
         """The number of the last entry; 0 if there is none."""
         return max(self._numbers(), default=0)
 
-    def newest(self) -> Entry | None:
+    def newest(self) -> JournalEntry | None:
         """The last entry that added a snapshot."""
         for number in sorted(self._numbers(), reverse=True):
             if (entry := self._read(number)) and entry.what in PUBLICATIONS:
                 return entry
         return None
 
-    def entries(self) -> list[tuple[int, Entry]]:
+    def entries(self) -> list[tuple[int, JournalEntry]]:
         """All that were not dropped, oldest first."""
         read = ((number, self._read(number)) for number in sorted(self._numbers()))
         return [(number, entry) for number, entry in read if entry]
 
-    def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
+    def append(self, number: int, entry: JournalEntry, epoch: str | None = None) -> bool:
         """Add an entry, unless one came first or the epoch's folder is gone.
 
         A writer may sleep until the entry that took its number is dropped again. Then its own entry stands amid the
@@ -130,11 +130,11 @@ class DirectoryJournal:
             return []
         return [int(match[1]) for match in map(NAME.fullmatch, names) if match]
 
-    def _read(self, number: int) -> Entry | None:
+    def _read(self, number: int) -> JournalEntry | None:
         """The entry; None if it was dropped meanwhile."""
         path = self._path(number)
         try:
-            return msgspec.json.decode(read_regular(path, DOCUMENT_BYTES), type=Entry)
+            return msgspec.json.decode(read_regular(path, DOCUMENT_BYTES), type=JournalEntry)
         except FileNotFoundError:
             return None
         except (msgspec.DecodeError, ValueError, RecursionError) as error:

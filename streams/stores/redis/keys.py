@@ -10,7 +10,7 @@ from urllib.parse import quote
 from omdml.errors import StoreError, quoted
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Pointer
-from omdml.streams.stores.journal import Entry
+from omdml.streams.stores.journal import JournalEntry
 
 
 class StoreKeys:
@@ -109,10 +109,10 @@ def read_position(fields: Sequence[bytes]) -> ModelPosition:
         return ModelPosition(Partition(topic.decode(), int(partition)), int(offset))
 
 
-def read_entry(fields: Mapping[bytes, bytes]) -> Entry:
+def read_entry(fields: Mapping[bytes, bytes]) -> JournalEntry:
     """The entry in these fields of the stream ``history``; raises StoreError if they are none."""
     with understanding(fields):
-        return Entry(
+        return JournalEntry(
             what=fields[b"what"].decode(),
             version=int(fields[b"version"]),
             digest=fields[b"digest"].decode(),

@@ -37,7 +37,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
 from omdml.streams.stores.checkpoints import Saved, none_left, none_valid, read_checkpoint, store_lost
-from omdml.streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, superfluous
+from omdml.streams.stores.journal import PUBLICATIONS, JournalEntry, destination, kind_of_move, superfluous
 from omdml.streams.stores.many import the_only
 from omdml.streams.stores.redis import scripts
 from omdml.streams.stores.redis.client import reaching
@@ -359,7 +359,7 @@ class RedisStore(RedisMarks):
             store_id = self._client.get(self._keys.store) or b""
         return entry.pointer(store_id.decode(errors="replace")) if entry else None
 
-    def _entries(self, model: str) -> list[tuple[bytes, Entry]]:
+    def _entries(self, model: str) -> list[tuple[bytes, JournalEntry]]:
         return [(number, read_entry(fields)) for number, fields in self._client.xrange(self._keys.model(model).history)]
 
     def _thin_out(self, model: str) -> None:

@@ -15,7 +15,7 @@ from omdml.errors import ConfigurationError, FeedbackError
 from omdml.feedback import MAX_SHOWN, Page, decode
 from omdml.streams.clicklogs import csv_rows, json_lines
 from omdml.streams.clicklogs.fields import Fields, seconds
-from omdml.streams.clicklogs.joining import Joined
+from omdml.streams.clicklogs.joining import JoinedPages
 from tests.support.files.click_logs import CSV, METARANK, SEEN, UBI
 from tests.support.pages.documents import block_that_begins, read
 
@@ -33,7 +33,7 @@ def joined(kind, text, *changed, actions=("click",), model="shop", **options):
             kind
         ]
         entries = json_lines.entries(numbered(text), read, Fields(known, changed), actions)
-    log = Joined(entries, model, **options)
+    log = JoinedPages(entries, model, **options)
     lines = list(log.lines())
     pages = [decode(line) for _, line in lines if not isinstance(line, FeedbackError)]
     return pages, [(number, str(line)) for number, line in lines if isinstance(line, FeedbackError)], dict(log.left_out)
@@ -173,7 +173,7 @@ def test_a_log_of_any_length_holds_few_pages_open_and_counts_what_it_lost():
         entries = json_lines.entries(
             numbered("\n".join(lines)), json_lines.metarank, Fields(json_lines.METARANK), {"click"}
         )
-        log, most, sent = Joined(entries, "shop", room), 0, []
+        log, most, sent = JoinedPages(entries, "shop", room), 0, []
         for number, line in log.lines():
             sent.append((number, decode(line).id))
             most = max(most, len(log._open))

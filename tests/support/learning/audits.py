@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from omdml.workers.operate import audit
-from omdml.workers.operate.audit import Audit, Letters
+from omdml.workers.operate.audit import Audit, LetterPositions
 
 
 def audited(world, letters=None):
     """The audit of a world, and what it reports."""
-    letters = letters or Letters()
+    letters = letters or LetterPositions()
     for partition in world.graves.partitions:
         letters.read(world.graves.read(partition, world.graves.start(partition), 10_000))
     models = list(audit.sums(world.store))

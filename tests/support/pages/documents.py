@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"`(omdml [a-z][^`]*)`")
+INLINE = re.compile(r"`([^`]+)`")
+# A command may stand behind another one that runs it.
+COMMAND = re.compile(r"(?:^|[ /])omdml ([a-z].*)")
 HEREDOC = re.compile(r"<<\s*(\w+)")
 # The words of a command end before a comment, or before another command.
-WORDS_END = re.compile(r"\s+#\s|[;|&]")
+WORDS_END = re.compile(r"\s+#\s.*|[;|&]+")
 # The first word of a line that is a command, in blocks that show no prompt.
 PROGRAMS = ("curl", "omdml")
 # The rows of the runbook's table of commands.
@@ -91,14 +94,19 @@ def plain_steps(text: str) -> list[Step]:
     return listed
 
 
-def commands(text: str) -> list[list[str]]:
-    """The words after ``omdml`` of every command in blocks and sentences, each once."""
+def typed(text: str) -> list[list[str]]:
+    """The words after ``omdml`` of every command in blocks, which people type as it stands there; each once."""
     lines = [step.command for block in blocks(text, "console") for step in steps(block.text)]
-    lines += [line for block in blocks(text, "") for line in block.text.splitlines() if line.startswith("omdml ")]
-    lines += INLINE.findall(text)
-    listed = []
-    for line in lines:
-        for begin in re.finditer(r"\bomdml (?=[a-z])", line):
-            words = WORDS_END.split(line[begin.end() :].split("\n")[0], maxsplit=1)[0]
-            listed.append(words)
-    return [shlex.split(words) for words in dict.fromkeys(listed)]
+    lines += [line for block in blocks(text, "") for line in block.text.replace("\\\n", " ").splitlines()]
+    return _words(lines)
+
+
+def mentioned(text: str) -> list[list[str]]:
+    """The words after ``omdml`` of every command in sentences and tables, which may be named without its arguments."""
+    return _words(code.replace("\n", " ") for code in INLINE.findall(FENCE.sub("", text)))
+
+
+def _words(lines: Iterable[str]) -> list[list[str]]:
+    parts = [WORDS_END.split(line.split("\n")[0]) for line in lines]
+    commands = [match[1] for line in parts for match in map(COMMAND.search, line) if match]
+    return [shlex.split(words) for words in dict.fromkeys(commands)]

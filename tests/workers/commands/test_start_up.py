@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import click
 import pytest
@@ -34,21 +35,28 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture(scope="module")
-def omdml():
-    """Runs a command in a folder; answers its exit code, its output, and what is slow of all imported so far."""
+@contextmanager
+def running(slow):
+    """Runs commands in a process; answers the exit code, the output, and what of ``slow`` was imported so far."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [sys.executable, "-c", RUN], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
 
         def run(folder, *arguments):
-            process.stdin.write(json.dumps([str(folder), SLOW, arguments]) + "\n")
+            process.stdin.write(json.dumps([str(folder), slow, arguments]) + "\n")
             process.stdin.flush()
             return json.loads(process.stdout.readline())
 
         yield run
         process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def omdml():
+    """Runs a command in a folder; answers its exit code, its output, and what is slow of all imported so far."""
+    with running(SLOW) as run:
+        yield run
 
 
 @pytest.mark.parametrize(
@@ -88,6 +96,31 @@ def test_a_mistake_in_the_configuration_is_reported_without_slow_imports(omdml, 
     assert [code, imported] == [2, []]
     assert says in output
     assert "Traceback" not in output
+
+
+@pytest.fixture(scope="module")
+def omdml_with_learners():
+    """The same, of what is slow in learners: for mistakes in their options. Learners need numpy."""
+    with running(("numba", "scipy", "kafka", "redis", "rich", "structlog")) as run:
+        yield run
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("dtype = 'float16'", "dtype='float16': expected 'float32' or 'float64'"),
+        ("seed = -1", "seed=-1: expected a whole number of at least 0"),
+        ("no_such_thing = 1", "no option 'no_such_thing'"),
+    ],
+)
+def test_a_mistake_in_a_learners_option_is_reported_without_kernels(
+    omdml_with_learners, tmp_path, learner, option, says
+):
+    (tmp_path / "bad.toml").write_text(f'[catalogues.a]\npath = "a"\n[models.m]\nlearner = "{learner}"\n{option}\n')
+    code, output, imported = omdml_with_learners(tmp_path, "worker", "--config", "bad.toml")
+    assert [code, imported] == [2, []]
+    assert says in output
 
 
 @pytest.mark.parametrize("command", ["worker", "node", "feed"])

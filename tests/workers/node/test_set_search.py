@@ -11,7 +11,7 @@ from omdml.streams.catalogues.building.build import add_items, build_catalogue
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.node.node import RetrievalNode
-from omdml.workers.node.searching.answers import Page
+from omdml.workers.node.searching.answers import Paging
 from omdml.workers.node.searching.options import SearchError
 from tests.naive.sets import greedy
 from tests.support.catalogues.changing import change
@@ -105,7 +105,7 @@ def test_sets_are_answered_by_the_sum_of_their_scores_for_each_element(album, no
 def test_sets_are_excluded_by_their_names_and_answered_in_pages(node):
     asked = {"ids": ["f3", "f77"]}
     whole = [item.id for item in node.search(**asked, k=SETS).items]
-    answer = node.search(**asked, k=3, page=Page(offset=2, exclude=[whole[0], whole[3], "f3"]))
+    answer = node.search(**asked, k=3, page=Paging(offset=2, exclude=[whole[0], whole[3], "f3"]))
     assert [item.id for item in answer.items] == [name for name in whole if name not in (whole[0], whole[3])][2:5]
 
 

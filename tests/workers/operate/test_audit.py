@@ -17,7 +17,7 @@ from omdml.workers.cli import main
 from omdml.workers.commands.audit import show
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import models as upkeep
-from omdml.workers.operate.audit import Audit, Letters, Report
+from omdml.workers.operate.audit import Audit, LetterPositions, Report
 from omdml.workers.operate.letters import fate
 from tests.support.forks import ForkedProcess
 from tests.support.learning.audits import audited
@@ -113,7 +113,7 @@ def test_a_lost_letter_is_an_event_without_a_fate(world):
 
 
 def test_with_incomplete_letters_it_says_that_it_cannot_know(world):
-    result, report = audited(world, Letters(most=0))
+    result, report = audited(world, LetterPositions(most=0))
     assert report.wrong == {}
     assert "some dead letters were deleted" in report.limits[0]
     assert result.models["shop"].missing == 1
@@ -265,7 +265,7 @@ def test_letters_about_a_model_that_is_not_configured_any_more_are_its_own(world
 
 def test_letters_are_told_apart(world):
     partition, other = Partition("log", 0), Partition("log", 1)
-    letters = Letters()
+    letters = LetterPositions()
     line = msgspec.json.encode({"partition": partition, "offset": 7, "reason": "x", "error": "", "payload": ""})
     again = msgspec.json.encode({"resent": [partition, 8]})
     record = world.log.read(world.log.partitions[0], 0, 1)[0]
@@ -301,7 +301,7 @@ def test_doctor_reads_a_whole_installation(tmp_path):
 
 
 def test_an_audit_with_unknowns_says_so_in_its_last_line(capsys):
-    empty = Audit({}, [], Letters(), Placement.first("murmur2", 1))
+    empty = Audit({}, [], LetterPositions(), Placement.first("murmur2", 1))
     show(empty, Report({}, ["1,305 events of 'shop' are before the place at which counting began"]))
     *_, message, last = capsys.readouterr().out.splitlines()
     assert message.startswith("not known: 1,305 events")

@@ -13,7 +13,7 @@ from omdml.errors import CatalogueError, ConfigurationError, CorruptError, Store
 from omdml.streams.catalogues.building.build import add_items
 from omdml.workers.cli import main
 from omdml.workers.node.attributes.table import Attributes
-from omdml.workers.operate.export.exporter import Exporter, Options
+from omdml.workers.operate.export.exporter import Exporter, ExportOptions
 from omdml.workers.operate.export.layout import Rows
 from omdml.workers.operate.export.vectors import aligned, merged, spread
 from tests.support.catalogues.exports import error, order, read
@@ -37,7 +37,7 @@ def shop(tmp_path):
 
 
 def exporter(shop, folder, table=None, **options):
-    return Exporter(folder, Options("shop", **options), shop.store, lambda: shop.catalogue, lambda: table)
+    return Exporter(folder, ExportOptions("shop", **options), shop.store, lambda: shop.catalogue, lambda: table)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -124,7 +124,7 @@ def test_a_new_process_goes_on_where_the_last_one_ended(shop, tmp_path, kind):
 @pytest.mark.parametrize("change", [{"format": "parquet"}, {"model": "other"}])
 def test_an_export_of_another_kind_is_not_gone_on_with(shop, tmp_path, change):
     exporter(shop, tmp_path / "out").step()
-    options = Options(**{"model": "shop", **change})
+    options = ExportOptions(**{"model": "shop", **change})
     other = Exporter(tmp_path / "out", options, shop.store, lambda: shop.catalogue, lambda: None)
     assert other.resume() is None
 
@@ -159,7 +159,7 @@ def test_items_that_a_catalogue_no_longer_finds_are_removed(shop, tmp_path, kind
 def test_an_item_whose_attributes_changed_is_written(shop, tmp_path):
     table = attributes({"i3": 7.5, "i4": 12})
     follower = Exporter(
-        tmp_path / "out", Options("shop", moved=0.05), shop.store, lambda: shop.catalogue, lambda: table
+        tmp_path / "out", ExportOptions("shop", moved=0.05), shop.store, lambda: shop.catalogue, lambda: table
     )
     follower.step()
     table = attributes({"i3": 7.5, "i4": 11})

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from omdml.workers.telemetry.condition import STARTING, Condition, Facts, Messenger, pause_s
+from omdml.workers.telemetry.condition import STARTING, Condition, ConditionSource, Messenger, pause_s
 from tests.support.waiting import until
 
 LEARNING = Condition(started=True, alive=True, ready=True, stopping=False, status="learning,\n4 partitions")
@@ -36,7 +36,7 @@ def heard(listening):
 
 
 def test_states_are_reported_once_and_the_watchdog_as_long_as_it_is_alive(systemd):
-    facts = Facts()
+    facts = ConditionSource()
     messenger = Messenger(facts)
     messenger.tell()
     assert heard(systemd) == ["STATUS=starting", "WATCHDOG=1"]
@@ -57,7 +57,7 @@ def test_a_thread_tells_it_as_often_as_the_watchdog_asks(systemd, monkeypatch):
     monkeypatch.setenv("WATCHDOG_USEC", "20000")
     monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     lines = []
-    facts = Facts()
+    facts = ConditionSource()
     facts.ask = lambda: LEARNING
     with Messenger(facts):
         until(lambda: lines.extend(heard(systemd)) or lines.count("WATCHDOG=1") >= 3)

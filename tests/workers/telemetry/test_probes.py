@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import StoreError
 from omdml.workers.configuration.process import serve_metrics
 from omdml.workers.telemetry import probes
-from omdml.workers.telemetry.condition import START_LIMIT_S, STARTING, Condition, Facts
+from omdml.workers.telemetry.condition import START_LIMIT_S, STARTING, Condition, ConditionSource
 from omdml.workers.telemetry.probes import serve_probes
 from omdml.workers.telemetry.registry import new_registry
 from tests.support.forks import ForkedProcess
@@ -24,7 +24,7 @@ from tests.support.worlds import World, catalogue, events, run_until_idle
 
 @pytest.fixture
 def facts():
-    return Facts()
+    return ConditionSource()
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeyp
     monkeypatch.setattr(probes.Silent, "timeout", 0.3)
     # What finds no place in the queue of the kernel tries again after a second, then after three.
     monkeypatch.setattr(probes.ThreadingWSGIServer, "request_queue_size", 60)
-    port, before = serve_probes("127.0.0.1", 0, new_registry(), Facts()), threading.active_count()
+    port, before = serve_probes("127.0.0.1", 0, new_registry(), ConditionSource()), threading.active_count()
     with ExitStack() as held:
         for _ in range(60):
             held.enter_context(socket.create_connection(("127.0.0.1", port)))
@@ -158,7 +158,7 @@ def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeyp
 
 def test_a_client_that_sends_a_byte_now_and_then_is_ended(monkeypatch):
     monkeypatch.setattr(probes.Silent, "timeout", 0.3)
-    port = serve_probes("127.0.0.1", 0, new_registry(), Facts())
+    port = serve_probes("127.0.0.1", 0, new_registry(), ConditionSource())
     with closing(socket.create_connection(("127.0.0.1", port))) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nx: ")
         slow.settimeout(0.01)
@@ -176,7 +176,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_ended(monkeypatch):
 
 
 def test_a_head_without_end_is_not_kept():
-    port = serve_probes("127.0.0.1", 0, new_registry(), Facts())
+    port = serve_probes("127.0.0.1", 0, new_registry(), ConditionSource())
     field = b"x: " + b"y" * 60_000 + b"\r\n"
     with closing(socket.create_connection(("127.0.0.1", port))) as bomb:
         bomb.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

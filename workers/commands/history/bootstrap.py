@@ -12,7 +12,7 @@ from omdml.workers.commands.options import accept_gap, from_file, say
 
 if TYPE_CHECKING:
     from omdml.workers.configuration import config
-    from omdml.workers.operate.history.engines import Engine
+    from omdml.workers.operate.history.engines import HistoryEngine
 
 
 @click.command()
@@ -84,7 +84,7 @@ def _bootstrap(
         say(f"{model}: nodes do not get this version, because the guard withholds it: {withheld}", err=True)
 
 
-def _engine(name: str, processes: int | None, master: str) -> Engine:
+def _engine(name: str, processes: int | None, master: str) -> HistoryEngine:
     from omdml.workers.operate.history.engines import Processes, Spark
 
     if name == "spark":

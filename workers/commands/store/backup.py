@@ -37,7 +37,7 @@ def open_folder(configuration: config.Configuration) -> DirectoryStore:
     return store
 
 
-class Held(NamedTuple):
+class StoreContents(NamedTuple):
     """What a store holds, as far as it can be read."""
 
     text: str
@@ -45,7 +45,7 @@ class Held(NamedTuple):
     generations: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, store: DirectoryStore) -> Held:
+    def of(cls, store: DirectoryStore) -> StoreContents:
         """Look at a store. One that is damaged may be the reason for a restore, so it is no error here."""
         try:
             names = store.models()
@@ -66,7 +66,7 @@ class Held(NamedTuple):
                     generations.add(loaded[1].generation)
         return cls(text, frozenset(position.home.topic_id for position in positions.values()), frozenset(generations))
 
-    def differences(self, comes: Held) -> Iterator[str]:
+    def differences(self, comes: StoreContents) -> Iterator[str]:
         """Why the other one may not be meant for this place."""
         pairs = (
             ("learned from another log", self.logs, comes.logs, "events of this log are not what its models learned"),
@@ -108,10 +108,10 @@ def restore(configuration: config.Configuration, file: Path, yes: bool) -> None:
     from omdml.streams.stores.folder.backups import opened_backup, put_back
 
     store = open_folder(configuration)
-    there = Held.of(store)
+    there = StoreContents.of(store)
     if there.text != NOTHING:
         with opened_backup(file, store) as unpacked:
-            comes = Held.of(unpacked)
+            comes = StoreContents.of(unpacked)
         say(f"there now: {there.text}")
         say(f"the backup: {comes.text}")
         for warning in there.differences(comes):

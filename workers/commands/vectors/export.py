@@ -49,11 +49,11 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
     import threading
 
     from omdml.workers.configuration import process
-    from omdml.workers.operate.export.exporter import Exporter, Options, in_words
+    from omdml.workers.operate.export.exporter import Exporter, ExportOptions, in_words
 
     if options["follow"] and options["version"] is not None:
         raise ConfigurationError("--follow takes what is live: leave out --version")
-    asked = Options(model, options["task"], kind, options["moved"], options["version"], options["follow"])
+    asked = ExportOptions(model, options["task"], kind, options["moved"], options["version"], options["follow"])
     store, items = open_known(configuration, model), items_now(configuration, model)
     exporter = Exporter(folder, asked, store, items, attributes_now(configuration, model, items))
     with exporter.held():

@@ -10,7 +10,7 @@ from omdml.errors import CatalogueError, ConfigurationError
 if TYPE_CHECKING:
     from omdml.streams.protocols.catalogue import Catalogue
     from omdml.workers.configuration import config
-    from omdml.workers.operate.export.source import Table
+    from omdml.workers.operate.export.source import AttributeTable
 
 
 def items_now(configuration: config.Configuration, model: str) -> Callable[[], Catalogue]:
@@ -37,7 +37,7 @@ def items_now(configuration: config.Configuration, model: str) -> Callable[[], C
 
 def attributes_now(
     configuration: config.Configuration, model: str, items: Callable[[], Catalogue]
-) -> Callable[[], Table | None]:
+) -> Callable[[], AttributeTable | None]:
     """A function that returns the attributes of the model's items as they are now, including changes of items."""
     from omdml.workers.node.attributes.layers import ChangedAttributes
     from omdml.workers.wiring.node import attributes_of

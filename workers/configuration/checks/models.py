@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Learners whose metrics are not Euclidean.
 WITHOUT_VECTORS = ("oasis", "setnet", "signed")
-# The names in omdml.learners.LEARNERS, whose import takes half a second: too long to hear of a mistyped name.
+# The names in omdml.learners.LEARNERS, whose import takes a tenth of a second: too long to hear of a mistyped name.
 LEARNER_NAMES = (
     "cpmtml",
     "dca",

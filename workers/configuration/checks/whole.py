@@ -38,7 +38,7 @@ PLACE = re.compile(r"at `\$\.(\w+)(?:\.(\w+))?(\[\.\.\.\])?")
 def checked(table: Mapping[str, Any], mistakes: Mistakes, thorough: bool = False) -> Configuration:
     """The configuration that a table holds; raises ConfigurationError with all mistakes that do not follow from others.
 
-    Models need learners, which take a second to import. So they are looked at only if nothing else is wrong, or if this
+    Models need learners, which take time to import. So they are looked at only if nothing else is wrong, or if this
     is to be ``thorough``. ``mistakes`` are those of reading the table; the others are noted there, too.
     """
     known, catalogues = _known(table, mistakes), table.get("catalogues", {})

@@ -10,14 +10,14 @@ from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.checks.durability import duration, set_topic
 from omdml.workers.doctor.checks.waiting_events import BEHIND_S
 from omdml.workers.doctor.findings import Remark, error, warning
-from omdml.workers.operate.topics import Line, advice
+from omdml.workers.operate.topics import PartitionReport, advice
 
 # The share of the topic's retention after which a waiting event is in danger.
 EXPIRING = 0.5
 
 
 def partitions(
-    lines: Sequence[Line],
+    lines: Sequence[PartitionReport],
     placement: Placement | None,
     partitioner: str,
     learning: bool,
@@ -62,7 +62,7 @@ def foreign(placement: Placement | None, partitioner: str) -> list[Remark]:
                   "the new one: omdml topics rewind")]  # fmt: skip
 
 
-def unread(added: Sequence[Line], count: int, partitions: int) -> list[Remark]:
+def unread(added: Sequence[PartitionReport], count: int, partitions: int) -> list[Remark]:
     """Partitions that were added since models were placed."""
     if not added:
         return []
@@ -72,9 +72,9 @@ def unread(added: Sequence[Line], count: int, partitions: int) -> list[Remark]:
                    f"reads there; {amount(waiting, 'event')} wait: {advice(count, partitions)}")]  # fmt: skip
 
 
-def stopped(known: Sequence[Line]) -> list[Remark]:
+def stopped(known: Sequence[PartitionReport]) -> list[Remark]:
     """Partitions that workers cannot go on with, by what is wrong with them."""
-    alike: dict[str, list[Line]] = {}
+    alike: dict[str, list[PartitionReport]] = {}
     for line in known:
         if line.wrong:
             alike.setdefault(line.wrong, []).append(line)
@@ -83,7 +83,7 @@ def stopped(known: Sequence[Line]) -> list[Remark]:
 
 
 def expiring(
-    lines: Sequence[Line], since: Mapping[int, float], retention_s: float | None, log: KafkaLog, now: float
+    lines: Sequence[PartitionReport], since: Mapping[int, float], retention_s: float | None, log: KafkaLog, now: float
 ) -> list[Remark]:
     """Partitions whose events the topic will delete soon, although they are not learned.
 
@@ -107,17 +107,17 @@ def expiring(
                   "see why they are not learned")]  # fmt: skip
 
 
-def numbered(lines: Sequence[Line]) -> str:
+def numbered(lines: Sequence[PartitionReport]) -> str:
     """The numbers of these partitions, as a list for a sentence."""
     return f"partition{'s' * (len(lines) > 1)} {', '.join(str(line.extent.partition.number) for line in lines)}"
 
 
-def was(lines: Sequence[Line]) -> str:
+def was(lines: Sequence[PartitionReport]) -> str:
     """The verb that goes with these partitions."""
     return "were" if len(lines) > 1 else "was"
 
 
-def unowned(lines: Sequence[Line]) -> list[Remark]:
+def unowned(lines: Sequence[PartitionReport]) -> list[Remark]:
     """Partitions that no worker owns although there are workers."""
     if not lines:
         return []
@@ -128,7 +128,7 @@ def unowned(lines: Sequence[Line]) -> list[Remark]:
                    "cannot take the partition. If none does, restart a worker")]  # fmt: skip
 
 
-def behind(owned: Sequence[Line], since: Mapping[int, float], now: float) -> list[Remark]:
+def behind(owned: Sequence[PartitionReport], since: Mapping[int, float], now: float) -> list[Remark]:
     """Partitions whose worker is there, but has not learned and saved what came a while ago."""
     late = {line.extent.partition.number: line for line in owned
             if line.lag > 0 and now - since.get(line.extent.partition.number, now) >= BEHIND_S}  # fmt: skip

@@ -94,7 +94,7 @@ class Yardstick(msgspec.Struct):
     weights: list[float] = []
 
 
-class Comparison(NamedTuple):
+class VersionComparison(NamedTuple):
     """How a version did beside an earlier one, the reference, on the held-out events.
 
     ``margin`` is the mean gain in margins, below 0 if the version is worse, and ``doubt`` its margin of error at the
@@ -144,7 +144,7 @@ class Guard:
         # Decisions by reason, until whoever counts them takes them.
         self.decisions: Counter[str] = Counter()
         # At the last decision or look that had enough events.
-        self.compared: Comparison | None = None
+        self.compared: VersionComparison | None = None
         # Margins of the version that was last decided on, for the events that judged it; empty if none did.
         self.margins: Array = np.empty(0)
         self.yardstick = yardstick or Yardstick()
@@ -288,7 +288,7 @@ class Guard:
         ``withheld`` says whether the previous candidate was withheld. Then this one gets no benefit of the doubt.
         """
         mean, doubt = self._mean_and_doubt(each)
-        self.compared = Comparison(version, self.yardstick.version, mean, doubt, len(each))
+        self.compared = VersionComparison(version, self.yardstick.version, mean, doubt, len(each))
         # The comparison is written with >= because the mean may be NaN, which must count as worse.
         if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""

@@ -14,7 +14,7 @@ from omdml.workers.model.judging.held_out_draw import HoldOutState
 from omdml.workers.model.judging.held_out_window import margins_on
 
 
-class Order(NamedTuple):
+class HeldOutAccuracy(NamedTuple):
     """The share of held-out events that a metric orders rightly, and how many events there are."""
 
     right: float
@@ -29,13 +29,13 @@ def share_right(margins: NDArray[Any]) -> float:
     return float((margins > 0).mean())
 
 
-def order_right(hold_out: HoldOutState, metric: Metric, features: Mapping[str, NDArray[Any]]) -> Order | None:
+def order_right(hold_out: HoldOutState, metric: Metric, features: Mapping[str, NDArray[Any]]) -> HeldOutAccuracy | None:
     """Ask a metric about what is held out; None if nothing is.
 
     An event of several comparisons counts once, by the mean of their margins.
     """
     margins = margins_on(metric, hold_out.kept, features)
-    return Order(share_right(margins), len(margins)) if len(margins) else None
+    return HeldOutAccuracy(share_right(margins), len(margins)) if len(margins) else None
 
 
 def plain_metric(start: Metric, catalogue: Catalogue) -> Metric:

@@ -11,7 +11,7 @@ import msgspec
 
 from omdml.retrieval.interleaving import Verdict, team_draft, verdict
 from omdml.workers.configuration.config import ExperimentConfig
-from omdml.workers.node.experiments.tally import Counts, Tally
+from omdml.workers.node.experiments.tally import Counts, ExperimentTally
 from omdml.workers.node.searching.answers import Answer, Interleaved
 
 DIGEST_BYTES = 8
@@ -51,7 +51,7 @@ class Experiment:
 
     def __init__(self, name: str, config: ExperimentConfig) -> None:
         self.name, self.config = name, config
-        self.tally = Tally(Path(config.counts) if config.counts else None)
+        self.tally = ExperimentTally(Path(config.counts) if config.counts else None)
 
     def takes(self, session: str) -> bool:
         """Whether the searches of a session are interleaved: all of them are, or none."""

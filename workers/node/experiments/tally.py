@@ -58,7 +58,7 @@ class Shown(msgspec.Struct):
         return "first" if first > second else "second" if second > first else "ties"
 
 
-class Tally:
+class ExperimentTally:
     """The counts of one experiment. Any number of threads may use it.
 
     Parameters

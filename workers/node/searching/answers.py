@@ -28,14 +28,14 @@ class Found(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     attributes: dict[str, bool | int | float | str | list[str]] | None = None
 
 
-class Page(NamedTuple):
+class Paging(NamedTuple):
     """Which part of an answer is asked for: ``offset`` items are passed over, those to ``exclude`` never count."""
 
     offset: int = 0
     exclude: Sequence[str] = ()
 
 
-FIRST_PAGE = Page()
+FIRST_PAGE = Paging()
 
 
 class Interleaved(msgspec.Struct, frozen=True, gc=False):

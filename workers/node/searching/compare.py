@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from omdml.workers.node.live_model import View
-from omdml.workers.node.searching.answers import Found, Page
+from omdml.workers.node.searching.answers import Found, Paging
 from omdml.workers.node.searching.options import Options, SearchError
 
 # Ranks are counted up to this place. An item further down has none.
@@ -56,7 +56,7 @@ def compare_versions(before: View, after: View, item: str, k: int, task: str | N
 def ranked(view: View, item: str, task: str | None, expand: int) -> Side:
     """The answer of one version, as deep as ranks are counted."""
     query = view.query([item])
-    answers = view.search_each([query], DEPTH, task, Page(), Options(expand))
+    answers = view.search_each([query], DEPTH, task, Paging(), Options(expand))
     return Side(answers.version, answers.answers[0])
 
 

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from omdml.workers.node.galleries.gallery import AT_ONCE, Query
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
-from omdml.workers.node.searching.answers import Answers, Page
+from omdml.workers.node.searching.answers import Answers, Paging
 from omdml.workers.node.searching.options import Options
 
 # Numbers that a scan reads. Fewer take under 0.2 ms, and the hop to a thread costs as much.
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
     k: int
     task: str | None
-    page: Page
+    page: Paging
     options: Options
 
 

@@ -19,8 +19,8 @@ from omdml.streams.disk import take_lock
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.operate.export.layout import Rows, pyarrow, read_part, write_part
-from omdml.workers.operate.export.manifest import Format, Manifest, Part, read_manifest
-from omdml.workers.operate.export.source import LiveItems, Table
+from omdml.workers.operate.export.manifest import ExportManifest, ExportPart, Format, read_manifest
+from omdml.workers.operate.export.source import AttributeTable, LiveItems
 from omdml.workers.operate.export.vectors import (
     aligned,
     chosen,
@@ -37,7 +37,7 @@ LOOK_S = 1.0
 OURS = re.compile(r"part-\d{6,}|\.[0-9a-f]{16}")
 
 
-class Options(NamedTuple):
+class ExportOptions(NamedTuple):
     """What is exported, and how.
 
     ``moved`` is how far an item must move to be written again, as a share of the items' spread. If ``follow``, the
@@ -52,11 +52,11 @@ class Options(NamedTuple):
     follow: bool = False
 
 
-class Written(NamedTuple):
+class ExportStep(NamedTuple):
     """The result of a step: the new manifest, and the part if one was written."""
 
-    manifest: Manifest
-    part: Part | None
+    manifest: ExportManifest
+    part: ExportPart | None
 
 
 class Exporter:
@@ -88,10 +88,10 @@ class Exporter:
     def __init__(
         self,
         folder: Path,
-        options: Options,
+        options: ExportOptions,
         store: SnapshotStore,
         catalogue: Callable[[], Catalogue],
-        attributes: Callable[[], Table | None],
+        attributes: Callable[[], AttributeTable | None],
     ) -> None:
         if options.format == "parquet":
             pyarrow()
@@ -119,7 +119,7 @@ class Exporter:
         finally:
             os.close(descriptor)
 
-    def resume(self) -> Manifest | None:
+    def resume(self) -> ExportManifest | None:
         """Read the export in the folder, to go on with it.
 
         Returns None if the folder is empty, or its export is of another model, task or format. Raises CorruptError if
@@ -132,7 +132,7 @@ class Exporter:
             self._written = merged(self._written, read_part(self.folder, part, was.format, was.width))
         return was
 
-    def step(self) -> Written | None:
+    def step(self) -> ExportStep | None:
         """Write what changed since the last step; None if nothing did.
 
         Raises StoreError if nothing is published, or the store is out of reach; CatalogueError if the version does not
@@ -189,7 +189,7 @@ class Exporter:
             return None, 0.0
         return changes, bound
 
-    def _keep(self, pointer: Pointer, snapshot: Snapshot, now: Rows, changes: Rows | None, bound: float) -> Written:
+    def _keep(self, pointer: Pointer, snapshot: Snapshot, now: Rows, changes: Rows | None, bound: float) -> ExportStep:
         """Write a part and the manifest that names it; a crash in between leaves the export as it was.
 
         1. The part is written under another name, and renamed when it is on the disk. Nobody reads it yet. After a
@@ -204,12 +204,12 @@ class Exporter:
         if changes is None or changes.ids or changes.removed:
             name = f"part-{1 + max((number(stored.name) for stored in before.parts), default=0) if before else 1:06}"
             files = write_part(self.folder, name, self.options.format, rows)
-            part = Part(
+            part = ExportPart(
                 name=name, whole=changes is None, version=snapshot.version, serial=pointer.serial, rows=len(rows.ids),
                 removed=len(rows.removed), files=files,
             )  # fmt: skip
         self._written = now if changes is None else merged(self._written, changes)
-        self.manifest = Manifest(
+        self.manifest = ExportManifest(
             model=snapshot.model, task=self.options.task, format=self.options.format,
             width=self._written.embedding.shape[1], items=len(now.ids), moved=self.options.moved,
             bound=bound, version=snapshot.version, serial=pointer.serial, digest=snapshot.digest,
@@ -220,10 +220,10 @@ class Exporter:
         for entry in self.folder.iterdir():
             if OURS.fullmatch(entry.name) and entry.name not in named:
                 shutil.rmtree(entry, ignore_errors=True)
-        return Written(self.manifest, part)
+        return ExportStep(self.manifest, part)
 
 
-def in_words(written: Written) -> str:
+def in_words(written: ExportStep) -> str:
     """Describe a step in one sentence."""
     manifest, part = written
     if part is None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError
 from omdml.streams.bounded_files import open_regular, opened
 from omdml.streams.disk import ASIDE, sync
-from omdml.workers.operate.export.manifest import Format, Part
+from omdml.workers.operate.export.manifest import ExportPart, Format
 
 IDS, EMBEDDINGS, ATTRIBUTES, REMOVED = "ids.txt", "embeddings.npy", "attributes.jsonl", "removed.txt"
 TABLE = "items.parquet"
@@ -74,7 +74,7 @@ def write_part(folder: Path, name: str, kind: Format, rows: Rows) -> dict[str, s
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def read_part(folder: Path, part: Part, kind: Format, width: int) -> Rows:
+def read_part(folder: Path, part: ExportPart, kind: Format, width: int) -> Rows:
     """Read the rows of a part; raises CorruptError if its files are not those that the manifest names."""
     where = folder / part.name
     try:

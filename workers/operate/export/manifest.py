@@ -27,7 +27,7 @@ FORMAT = 1
 Format = Literal["npy", "parquet"]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ExportPart(msgspec.Struct, frozen=True, kw_only=True):
     """One part: the number of its ``rows``, of its ``removed`` items, and the sha256 of each file.
 
     ``whole`` says that it has all items.
@@ -42,7 +42,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str]
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class ExportManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What an export holds: ``items`` of ``width`` numbers each, as ``version`` embeds them.
 
     No item is further than ``bound`` from where the version has it. ``moved`` is this bound as a share of the items'
@@ -61,14 +61,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     serial: int
     digest: str
     generation: str
-    parts: tuple[Part, ...]
+    parts: tuple[ExportPart, ...]
 
     def write(self, folder: Path) -> None:
         """Replace the manifest by this one, in one atomic step."""
         put(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(self), indent=2))
 
 
-def read_manifest(folder: Path) -> Manifest | None:
+def read_manifest(folder: Path) -> ExportManifest | None:
     """Read the manifest of an export; None if there is none.
 
     Raises CorruptError if it cannot be read, and ConfigurationError if the folder holds something else, which must not
@@ -86,7 +86,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     except OSError as error:
         raise ConfigurationError(f"{folder}: {error.strerror}: name a folder that can be written") from error
     try:
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=ExportManifest)
     except msgspec.DecodeError as error:
         raise CorruptError(f"{folder / MANIFEST}: {error}: remove the folder, and export again") from error
     if manifest.manifest != FORMAT:

@@ -15,7 +15,7 @@ from omdml.workers.operate.export.vectors import embedded, items_of
 from omdml.workers.versions.targets import misfit
 
 
-class Table(Protocol):
+class AttributeTable(Protocol):
     """A table of the attributes of items."""
 
     @property
@@ -59,7 +59,7 @@ class LiveItems:
         self,
         store: SnapshotStore,
         catalogue: Callable[[], Catalogue],
-        attributes: Callable[[], Table | None],
+        attributes: Callable[[], AttributeTable | None],
         model: str,
         task: str | None = None,
         version: int | None = None,

@@ -22,7 +22,7 @@ from omdml.workers.operate.history.archive import COVERS, Covers, pyarrow
 REQUIRED, OPTIONAL = ("partition", "offset", "value"), ("topic_id", "timestamp", "key", "headers")
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """A row group that holds records of the partition, from the offset ``first`` to the offset ``last``."""
 
     path: str
@@ -41,7 +41,7 @@ class Archive(NamedTuple):
     partition: Partition
     begin: int
     end: int
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     covers: tuple[tuple[int, int], ...]
 
     @property
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
     partition: Partition
     begin: int
     end: int
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
 
 
 def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
@@ -69,7 +69,7 @@ def look(inputs: Sequence[str], number: int, topic_id: str | None) -> Archive:
 
     Raises SourceError if a file is not an archive, files are of several logs, or none has a record of the partition.
     """
-    groups: list[Group] = []
+    groups: list[RowGroup] = []
     covers: list[tuple[int, int]] = []
     ids: dict[str, str] = {} if topic_id is None else {topic_id: "--topic-id"}
     paths = files_of(inputs)
@@ -112,7 +112,7 @@ def files_of(inputs: Sequence[str]) -> list[Path]:
 def pieces(archive: Archive, span: int) -> list[Piece]:
     """The archive, cut at multiples of ``span`` offsets; pieces without a row group are left out."""
     # Not range by range: the offsets of a log in files have wide gaps between segments.
-    within: dict[int, list[Group]] = {}
+    within: dict[int, list[RowGroup]] = {}
     for group in archive.groups:
         for number in range(group.first // span, group.last // span + 1):
             within.setdefault(number, []).append(group)
@@ -178,7 +178,7 @@ def _seconds(time: float | datetime | None) -> float | None:
 
 
 class _Content(NamedTuple):
-    groups: list[Group]
+    groups: list[RowGroup]
     covers: list[tuple[int, int]]
     topic_ids: set[str]
 
@@ -191,7 +191,7 @@ def _look_into(path: Path, number: int) -> _Content:
         _check_columns(path, schema)
         for group in range(metadata.num_row_groups):
             if span := _span(file, group, number, path):
-                content.groups.append(Group(str(path), group, *span))
+                content.groups.append(RowGroup(str(path), group, *span))
         if "topic_id" in schema.names and metadata.num_rows:
             content.topic_ids.update(_distinct(file, "topic_id"))
     if None in content.topic_ids:

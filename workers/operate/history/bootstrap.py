@@ -18,7 +18,7 @@ from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.operate.fit import claim_to_begin, put_in_place
 from omdml.workers.operate.history.archived import Archive, Piece, pieces
-from omdml.workers.operate.history.engines import Engine
+from omdml.workers.operate.history.engines import HistoryEngine
 from omdml.workers.operate.history.model import HistoryModel, is_home
 from omdml.workers.operate.history.sums import Chunk, Job, sum_up
 
@@ -28,7 +28,7 @@ SPAN, SPAN_BYTES = 4096, 1 << 20
 CHUNKS = 16
 
 
-class Learned(NamedTuple):
+class LearnedHistory(NamedTuple):
     """The result of learning a history: the model, and how many records and chunks were read.
 
     ``again`` counts the chunks that had to be summed up twice.
@@ -140,9 +140,9 @@ def job_of(
 
 
 def learned(
-    job: Job, spec: Spec, archive: Archive, engine: Engine, accept_gap: bool = False, counted: bool = True,
+    job: Job, spec: Spec, archive: Archive, engine: HistoryEngine, accept_gap: bool = False, counted: bool = True,
     chunks: int = CHUNKS,
-) -> Learned:  # fmt: skip
+) -> LearnedHistory:  # fmt: skip
     """Learn the archive. The bytes of the result do not depend on the engine or on the number of chunks in a piece.
 
     Each chunk is summed up as if nothing had come before it. Then, in order, its events are compared with what the
@@ -171,10 +171,10 @@ def learned(
     model.learner = adding.learner()
     model.end(archive.end, archive.last)
     model.decide()
-    return Learned(model, records, len(held), again)
+    return LearnedHistory(model, records, len(held), again)
 
 
-def _chunks(job: Job, archive: Archive, engine: Engine, chunks: int) -> Iterator[Chunk]:
+def _chunks(job: Job, archive: Archive, engine: HistoryEngine, chunks: int) -> Iterator[Chunk]:
     for some in engine(job, pieces(archive, chunks * job.span)):
         yield from some
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PIECES_A_PROCESSOR = 2
 
 
-class Engine(Protocol):
+class HistoryEngine(Protocol):
     """Sums up pieces, wherever it likes."""
 
     def __call__(self, job: Job, pieces: Sequence[Piece]) -> Iterator[list[Chunk]]:

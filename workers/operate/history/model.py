@@ -27,7 +27,7 @@ class Said(NamedTuple):
     features: None = None
 
 
-class Facts(NamedTuple):
+class ChunkFacts(NamedTuple):
     """What is true about the events of one chunk, whatever came before it.
 
     Parameters
@@ -82,10 +82,10 @@ class HistoryModel(OwnedModel):
         self.home = home
         self.refused: list[Refusal] = []
         self.last = 0
-        self._facts: Facts | None = None
+        self._facts: ChunkFacts | None = None
         self._taken: list[int] = []
 
-    def take_chunk(self, facts: Facts) -> frozenset[int]:
+    def take_chunk(self, facts: ChunkFacts) -> frozenset[int]:
         """Take the events of a chunk; returns the offsets of those to learn."""
         self._facts, self._taken = facts, []
         refused = list(facts.unread)

@@ -23,7 +23,7 @@ from omdml.workers.configuration.specs import Spec, Specs, Start
 from omdml.workers.events.decoding import Batch, Refusal, sort_out
 from omdml.workers.events.lookup import Located
 from omdml.workers.operate.history.archived import Piece, by_chunk
-from omdml.workers.operate.history.model import Facts, HistoryModel, without_payloads
+from omdml.workers.operate.history.model import ChunkFacts, HistoryModel, without_payloads
 
 # The model of the job that this process works for.
 _known: dict[str, tuple[Spec, DCA]] = {}
@@ -56,7 +56,7 @@ class Chunk(NamedTuple):
     number: int
     first: int
     records: int
-    facts: Facts
+    facts: ChunkFacts
     learned: frozenset[int]
     sums: Sums
     event_time: float | None
@@ -98,7 +98,7 @@ def _chunk(
         held_out = dict(zip(held_offsets, [event.event for event in held], strict=True))
         located, unlearnable = without_unlearnable(job.model, start, located)
         by_offset |= {entry.record.offset: entry for entry in unlearnable}
-    facts = Facts(without_payloads(batch), unread, by_offset, held_out)
+    facts = ChunkFacts(without_payloads(batch), unread, by_offset, held_out)
     wanted = model.take_chunk(facts) if learned is None else frozenset(learned)
     sums, event_time = _summed(start, located, wanted)
     return Chunk(number, records[0].offset, len(records), facts, wanted, sums, event_time)

@@ -18,7 +18,7 @@ from omdml.streams.indexes.lancedb.writer import LanceIndex
 from omdml.streams.protocols.index import IndexMoved, VectorIndex
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.galleries.candidates import CandidateIndex
-from omdml.workers.node.searching.answers import Page
+from omdml.workers.node.searching.answers import Paging
 from omdml.workers.node.searching.options import Options, SearchError
 from tests.support.catalogues.candidates import GALLERY, candidates_of, serving, step
 from tests.support.catalogues.changing import change, plain_catalogue, raw_item
@@ -152,7 +152,7 @@ def test_filters_and_excluded_items_are_left_out(shop, lance):
         few = node.answer(view, node.attributes.filtered(view, query, {"few": True}), 10)
         assert {item.id for item in few.items} == {"i0", "i1", "i2"}
         near = shop.expected(20, "i3", 8)[0]
-        rest = node.search(ids=["i3"], k=4, page=Page(offset=2, exclude=near[:2]))
+        rest = node.search(ids=["i3"], k=4, page=Paging(offset=2, exclude=near[:2]))
         assert [item.id for item in rest.items] == near[4:8]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml.streams.catalogues.changes.change import Change, Shown
+from omdml.streams.catalogues.changes.change import Change, ShownRows
 from omdml.workers.node.attributes.layers import ChangedAttributes
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.searching.answers import single
@@ -63,7 +63,7 @@ class Items:
     """What layers ask of a catalogue: ids of rows, and what changes said."""
 
     def __init__(self, ids):
-        self.ids, self.attributes, self.shown, self.said = ids, {}, Shown(), []
+        self.ids, self.attributes, self.shown, self.said = ids, {}, ShownRows(), []
 
     def rows(self, ids):
         return np.array([self.ids.index(item) if item in self.ids else -1 for item in ids], np.int64)

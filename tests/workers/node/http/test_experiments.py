@@ -8,7 +8,7 @@ from omdml.errors import ConfigurationError
 from omdml.retrieval.interleaving import team_draft
 from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
-from omdml.workers.node.experiments.tally import Tally
+from omdml.workers.node.experiments.tally import ExperimentTally
 from tests.support.shops import Shop, client_of, listening, refused
 
 
@@ -128,8 +128,8 @@ def test_counts_outlive_the_node_if_they_have_a_file(tmp_path, shop):
         client.post("/clicks", json={"search": trial["search"], "ids": ids[:1]})
         before = outcome(client)["counts"]
     assert before["clicks"] in ([1, 0], [0, 1])
-    assert Tally(path).counts.clicks == tuple(before["clicks"])
-    assert Tally(path).counts.since == before["since"]
+    assert ExperimentTally(path).counts.clicks == tuple(before["clicks"])
+    assert ExperimentTally(path).counts.since == before["since"]
 
 
 @pytest.mark.parametrize("content", [b"not JSON", b'{"searches": "many"}'])
@@ -137,4 +137,4 @@ def test_a_file_that_holds_no_counts_is_refused(tmp_path, content):
     path = tmp_path / "counts.json"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="holds no counts"):
-        Tally(path)
+        ExperimentTally(path)

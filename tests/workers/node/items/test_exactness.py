@@ -11,7 +11,7 @@ from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.following.first_views import FirstViews
 from omdml.workers.node.following.making_views import bridged_view, embedded_view, grown_view
 from omdml.workers.node.galleries.gallery import GrowingMatrix
-from omdml.workers.node.searching.answers import Page
+from omdml.workers.node.searching.answers import Paging
 from tests.support.catalogues.changing import Twin, change, plain_catalogue, random_change, raw_item
 from tests.support.catalogues.galleries import Bilinear
 from tests.support.deep import examples
@@ -88,7 +88,7 @@ def test_an_older_view_leaves_out_a_changed_query_item_and_exclusions(shop):
     shop.publish()
     view = embedded_view(*shop.store.load("shop"), shop.catalogue)
     change(shop.catalogue, Change(id="i3", features=VECTORS), Change(id="i4", features=VECTORS))
-    answer = view.search(view.items(["i3"]), ITEMS, page=Page(exclude=["i4"])).items
+    answer = view.search(view.items(["i3"]), ITEMS, page=Paging(exclude=["i4"])).items
     assert {"i3", "i4"} & {item.id for item in answer} == set()
     assert len(answer) == ITEMS - 2
 

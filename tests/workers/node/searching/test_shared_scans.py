@@ -10,12 +10,12 @@ import pytest
 
 from omdml.workers.node.galleries.gallery import AT_ONCE
 from omdml.workers.node.searching import shared_scans
-from omdml.workers.node.searching.answers import Page
+from omdml.workers.node.searching.answers import Paging
 from omdml.workers.node.searching.options import PLAIN, SearchError
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 from tests.support.shops import Shop, asking
 
-ASKED = Asked(5, None, Page(), PLAIN)
+ASKED = Asked(5, None, Paging(), PLAIN)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_searches_that_come_at_once_get_what_each_gets_alone(node, scans):
 
 def test_only_searches_that_ask_for_the_same_share_a_scan(node, scans):
     ids = [f"i{number}" for number in range(20)]
-    kinds = [ASKED, ASKED._replace(k=3), ASKED._replace(page=Page(2)), ASKED._replace(page=Page(0, ("i3", "i7")))]
+    kinds = [ASKED, ASKED._replace(k=3), ASKED._replace(page=Paging(2)), ASKED._replace(page=Paging(0, ("i3", "i7")))]
     result = searched(node, ids, lambda number: kinds[number % 4])
     assert scans == [5] * 4
     for number, entry in enumerate(result):

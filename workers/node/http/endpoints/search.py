@@ -18,7 +18,7 @@ from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import Search, body_of, own_query, search_of_body, search_of_parameters
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
-from omdml.workers.node.searching.answers import Answers, Page, single
+from omdml.workers.node.searching.answers import Answers, Paging, single
 from omdml.workers.node.searching.options import Options
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 
@@ -98,8 +98,8 @@ class Searches:
             answers = await self._scans.answers(view, queries, Asked(asked.k, asked.task, page, options))
         return reply(single(answers) if asked.queries is None else answers)
 
-    def _page_and_options(self, view: View, asked: Search) -> tuple[Page, Options]:
-        return Page(asked.offset, tuple(asked.exclude)), Options(self._expand(view, asked), asked.explain)
+    def _page_and_options(self, view: View, asked: Search) -> tuple[Paging, Options]:
+        return Paging(asked.offset, tuple(asked.exclude)), Options(self._expand(view, asked), asked.explain)
 
     def _answers(self, view: View, queries: list[Query], asked: Search) -> Answers:
         node = self._node

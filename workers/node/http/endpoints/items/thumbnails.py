@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from omdml.streams.describers import pictures as files
-from omdml.streams.describers.thumbnails import MEDIA, Cell, Index, cut, own_name, read_index
+from omdml.streams.describers.thumbnails import MEDIA, AtlasIndex, Cell, cut, own_name, read_index
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.node.pictures import Picture
 
@@ -21,7 +21,7 @@ class Thumbnails:
 
     def __init__(self) -> None:
         # The index by catalogue, for its rows so far: added items may bring atlases.
-        self._indices: OrderedDict[tuple[str, int], Index] = OrderedDict()
+        self._indices: OrderedDict[tuple[str, int], AtlasIndex] = OrderedDict()
         self._decoded = lru_cache(ATLASES)(files.decoded)
 
     def told(self, catalogue: Catalogue, items: Sequence[str]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Thumbnails:
         atlas = self.atlas(catalogue, cell.atlas)
         return Picture(files.encoded(cut(self._decoded(atlas.data), cell.cell)), MEDIA) if atlas else None
 
-    def _index(self, catalogue: Catalogue) -> Index:
+    def _index(self, catalogue: Catalogue) -> AtlasIndex:
         key = catalogue.generation, catalogue.shown.rows
         index = self._indices.get(key)
         if index is None:
