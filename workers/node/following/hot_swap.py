@@ -168,8 +168,8 @@ class LiveViews:
         if latest.snapshot is view.snapshot:
             self.views[model] = replace(made, pointer=latest.pointer)
             return
-        if latest.origin is None:
-            # A newer version was embedded meanwhile, because no bridge led to it.
+        if latest.origin is None and not self._needs_index(model, latest):
+            # A newer version was embedded meanwhile, because no bridge held. It lacks nothing that was made here.
             return
         bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
         if bridged:
