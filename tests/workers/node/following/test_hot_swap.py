@@ -172,3 +172,24 @@ def test_a_gallery_that_is_ready_late_does_not_undo_a_rollback(shop, monkeypatch
     assert (older[0].snapshot.version, older[0].pointer.pinned) == (40, True)
     assert node.live.views["shop"] is older[0]
     node.live.close()
+
+
+def test_a_stop_waits_for_one_gallery_at_most(shop, monkeypatch):
+    shop.store.publish(shop.snapshot(model="other"), shop.store.claim("other").epoch)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments):
+        begun.set()
+        assert go_on.wait(30)
+        return embedded_view(*arguments)
+
+    monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", slow)
+    node = shop.node(models=("shop", "other"))
+    node.start()
+    assert begun.wait(30)
+    with ThreadPoolExecutor(1) as thread:
+        closed = thread.submit(node.close)
+        assert node._follower._stopped.wait(30)
+        go_on.set()
+        closed.result(30)
+    assert [name for name in ("shop", "other") if node.loaded(name)] in (["shop"], ["other"])
