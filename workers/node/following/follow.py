@@ -86,6 +86,9 @@ class Follower:
             try:
                 due = self._due(models)
                 for model in due:
+                    # A large gallery takes seconds: a stop waits for one at most.
+                    if self._stopped.is_set():
+                        break
                     self._refresh(model)
                 if due == models:
                     self._answered_at = time.time()

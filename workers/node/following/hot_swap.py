@@ -30,7 +30,8 @@ class LiveViews:
     """What answers for each model: ``views``. Any number of threads may use it.
 
     A view is replaced whole, by one assignment: whoever took the one before goes on with it. Whoever replaces one holds
-    ``changing``: two loads at once could swap in the wrong order. ``steps`` is what went live, and when.
+    ``changing``, which is never held while a gallery is embedded for a new version. ``steps`` is what went live, and
+    when.
 
     Parameters
     ----------
@@ -83,7 +84,22 @@ class LiveViews:
         return embedded_view(pointer, snapshot, catalogue, self.views.get(model), self._patience_s, own)
 
     def swap(self, model: str, view: View, began: float) -> None:
-        """Answer with this view from now on. It was begun when ``time.perf_counter()`` was ``began``."""
+        """Answer with this view from now on. It was begun when ``time.perf_counter()`` was ``began``.
+
+        Raises CorruptError if its metric cannot embed items that came since then.
+        """
+        with self.changing:
+            if not view.covers(view.catalogue):
+                grown = grown_view(view, view.catalogue)
+                view = grown or self._embedded(model, view.pointer, view.snapshot, view.catalogue)
+            self._answer_with(model, view, began)
+
+    def point(self, model: str, pointer: Pointer, began: float) -> None:
+        """Answer under another pointer to the same snapshot."""
+        with self.changing:
+            self._answer_with(model, replace(self.views[model], pointer=pointer), began)
+
+    def _answer_with(self, model: str, view: View, began: float) -> None:
         before = self.views.get(model)
         self.views[model] = view
         if view.origin is not None or self._needs_index(model, view):
@@ -168,8 +184,8 @@ class LiveViews:
         if latest.snapshot is view.snapshot:
             self.views[model] = replace(made, pointer=latest.pointer)
             return
-        if latest.origin is None:
-            # A newer version was embedded meanwhile, because no bridge led to it.
+        if latest.origin is None and not self._needs_index(model, latest):
+            # A newer version was embedded meanwhile, because no bridge held. It lacks nothing that was made here.
             return
         bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
         if bridged:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -35,6 +36,9 @@ class RefusedSnapshot(NamedTuple):
 class Refresher:
     """Keeps the views of ``live`` at what the store points at. Any number of threads may use it.
 
+    A model is refreshed by one thread at a time, so that its versions are swapped in in their order. No other model
+    waits meanwhile, and no change of items: a large gallery takes seconds to embed.
+
     If the store lost its content or holds a snapshot that cannot be served, the last good view stays.
 
     Parameters
@@ -47,6 +51,9 @@ class Refresher:
         self, store: SnapshotStore, live: LiveViews, metrics: NodeMetrics, first: FirstViews | None = None
     ) -> None:
         self._store, self.live, self._metrics, self._first = store, live, metrics, first
+        # A lock for each model that is being refreshed or forgotten. Whoever holds it may take ``live.changing``, but
+        # not the other way round.
+        self._refreshing: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
         # Monotonic time at which a model's view was what the store points at.
         self._confirmed: dict[str, float] = {}
         self._behind: set[str] = set()
@@ -73,7 +80,7 @@ class Refresher:
 
     def forget(self, model: str) -> None:
         """Drop a model's view, and free its memory."""
-        with self.live.changing:
+        with self._turn(model), self.live.changing:
             self.live.views.pop(model, None)
             self.live.steps.forget(model)
             self._confirmed.pop(model, None)
@@ -87,7 +94,7 @@ class Refresher:
 
         Raises StoreError if the store is out of reach.
         """
-        with self.live.changing:
+        with self._turn(model):
             began = time.perf_counter()
             pointer = self._store.current(model)
             try:
@@ -102,9 +109,14 @@ class Refresher:
 
     def refresh_if_loaded(self, model: str) -> None:
         """The same as :meth:`refresh`, unless the model was dropped meanwhile: it must not come back by itself."""
-        with self.live.changing:
+        with self._turn(model):
             if model in self.live.views:
                 self.refresh(model)
+
+    def _turn(self, model: str) -> threading.RLock:
+        """The lock of a model."""
+        with self.live.changing:
+            return self._refreshing.setdefault(model, threading.RLock())
 
     def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
         view = self.live.views.get(model)
@@ -122,7 +134,8 @@ class Refresher:
         elif pointer is None:
             self._keep_last_view(model)
         elif view and pointer == view.pointer:
-            self.live.take_in(model, self.live.catalogues(model), began)
+            with self.live.changing:
+                self.live.take_in(model, self.live.catalogues(model), began)
             # This comes last: if the items cannot be taken in, the refusal stays known, and is logged only once.
             self._confirm(model)
         elif view is None or follows(pointer, view.pointer, model in self._gone, self._fallen.get(model)):
@@ -134,14 +147,14 @@ class Refresher:
         """Answer with the pointer's snapshot. Equal bytes only get the new pointer."""
         catalogue = self.live.catalogues(model)
         if view and view.pointer.snapshot == pointer.snapshot:
-            adopted = replace(view, pointer=pointer)
+            self._confirm(model)
+            self.live.point(model, pointer, began)
         elif loaded := self._store.load(model):
-            adopted = self.live.view_of(model, *loaded, catalogue)
+            made = self.live.view_of(model, *loaded, catalogue)
+            self._confirm(model)
+            self.live.swap(model, made, began)
         else:
             self._keep_last_view(model)
-            return
-        self._confirm(model)
-        self.live.swap(model, adopted, began)
 
     def _keep_last_view(self, model: str, pointer: Pointer | None = None) -> None:
         """Keep the last good view, because the store lacks the version that answers. It is logged once."""

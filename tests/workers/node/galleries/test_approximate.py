@@ -11,7 +11,7 @@ from omdml.errors import ConfigurationError
 from omdml.retrieval.cells import faiss
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.gallery import Gallery, Query
-from omdml.workers.node.galleries.indexing import is_approximate
+from omdml.workers.node.galleries.indexing import is_approximate, with_cells
 from tests.support.catalogues.galleries import features, metric, query_of_row
 from tests.support.nodes import assert_exact, serves
 from tests.support.shops import Shop
@@ -109,6 +109,34 @@ def test_the_index_is_made_behind_each_version(tmp_path, monkeypatch):
         assert node.view().snapshot.version == shop.learner.version
         # So few items that the nearest cells are all there are.
         assert_exact(shop, node.search(ids=["i3"]), "i3")
+
+
+def test_an_index_is_used_though_newer_versions_went_live_while_it_was_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("omdml.retrieval.cells.LEAST_ROWS", 10)
+    # No bridge from the gallery without an index holds.
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.FEWEST", 0)
+    shop, made = Shop(tmp_path), []
+
+    def overtaken(view):
+        made.append(with_cells(view))
+        if len(made) == 1:
+            shop.learn(500)
+            until(serves(node, shop.publish()))
+            assert node.view().origin is None
+        elif len(made) == 2:
+            answers.append(node.view())
+        return made[-1]
+
+    monkeypatch.setattr("omdml.workers.node.following.hot_swap.with_cells", overtaken)
+    answers = []
+    shop.publish()
+    node = shop.node(patience_s=0.0, approximate=lambda model: True)
+    with node:
+        until(lambda: answers)
+        until(lambda: node.view().origin is None and is_approximate(node.view()))
+    # While the index of the newer version is made, the cells of the older one answer for it.
+    assert is_approximate(answers[0])
+    assert answers[0].snapshot.version == 500
 
 
 def test_without_faiss_the_error_says_how_to_install_it(monkeypatch):
