@@ -11,13 +11,14 @@ from deploy.local import ports
 from tests.support.deep import DEEP, examples
 
 # Tests that take a minute each and would begin last by their names: all but one process would wait for them.
-# Those with Spark stand here too: so one process runs them, one after the other, in one session.
+# Those with Spark or Dask stand here too: so one process runs them, one after the other, in one session.
 LONG = (
     "tests/deploy/test_examples.py",
     "tests/deploy/test_units_run.py",
     "tests/integration/service/test_demo.py",
     "tests/test_wheel.py",
     "tests/workers/operate/history/test_bootstrap.py::test_however_spark",
+    "tests/workers/operate/history/test_bootstrap.py::test_dask",
     "tests/workers/operate/history/test_embedding.py::test_a_catalogue_embedded_with_spark",
 )
 PORTS_A_PROCESS = 750  # of 12,000: for up to 16 processes

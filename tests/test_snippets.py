@@ -27,6 +27,7 @@ CATALOGUE = {"catalogues": {"shop": {"path": "items/"}}}
 # A snippet, by its page and the beginning of its first line, and the test that runs it.
 RUN = {
     ("README.md", "make demo"): "tests.integration.service.test_demo",
+    ("deploy/HISTORY.md", "pip install 'omdml[dask]'"): "tests.workers.operate.history.test_bootstrap",
     ("deploy/HISTORY.md", "python deploy/examples/"): "tests.workers.operate.history.test_embedding",
     ("deploy/ITEMS.md", "curl -X PUT"): f"{HERE}.test_items_change_as_the_pages_show",
     ("deploy/ITEMS.md", '{"id": "red-shirt"'): f"{HERE}.test_items_change_as_the_pages_show",

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 @click.option("--input", "inputs", required=True, multiple=True, type=click.Path(), help="Parquet file, or a folder of "
               "such files. May be repeated.")  # fmt: skip
 @click.option("--model", required=True, help="Model whose events to learn; a pattern may cover its name.")
-@click.option("--engine", type=click.Choice(("local", "spark")), default="local", show_default=True,
-              help="Engine that makes the sums: processes on this machine, or Spark.")  # fmt: skip
+@click.option("--engine", type=click.Choice(("local", "spark", "dask")), default="local", show_default=True,
+              help="Engine that makes the sums: processes on this machine, Spark, or Dask.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1),
               help="Number of processes of the engine local. [default: one for each processor]")  # fmt: skip
 @click.option("--master", default="",
               help="Master of the engine spark, such as local[4]. [default: Spark's configuration]")  # fmt: skip
+@click.option("--scheduler", default="",
+              help="Scheduler of the engine dask, such as tcp://host:8786.")  # fmt: skip
 @click.option("--topic-id", help="Identity of the log, for files without a column topic_id.")
 @click.option("--replace", is_flag=True, help="Replace the checkpoint of the model in the store.")
 @accept_gap
@@ -44,7 +46,7 @@ def bootstrap(load: Callable[..., config.Configuration], model: str, **options: 
 
 def _bootstrap(
     configuration: config.Configuration, model: str, inputs: tuple[str, ...], engine: str, processes: int | None,
-    master: str, topic_id: str | None, replace: bool, accept_gap: bool,
+    master: str, scheduler: str, topic_id: str | None, replace: bool, accept_gap: bool,
 ) -> None:  # fmt: skip
     from contextlib import closing
 
@@ -59,7 +61,7 @@ def _bootstrap(
     from omdml.workers.wiring.stores import open_stores
 
     process.one_thread()
-    sum_up_with = _engine(engine, processes, master)
+    sum_up_with = _engine(engine, processes, master, scheduler)
     log, in_files = configuration.log, isinstance(configuration.log, FileLog)
     store = open_stores(configuration)
     require_stopped(log, store)
@@ -84,13 +86,19 @@ def _bootstrap(
         say(f"{model}: nodes do not get this version, because the guard withholds it: {withheld}", err=True)
 
 
-def _engine(name: str, processes: int | None, master: str) -> HistoryEngine:
-    from omdml.workers.operate.history.engines import Processes, Spark
+def _engine(name: str, processes: int | None, master: str, scheduler: str) -> HistoryEngine:
+    from omdml.workers.operate.history.engines import Dask, Processes, Spark
 
+    owners = {"--processes": ("local", processes), "--master": ("spark", master), "--scheduler": ("dask", scheduler)}
+    for option, (owner, value) in owners.items():
+        if value and owner != name:
+            # Spark's own master can be processes of this machine.
+            instead = "--master 'local[N]'" if (option, name) == ("--processes", "spark") else f"--engine {owner}"
+            raise click.UsageError(f"{option} is about the engine {owner}: pass {instead}")
     if name == "spark":
-        if processes:
-            raise click.UsageError("--processes is about the engine local: pass --master 'local[N]'")
         return Spark(master=master)
-    if master:
-        raise click.UsageError("--master is about the engine spark: pass --engine spark")
+    if name == "dask":
+        if not scheduler:
+            raise click.UsageError("--engine dask needs the address of a scheduler: pass --scheduler tcp://HOST:8786")
+        return Dask(scheduler)
     return Processes(processes or os.cpu_count() or 1)

@@ -1,8 +1,7 @@
-"""Engines that sum up the parts of a history: processes on this machine, or Spark.
+"""Engines that sum up the parts of a history: processes on this machine, Spark, or Dask.
 
 An engine gets a job and its pieces, and returns the chunks of each piece, in the order of the pieces. It decides
-nothing else. So anything that can call a function for each piece can be an engine, for example Dask with
-``client.map(partial(sum_up, job), pieces)``.
+nothing else. So anything that can call a function for each piece can be an engine.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from omdml.workers.operate.history.archived import Piece
 from omdml.workers.operate.history.sums import Chunk, Job, sum_up
 
 if TYPE_CHECKING:
+    from distributed import Client
     from pyspark.sql import SparkSession
 
 # Pieces for each processor that are summed up before their sums are added. So many wait in memory.
@@ -113,6 +113,37 @@ def opened(master: str) -> SparkSession:
         return (builder.master(master) if master else builder).getOrCreate()
     except PySparkException as error:
         raise ConfigurationError(f"Spark does not start ({error}): it needs Java 17 or newer") from error
+
+
+class Dask:
+    """Sums up on the workers of a Dask cluster, which need omdml and see the files and the catalogue.
+
+    Parameters
+    ----------
+    scheduler
+        The address of the cluster's scheduler, such as ``tcp://host:8786``.
+    """
+
+    def __init__(self, scheduler: str) -> None:
+        self._scheduler = scheduler
+
+    def __call__(self, job: Job, pieces: Sequence[Piece]) -> Iterator[list[Chunk]]:
+        """Sum up the pieces in waves, so that only one wave is in memory."""
+        with _client(self._scheduler) as client:
+            shared = client.scatter(job, broadcast=True)
+            for wave in _waves(pieces, sum(client.nthreads().values()) * PIECES_A_PROCESSOR):
+                yield from client.gather([client.submit(sum_up, shared, piece) for piece in wave])
+
+
+def _client(scheduler: str) -> Client:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ConfigurationError("--engine dask needs Dask: pip install 'omdml[dask]'") from error
+    try:
+        return Client(scheduler)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"no scheduler of Dask answers at {scheduler}: {error}") from error
 
 
 def _waves(pieces: Sequence[Piece], count: int) -> Iterator[Sequence[Piece]]:

@@ -7,6 +7,7 @@ in which chunk a record is. However the work is divided, the same chunks give th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from omdml.workers.operate.history.model import ChunkFacts, HistoryModel, withou
 
 # The model of the job that this process works for.
 _known: dict[str, tuple[Spec, DCA]] = {}
+_opening = Lock()
 
 
 class Job(NamedTuple):
@@ -73,14 +75,20 @@ def sum_up(job: Job, piece: Piece, learned: Collection[int] | None = None) -> li
 
 
 def _opened(job: Job) -> tuple[Spec, DCA]:
-    if job.key not in _known:
-        _known.clear()
-        spec = job.open_specs(job.configuration).of(job.model)
-        start = DCA.from_bytes(job.start)
-        # Models of this specification begin with this start, so it is not computed again.
-        spec.starts[spec.catalogue.generation] = Start(start, start.metric)
-        _known[job.key] = spec, start
-    return _known[job.key]
+    # A process of Dask may have several threads. One at a time looks and opens.
+    with _opening:
+        if job.key not in _known:
+            _known.clear()
+            _known[job.key] = _open(job)
+        return _known[job.key]
+
+
+def _open(job: Job) -> tuple[Spec, DCA]:
+    spec = job.open_specs(job.configuration).of(job.model)
+    start = DCA.from_bytes(job.start)
+    # Models of this specification begin with this start, so it is not computed again.
+    spec.starts[spec.catalogue.generation] = Start(start, start.metric)
+    return spec, start
 
 
 def _chunk(

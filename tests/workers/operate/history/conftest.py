@@ -1,4 +1,4 @@
-"""One Spark session for the tests of this folder that need it: its start takes longest.
+"""One Spark session, and one cluster of Dask, for the tests of this folder that need it: their start takes longest.
 
 They are deep, and begin one after the other in one process (``LONG`` in tests/conftest.py).
 """
@@ -28,3 +28,12 @@ def spark():
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="package")
+def dask_scheduler():
+    """The address of a cluster's scheduler: two processes of this machine, each with two threads."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address

@@ -97,7 +97,9 @@ def test_an_archive_whose_name_is_too_long_is_refused_with_a_sentence(tmp_path):
      (["--input", "feedback"], r"the folder has no \*.parquet"),
      (["--input", "omdml.toml"], "not a Parquet file that can be read"),
      (["--input", "omdml.toml", "--master", "local"], "--master is about the engine spark"),
-     (["--input", "omdml.toml", "--engine", "spark", "--processes", "2"], "--processes is about the engine local")],
+     (["--input", "omdml.toml", "--engine", "spark", "--processes", "2"], "pass --master 'local.N.'"),
+     (["--input", "omdml.toml", "--scheduler", "tcp://host:8786"], "--scheduler is about the engine dask"),
+     (["--input", "omdml.toml", "--engine", "dask"], "needs the address of a scheduler")],
 )  # fmt: skip
 def test_an_input_that_is_no_archive_is_a_clear_error(tmp_path, monkeypatch, options, says):
     shop = LoggedShop(tmp_path, MODEL)

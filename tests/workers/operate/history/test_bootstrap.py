@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from omdml.errors import CorruptError, Fenced, GapError, StartError, StoreError
+from omdml.errors import ConfigurationError, CorruptError, Fenced, GapError, StartError, StoreError
 from omdml.learners import DCA
 from omdml.streams.placement import PlacementChanged
 from omdml.streams.topic_extents import Extent
+from omdml.workers.cli import main
 from omdml.workers.operate.history.archived import look
 from omdml.workers.operate.history.bootstrap import check_model, check_range
-from omdml.workers.operate.history.engines import Processes, Spark
+from omdml.workers.operate.history.engines import Dask, Processes, Spark
 from tests.support.deep import deep, examples
+from tests.support.files.replays import LoggedShop
 from tests.support.learning.histories import SPAN, History, sums_of, taken
-from tests.support.worlds import damage
+from tests.support.pages.documents import block_that_begins, read
+from tests.support.worlds import damage, events
 
 
 @pytest.mark.parametrize("seed", range(examples(15)))
@@ -55,6 +61,37 @@ def same_bytes(history, engine, chunks):
 def test_however_spark_splits_the_work_the_bytes_are_the_same(history, spark, chunks):
     history.tell(500)
     assert same_bytes(history, Spark(spark), chunks)
+
+
+@deep
+@pytest.mark.parametrize("chunks", [3, 50])
+def test_dask_makes_the_same_bytes_however_it_splits_the_work(history, dask_scheduler, chunks):
+    history.tell(500)
+    assert same_bytes(history, Dask(dask_scheduler), chunks)
+
+
+@deep
+def test_dask_begins_a_model_with_the_command_that_the_page_shows(tmp_path, dask_scheduler):
+    shop = LoggedShop(tmp_path, {"shop": {"learner": "dca", "coordinates": "features"}})
+    shop.tell(*events(60))
+    page = block_that_begins(read("deploy/HISTORY.md"), "pip install 'omdml[dask]'").splitlines()[1]
+    shown = page.replace("/shared/archive/", "archive").replace("tcp://host:8786", dask_scheduler)
+    plain = "omdml bootstrap --input archive --model shop --engine local --processes 1 --replace"
+    states = []
+    for command in ("omdml archive --to archive", shown, plain):
+        words = [str(tmp_path / word) if word == "archive" else word for word in shlex.split(command)[2:]]
+        done = CliRunner().invoke(main, [command.split()[1], *words, "-c", str(shop.file)])
+        assert done.exit_code == 0, done.output
+        checkpoint = shop.store.peek("shop")
+        states.append(checkpoint and checkpoint.state)
+    assert states[0] is None
+    assert states[1] == states[2]
+
+
+def test_a_scheduler_that_is_no_address_is_a_clear_error(history):
+    history.tell(60)
+    with pytest.raises(ConfigurationError, match="no scheduler of Dask answers at tcp://nowhere"):
+        history.summed(history.archived(60), Dask("tcp://nowhere"))
 
 
 def test_processes_make_the_bytes_that_one_process_makes(history):
