@@ -106,9 +106,14 @@ class Omdml(click.Group):
 
 
 def end(error: OmdmlError, code: int) -> NoReturn:
-    """End the process with a sentence; a supervisor hears the code even if nobody can be told the sentence."""
+    """End the process with a sentence, and the notes of the error below it.
+
+    A supervisor hears the code even if nobody can be told the sentence.
+    """
     with suppress(OSError):
         say(f"omdml: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            say(note, err=True)
     sys.exit(code)
 
 

@@ -236,9 +236,11 @@ class Look:
     def _files(self, log: FileLog) -> LogStatus:
         if not has_begun(log.path):
             return LogStatus(kind="file", name=log.path, lag=0, workers=[], partitions=[])
-        reading = self.facts.reading if "store" not in self.problems else look_at_files(log, None)
+        seen = "store" not in self.problems
+        reading = self.facts.reading if seen else look_at_files(log, None)
         owner, lag = f"process {reading.reader}" if reading.reader else "", min(reading.events, MOST)
-        partition = PartitionStatus(number=0, lag=lag, owner=owner)
+        # A log in files has one partition, so all models live there.
+        partition = PartitionStatus(number=0, lag=lag, owner=owner, models=len(self.facts.names) if seen else None)
         workers, more = [owner] if owner else [], reading.events > MOST
         return LogStatus(kind="file", name=log.path, lag=lag, more=more, workers=workers, partitions=[partition])
 

@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 from omdml.workers.configuration.access import NamedToken
 from tests.support.browsers.browsers import Visit
 from tests.support.browsers.consoles import OFFICE_MS, SETTLED, SHOWS, go_to, mark, opened, send_two_marks
+from tests.support.catalogues.products import described_catalogue
 from tests.support.processes import wait_for
 from tests.support.shops import Shop, listening, sent
 
@@ -137,6 +138,35 @@ def test_a_token_of_few_requests_a_second_makes_the_console_slow_not_useless(tmp
     with opened(browser, f"{site.url}/console/#try/shop/i5/token={few.token}") as page:
         send_two_marks(page)
         assert len(sent(shop)) == 1
+
+
+def test_pictures_that_a_token_may_not_ask_for_yet_come_later(tmp_path, site, browser):
+    shop = Shop(tmp_path, items=described_catalogue)
+    few = NamedToken(token="0123456789abcdef-few", role="feedback", max_per_s=4.0)
+    site.serve(shop, tokens={"few": few}, private=True)
+    came = "all => all.filter((one) => one.naturalWidth > 0).length"
+    with opened(browser, f"{site.url}/console/#token={few.token}") as page:
+        pictures = page.locator(".results .card img")
+        wait_for(lambda: pictures.evaluate_all(came) == 20, "the pictures", 60)
+
+
+def test_thumbnails_whose_atlas_was_refused_come_later(tmp_path, site, browser):
+    answers = []
+
+    def refuse_once(route):
+        if not answers:
+            route.fulfill(status=429, json={"error": "too_many", "message": "send this again later"})
+        else:
+            route.continue_()
+
+    site.serve(Shop(tmp_path, items=described_catalogue))
+    with opened(browser, "about:blank") as page:
+        page.route(re.compile("/atlas"), refuse_once)
+        page.on("response", lambda response: answers.append(response.status) if "/atlas" in response.url else None)
+        page.goto(f"{site.url}/console/")
+        thumbnail = page.get_by_role("listbox", name="Items").locator(".picture").first
+        expect(thumbnail).to_have_css("background-image", re.compile("/atlas"))
+        assert (answers[0], answers[-1]) == (429, 200)
 
 
 def test_the_console_works_in_a_browser_that_keeps_nothing(tmp_path, browser):

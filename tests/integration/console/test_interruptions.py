@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from omdml.errors import SourceError
+from omdml.errors import SourceError, StoreError
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.memory_log import MemorySink
 from omdml.workers.configuration.config import ExperimentConfig
@@ -221,6 +221,31 @@ def test_a_page_that_could_not_be_loaded_comes_once_the_network_is_back(shop, br
         expect(page.locator("#live")).to_have_text(re.compile("version 0 is live|this node is out of reach"))
         page.context.set_offline(False)
         expect(page.get_by_text("Version 0 of shop answers")).to_be_visible()
+
+
+def test_versions_says_why_nothing_is_compared_until_that_works_again(shop, browser, monkeypatch):
+    def fail(*_):
+        raise StoreError("the store does not answer")
+
+    with (
+        shop.serving() as node,
+        listening(node) as server,
+        opened(browser, f"{server.url}/console/#versions/shop/i5") as page,
+    ):
+        titles, trouble = page.locator(".two h3"), page.locator(".trouble")
+        expect(titles).to_have_count(2)
+        # The node has version 0 and the live one, and has to ask the store for others.
+        version = go_live(shop, node)
+        go_live(shop, node)
+        page.get_by_label("Before", exact=True).locator(f"option[value='{version}']").wait_for(state="attached")
+        with monkeypatch.context() as away:
+            away.setattr(shop.store, "load", fail)
+            page.get_by_label("Before", exact=True).select_option(str(version))
+            expect(trouble).to_contain_text("the store does not answer")
+            expect(titles).to_have_count(0)
+        trouble.get_by_role("button", name="Try again").click()
+        expect(titles.first).to_have_text(f"Version {version}")
+        expect(trouble).to_be_hidden()
 
 
 def test_a_model_of_a_pattern_is_opened_by_its_name(shop, browser):

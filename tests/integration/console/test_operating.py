@@ -201,7 +201,10 @@ def test_health_shows_the_whole_installation(visit):
     expect(page.locator(".facts")).to_contain_text("events waiting")
     # The demo's Valkey keeps nothing on a disk.
     expect(page.locator(".findings").first).to_contain_text("Set appendonly yes")
-    expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(1)
+    partition = page.get_by_role("region", name="Partitions").locator("tbody tr")
+    expect(partition).to_have_count(1)
+    # The demo's log is in files, and all of its models live there.
+    expect(partition.locator("td").nth(3)).to_have_text("1")
 
 
 def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):

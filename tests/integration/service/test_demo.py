@@ -141,12 +141,18 @@ def test_a_demo_that_is_killed_takes_its_processes_along(demo):
     assert not running(children)
 
 
-def test_a_process_that_dies_ends_the_demo_and_is_quoted(demo):
+@pytest.mark.parametrize("role", ["worker", "valkey"])
+def test_a_process_that_dies_ends_the_demo_and_is_quoted(demo, role):
     process = demo()
     children = process.children()
-    os.kill(children["worker"], signal.SIGKILL)
+    os.kill(children[role], signal.SIGKILL)
     assert process.wait() == 1
-    assert "omdml: worker ended with exit code -9; its last lines:" in process.said
+    lines = process.said.splitlines()
+    quoted = lines[lines.index(f"omdml: {role} ended with exit code -9; its last lines:") + 1 :]
+    # As it wrote them: line by line.
+    assert len(quoted) > 1
+    assert all(line.startswith("  ") for line in quoted)
+    assert "\\n" not in process.said
     assert not running(children)
 
 

@@ -134,6 +134,18 @@ def test_a_store_that_is_away_is_one_sentence_and_the_rest_is_shown(shop):
     assert lines[-1].endswith("has 1 finding about this (1 error): run `omdml doctor`")
 
 
+def test_all_models_of_the_store_live_on_the_one_partition_of_files(shop):
+    def models(**environment):
+        printed = CliRunner(env=environment).invoke(main, ["status", "--json", "-c", str(shop.file)])
+        (partition,) = json.loads(printed.stdout)["log"]["partitions"]
+        return partition["models"]
+
+    shop.learn(60)
+    assert models() == 1
+    # Without a store nobody knows.
+    assert models(OMDML_STORE__URL=f"redis://127.0.0.1:{free_port()}") is None
+
+
 def test_a_kafka_that_is_away_is_one_sentence_and_the_store_is_shown(shop):
     shop.learn(60)
     away = {"OMDML_LOG__KIND": "kafka", "OMDML_LOG__SERVERS": f"127.0.0.1:{free_port()}"}

@@ -70,10 +70,12 @@ class Child:
             raise self.error(f"ended with exit code {self._process.wait(wait_s)}")
 
     def error(self, what: str) -> ProcessError:
-        """Make an error about this process that quotes the end of its log."""
+        """Make an error about this process. Its notes are the end of the process's log, line by line."""
         lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        output = "\n".join(["its last lines:", *(f"  {line}" for line in lines)]) if lines else "it wrote nothing"
-        return ProcessError(f"{self.name} {what}; {output}")
+        error = ProcessError(f"{self.name} {what}; {'its last lines:' if lines else 'it wrote nothing'}")
+        for line in lines:
+            error.add_note(f"  {line}")
+        return error
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL if the process has not ended after ``STOP_S`` seconds."""

@@ -72,6 +72,9 @@ export async function signIn() {
   return response?.status !== 401;
 }
 
+/** Ask for a picture as patiently as for all else; answers whether the browser has it then. It keeps pictures for a while. */
+export const fetchPicture = (url) => patiently(async () => (await send(url)).blob()).then(() => true, () => false);
+
 async function withToken(request) {
   const before = token;
   try {
@@ -97,15 +100,21 @@ async function patiently(request) {
 }
 
 async function ask(url, options) {
+  const response = await send(url, { cache: "no-store", ...options });
+  return response.json().catch(() => ({}));
+}
+
+/** The node's answer, unless it refuses. */
+async function send(url, options) {
   let response;
   try {
-    response = await fetch(url, { cache: "no-store", ...options });
+    response = await fetch(url, options);
   } catch {
     throw new Refused(0, "unreachable", `This node does not answer at ${url.origin}: is it running?`);
   }
-  const content = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Refused(response.status, content.error ?? "", content.message ?? `${response.status} ${response.statusText}`);
-  return content;
+  if (response.ok) return response;
+  const { error, message } = await response.json().catch(() => ({}));
+  throw new Refused(response.status, error ?? "", message ?? `${response.status} ${response.statusText}`);
 }
 
 function authorization() {

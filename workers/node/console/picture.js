@@ -1,5 +1,5 @@
 // An item as people see it: its picture, or what it is called. An item has an `id`, and `attributes` if they are known.
-import { address, get } from "./api.js";
+import { address, fetchPicture, get } from "./api.js";
 import { el } from "./dom.js";
 
 /** An item of a part of a list, as `GET /items` answers. */
@@ -14,11 +14,33 @@ export async function itemOf(model, id, items) {
 /** What an item is called: its attribute `label` if it has one. */
 export const labelOf = ({ id, attributes }) => String(attributes?.label ?? id);
 
+// Pictures that a browser did not get are asked for one after another: side by side, a node would refuse them again.
+let asking = Promise.resolve();
+// Atlases that were asked for and did not come yet, by address. All of their thumbnails wait together.
+const atlases = new Map();
+
+/** Ask again for a picture, unless nobody would see it by then. Answers whether the browser has it then. */
+function askAgain(url, isShown = () => true) {
+  asking = asking.then(() => isShown() && fetchPicture(url));
+  return asking;
+}
+
+/** Load an atlas. A background says nothing of a picture that did not come. */
+function loadAtlas(url) {
+  const { href } = url;
+  if (!atlases.has(href)) {
+    const loaded = new Promise((load, error) => { el("img", { src: href, on: { load, error } }); });
+    atlases.set(href, loaded.catch(() => askAgain(url)).finally(() => atlases.delete(href)));
+  }
+  return atlases.get(href);
+}
+
 /** A thumbnail out of an atlas, a square of cells that many items share. */
 function thumbnail(model, one, cells, [first, cell]) {
   const element = el("span", { className: "picture", role: "img", aria: { label: labelOf(one) } });
   const place = (number) => `${(number / (cells - 1)) * 100}%`;
-  element.style.backgroundImage = `url("${address("/atlas", { model, first })}")`;
+  const url = address("/atlas", { model, first });
+  loadAtlas(url).then(() => { element.style.backgroundImage = `url("${url}")`; });
   element.style.backgroundSize = `${cells * 100}%`;
   element.style.backgroundPosition = `${place(cell % cells)} ${place(Math.floor(cell / cells))}`;
   return element;
@@ -42,13 +64,16 @@ export function named(one) {
   return el("p", { className: "id", dir: "auto", title: [one.id, ...moreOf(one)].join(", ") }, labelOf(one));
 }
 
+/** The picture of an item; words until it comes if it did not come at once. */
 export function picture(model, one, pictures) {
-  const { id } = one;
   const words = () => el("span", { className: "picture words", dir: "auto" }, labelOf(one));
   if (!pictures) return words();
-  return el("img", {
-    className: "picture", alt: labelOf(one), src: address("/picture", { model, id }),
-    on: { error: (event) => event.target.replaceWith(words()) },
+  const url = address("/picture", { model, id: one.id });
+  const image = (failed) => el("img", { className: "picture", alt: labelOf(one), src: url, on: { error: failed } });
+  return image(async (event) => {
+    const instead = words();
+    event.target.replaceWith(instead);
+    if (await askAgain(url, () => instead.isConnected)) instead.replaceWith(image((again) => again.target.replaceWith(words())));
   });
 }
 

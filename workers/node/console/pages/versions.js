@@ -18,6 +18,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
   const items = await get("/items", { model, limit: 1 });
   const held = el("div", { className: "stack" });
   const compared = el("div", { className: "two" });
+  const trouble = el("div", { className: "trouble row", hidden: true, aria: { role: "alert" } });
   const shown = el("span", { className: "asked", hidden: true });
   const told = el("div");
   const later = { change: () => trying(compare), blur: () => looking.ask() };
@@ -41,7 +42,7 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     el("section", { className: "card stack" },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), shown,
         el("div", { className: "pair" }, el("label", {}, "Query ", query), any), el("div", { className: "pair" }, el("label", {}, "before ", from), el("label", {}, "after ", to)),
-        el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/compare`, { parameters: comparison() }) } }, "Copy as curl")), compared),
+        el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl(`${path}/compare`, { parameters: comparison() }) } }, "Copy as curl")), trouble, compared),
     el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told));
 
   let described = null;
@@ -125,6 +126,14 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
     await compare(asked);
   }
 
+  /** What went wrong stays on the page until a comparison is answered. */
+  function refuse(error) {
+    // The answers of the query before would look like answers to this one.
+    compared.replaceChildren();
+    trouble.hidden = false;
+    trouble.replaceChildren(el("p", { className: "grow" }, error.message), el("button", { type: "button", on: { click: () => trying(compare) } }, "Try again"));
+  }
+
   const comparison = () => ({ id: query.value, before: from.value, k: SHOWN, ...(to.value === LIVE ? {} : { after: to.value }) });
 
   /** Compare again. Screen readers are told if somebody on this page `asked` for it. */
@@ -138,11 +147,11 @@ export async function versionsPage(place, { model, query: begin, remember, onSte
       answers = await Promise.all([itemOf(model, id, items), ...[from, to].map((one) =>
         post("/search", { model, id, k: SHOWN, fields: fieldsOf(items), ...(one.value === LIVE ? {} : { version: Number(one.value) }) }))]);
     } catch (error) {
-      // The answers of the query before would look like answers to this one.
-      if (mine === turn) compared.replaceChildren();
+      if (mine === turn) refuse(error);
       throw error;
     }
     if (mine !== turn) return;
+    trouble.hidden = true;
     const [item, before, after] = answers;
     shown.hidden = !items.pictures && labelOf(item) === id;
     refill(shown, ...(items.pictures ? [picture(model, item, true)] : []), ...(labelOf(item) === id ? [] : [named(item)]));
