@@ -65,14 +65,19 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
 
         warned = False
 
-        def load(overrides: dict[str, Any], thorough: bool = False) -> config.Configuration:
+        def load(overrides: dict[str, Any], thorough: bool = False, optional: bool = False) -> config.Configuration:
             nonlocal warned
             from omdml.workers.configuration import loading, process
             from omdml.workers.configuration.checks.mistakes import Mistakes
 
             configuration = loading.load(path, os.environ, overrides, thorough)
             process.configure_log(configuration.logging.format, configuration.logging.level)
-            if not configuration.models and (path or not loading.of_environment(os.environ, Mistakes())):
+            nothing = path is None and not overrides and not loading.of_environment(os.environ, Mistakes())
+            # Commands that ask a node can do without a configuration. The others would show an empty store or log as if
+            # it were the right one.
+            if nothing and not optional:
+                raise ConfigurationError(without_models(None))
+            if not configuration.models and (path or nothing):
                 say(f"omdml: {without_models(path)}", err=True)
                 warned = True
             return configuration
@@ -103,7 +108,7 @@ def near_url(load: Callable[..., Any]) -> str:
     """The URL of the node that the configuration has on this machine; ``load`` is that of :func:`from_file`."""
     from omdml.workers.configuration.process import near_address
 
-    host, port = near_address(load({}).node.bind)
+    host, port = near_address(load({}, optional=True).node.bind)
     return f"http://{host}:{port}"
 
 

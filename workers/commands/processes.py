@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @accept_gap
 @configured
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
-    """Learn from the feedback log, and publish what was learned."""
+    """Learn from the feedback log, and publish what was learned.
+
+    It serves /metrics, /healthz and /readyz at worker.bind of the configuration. By default it serves none.
+    """
     configuration.require_models()
 
     import structlog
@@ -56,7 +59,10 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
 @click.command()
 @configured
 def node(configuration: config.Configuration) -> None:
-    """Answer searches with the newest metric, over HTTP."""
+    """Answer searches with the newest metric, over HTTP.
+
+    The address is node.bind of the configuration, by default 127.0.0.1:8080.
+    """
     configuration.require_models()
 
     from omdml.workers.backoffice.office import BackOffice

@@ -76,7 +76,7 @@ class _FirstCompilation(event.Listener):  # type: ignore[misc] # numba's classes
 
 def _log_compiling() -> None:
     log = structlog.get_logger(__name__)
-    log.info("compiling_kernels", hint="this is done once and takes about half a minute; later starts load them")
+    log.info("compiling_kernels", hint="this is done once and takes one to three minutes; later starts load them")
 
 
 def comparison(learner: Learner) -> tuple[Any, dict[str, Any]]:

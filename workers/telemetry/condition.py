@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import NamedTuple, Self
 
 TICK_S = 1.0
-# Seconds that a start may take. Compiling kernels takes a minute, and systemd's units allow as long as this.
+# Seconds that a start may take. Compiling kernels takes one to three minutes, and systemd's units allow as long as
+# this.
 START_LIMIT_S = 300.0
 SOCKET, WATCHDOG, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 

@@ -29,14 +29,17 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
     from omdml.workers.configuration.warm_up import warm_up_searches
     from omdml.workers.node.catalogues import CurrentModels
     from omdml.workers.node.experiments.experiments import Experiments
-    from omdml.workers.node.http.server import serve
+    from omdml.workers.node.http.server import bind, serve
     from omdml.workers.node.node import RetrievalNode
     from omdml.workers.telemetry.registry import new_registry
     from omdml.workers.telemetry.store_times import timed
 
-    current = CurrentModels(open_specs(configuration))
     host, port = address(configuration.node.bind, "node.bind")
     check_reach(host, configuration.node.access)
+    # A port that is taken is reported now, not after the catalogue and the kernels were loaded. The address is let go
+    # again: until the node can answer, clients are refused at once instead of waiting.
+    bind(host, port).close()
+    current = CurrentModels(open_specs(configuration))
     registry = new_registry()
     store = open_stores(configuration)
     tell_if_empty(store)

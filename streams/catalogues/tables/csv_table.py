@@ -24,6 +24,7 @@ from omdml.streams.catalogues.tables.table import (
     require_columns,
     require_ids,
     require_modality,
+    shown,
 )
 
 # The most cells in memory at a time. Each takes about 60 bytes.
@@ -63,6 +64,11 @@ class CsvTable:
             raise CatalogueError(
                 f"{path}: the first line {header[0]!r:.80} has no comma, but {other!r}. Save the file again with "
                 f"commas between the columns, and with a decimal point in numbers"
+            )
+        if id_column not in header and all(map(_is_number, header)):
+            raise CatalogueError(
+                f"{self.name}: the first line looks like numbers ({shown(header)}): a table needs a header line, which "
+                f"names its columns, such as {id_column},color.0,color.1"
             )
         require_ids(self.name, id_column, header)
         chosen = columns or numbered_columns(self.name, (name for name in header if name != id_column))
@@ -130,3 +136,11 @@ def csv_lines(path: Path) -> Iterator[list[str]]:
                 yield line
     except (csv.Error, UnicodeDecodeError) as error:
         raise CatalogueError(f"{path}: not CSV in UTF-8 ({error})") from error
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

@@ -121,7 +121,7 @@ def require_modality(
             advice = f". To have omdml describe the words of a column, name it: --text {others[0]}. "
             advice += "If these are only attributes, name a file with the vectors of the same ids beside this one"
         raise NoVectors(
-            f"{table}: no modality: expected {expected}; it has {_shown(list(columns)) or 'nothing'}{advice}"
+            f"{table}: no modality: expected {expected}; it has {shown(list(columns)) or 'nothing'}{advice}"
         )
 
 
@@ -129,7 +129,7 @@ def require_columns(table: str, wanted: Iterable[str], columns: Sequence[str], a
     """Raise CatalogueError if a wanted column is missing, or occurs twice; ``advice`` is added if it is missing."""
     for name in wanted:
         if columns.count(name) != 1:
-            problem = f"{columns.count(name)} columns named {name!r}, expected one; it has {_shown(columns)}"
+            problem = f"{columns.count(name)} columns named {name!r}, expected one; it has {shown(columns)}"
             if name not in columns:
                 near = difflib.get_close_matches(name, columns, n=1, cutoff=0.7)
                 problem += f": did you mean {near[0]!r}?" if near else advice
@@ -142,5 +142,6 @@ def require_ids(table: str, id_column: str, columns: Sequence[str]) -> None:
     require_columns(table, [id_column], columns, advice)
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown(names: Sequence[str]) -> str:
+    """The names of columns for a message: the first 20."""
     return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")

@@ -33,8 +33,8 @@ ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
     (exceptions.NoPermissionError, RIGHTS),
     (exceptions.ReadOnlyError, "it is a replica: name the primary in store.url"),
     (exceptions.OutOfMemoryError, "raise its maxmemory, or delete models"),
-    (exceptions.TimeoutError, "is it up, reachable, and not overloaded?"),
-    (exceptions.ConnectionError, "is it up, and reachable from here?"),
+    (exceptions.TimeoutError, "is it up, reachable, and not overloaded? Or correct store.url"),
+    (exceptions.ConnectionError, "is it up, and reachable from here? Or correct store.url"),
     (exceptions.RedisError, "see the server's log"),
 ]
 REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)

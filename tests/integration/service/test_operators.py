@@ -258,7 +258,7 @@ def test_an_older_version_stays_live_until_the_model_is_unpinned(place):
     wait_for(lambda: place.served() == 10, "10 events to be live", 30, place.worker)
     place.send(*events(10, seed=1))
     wait_for(lambda: place.served() == 20, "20 events to be live", 30, place.worker)
-    assert "version 10 is live" in place.omdml("rollback", "shop", "--version", "10")
+    assert "version 10 is live (before: version 20), pinned" in place.omdml("rollback", "shop", "--version", "10")
     wait_for(lambda: place.served() == 10, "version 10 to be live again", 30, place.node)
     place.send(*events(5, seed=2))
     wait_for(lambda: (found := place.store.peek("shop")) and found.version == 25, "a checkpoint", 30, place.worker)

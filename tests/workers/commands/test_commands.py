@@ -16,6 +16,7 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.wiring import feedback_log, kafka_topic
 from omdml.workers.wiring.feedback_log import open_sink
 from omdml.workers.wiring.worker import build_worker
+from tests.support.installations import Installation
 from tests.support.worlds import catalogue, run_until_idle
 
 
@@ -33,6 +34,18 @@ def test_a_name_or_a_number_that_is_none_is_reported_as_such(tmp_path, command, 
     DirectoryStore(tmp_path / "state").make()
     refused = CliRunner().invoke(main, [*command, "-c", str(file)])
     assert says in " ".join(refused.output.split())
+
+
+def test_a_rollback_and_a_pin_say_which_version_was_live_before(tmp_path):
+    shop = Installation(tmp_path)
+    shop.learn(60)
+    older = shop.store.current("shop").version
+    shop.learn(60, seed=1)
+    newer = shop.store.current("shop").version
+    assert older < newer
+    assert f"version {older} is live (before: version {newer})" in shop.omdml("rollback", "shop", f"--version={older}")
+    assert f"version {newer} is live (before: version {older})" in shop.omdml("pin", "shop", f"--version={newer}")
+    assert f"version {newer} is live (as before)" in shop.omdml("pin", "shop")
 
 
 @pytest.mark.parametrize("command", [("rehome",), ("rewind", "--yes")])

@@ -189,11 +189,16 @@ def test_a_reader_that_has_read_enough_is_no_failure(tmp_path):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "{\n", "")
 
 
-@pytest.mark.parametrize("command", ["models list", "history shop", "doctor", "letters list"])
+@pytest.mark.parametrize(
+    "command", ["models list", "history shop", "doctor", "letters list", "status", "worker", "node", "config check"]
+)
 def test_a_folder_without_a_configuration_is_told_as_one(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
-    told = click.testing.CliRunner().invoke(main, command.split()).stderr
-    assert told.startswith(f"omdml: there is no omdml.toml in {tmp_path}, so no model is configured: change to the")
+    done = click.testing.CliRunner().invoke(main, command.split())
+    assert done.exit_code == 2
+    told = " ".join(done.output.replace("│", " ").split())
+    assert f"there is no omdml.toml in {tmp_path}, so no model is configured: change to the" in told
+    assert "add [models.NAME]" not in told
 
 
 def test_a_configuration_without_a_model_is_named_and_its_lack_is_one_finding(tmp_path, monkeypatch):

@@ -128,7 +128,7 @@ def test_a_store_that_is_away_is_one_sentence_and_the_rest_is_shown(shop):
     shop.tell(*events(5, 1))
     code, lines = status_screen(shop, environment={"OMDML_STORE__URL": f"redis://127.0.0.1:{free_port()}"})
     assert code == 1
-    assert "is it up, and reachable from here?" in value(lines, "store")
+    assert "is it up, and reachable from here? Or correct store.url" in value(lines, "store")
     assert value(lines, "models") == "not known: the store did not answer (see store)"
     assert value(lines, "log").endswith("5 events to be learned")
     assert lines[-1].endswith("has 1 finding about this (1 error): run `omdml doctor`")

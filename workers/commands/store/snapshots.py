@@ -269,8 +269,9 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
+    before = store.current(model)
     pointer = moves.rollback(store, model, version, kind=kind_here(configuration, model), why=by_me(reason))
-    say_pinned(model, pointer)
+    say_pinned(model, before, pointer)
 
 
 @click.command()
@@ -283,13 +284,17 @@ def pin(configuration: config.Configuration, model: str, version: int | None, re
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
+    before = store.current(model)
     pointer = moves.pin(store, model, version, kind=kind_here(configuration, model), why=by_me(reason))
-    say_pinned(model, pointer)
+    say_pinned(model, before, pointer)
 
 
-def say_pinned(model: str, pointer: Pointer) -> None:
-    """Say which version stays live, and until when."""
-    say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
+def say_pinned(model: str, before: Pointer | None, pointer: Pointer) -> None:
+    """Say which version stays live, which was live before, and until when."""
+    was = ""
+    if before:
+        was = " (as before)" if before.digest == pointer.digest else f" (before: version {before.version:,})"
+    say(f"{model}: version {pointer.version:,} is live{was}, pinned; what is learned goes live after omdml unpin")
 
 
 @click.command()

@@ -140,7 +140,7 @@ class Stage:
         self._collection.build(self._folder / "items")
         self._collection.write_pictures(self._folder / "pictures")
         self._collection.write_attributes(self._folder / "attributes.jsonl")
-        self._say("loading the kernels (the first time they are compiled, which takes up to a minute)")
+        self._say("loading the kernels (the first time they are compiled, which takes one to three minutes)")
         warm_up([(self._model["learner"], "float32")])
         self.store = self._open_store()
         log, address = self._open_log(), f"{HOST}:{free_port()}"

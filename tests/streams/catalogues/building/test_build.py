@@ -194,6 +194,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
         ),
         ("sku,v.0\na,1\n", "0 columns named 'id', expected one; it has sku, v.0: name the .*--id-column sku$"),
         ("sku,kind,v.0\na,cup,1\n", "it has sku, kind, v.0: name the .*--id-column sku$"),
+        ("7,5.9256e-01,-1\n8,2e3,0\n", r"line looks like numbers \(7, 5\.9256e-01, -1\): .* header line"),
         ("id,v.0\na,1\nb,\n", "item 'b', column 'v.0' is '', expected a number"),
         ("id,v.0\na,1\nb,1,2\n", "line 3 has 3 fields, the header has 2"),
         ("id,v.0\na,nan\n", "item 'a', modality 'v', column 0 is nan"),

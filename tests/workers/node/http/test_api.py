@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from omdml.client import Client, Freshness
 from omdml.errors import ConfigurationError
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.process import serve_metrics
 from omdml.workers.node.http.app import create_app
 from omdml.workers.node.http.endpoints.console import CONSOLE
@@ -26,6 +27,7 @@ from omdml.workers.node.http.meanings import MEANINGS
 from omdml.workers.node.http.openapi import IN_QUERIES, openapi
 from omdml.workers.node.http.server import HttpServer, serve
 from omdml.workers.node.node import RetrievalNode
+from omdml.workers.wiring.node import serve_node
 from tests.support.forks import FORKS, LIMIT_S
 from tests.support.shops import Shop, asking, listening, refused
 from tests.support.waiting import until
@@ -301,6 +303,17 @@ def test_an_address_in_use_is_said_in_one_sentence(node):
     caught = pytest.raises(ConfigurationError, match="another process has this port")
     with socket.create_server(("127.0.0.1", 0)) as other, caught:
         HttpServer(create_app(node), port=other.getsockname()[1])
+
+
+def test_an_address_in_use_is_said_before_the_catalogue_is_opened(tmp_path):
+    caught = pytest.raises(ConfigurationError, match="another process has this port")
+    with socket.create_server(("127.0.0.1", 0)) as other, caught:
+        settings = {
+            "node": {"bind": f"127.0.0.1:{other.getsockname()[1]}"},
+            "catalogues": {"items": {"path": str(tmp_path / "no-such-catalogue")}},
+            "models": {"shop": {}},
+        }
+        serve_node(load(None, {}, settings))
 
 
 @pytest.mark.parametrize("host", ["..", "a" * 70])
