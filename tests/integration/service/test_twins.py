@@ -10,10 +10,10 @@ from tests.support.forks import ForkedProcess
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events, triplets
 
-SAID = list(events(600))
+SAID = list(events(3_000))
 
 
-def test_a_twin_takes_over_and_the_first_stops_with_nothing_lost_or_doubled(tmp_path, kafka, valkey_server, new_topic):
+def test_of_two_workers_of_one_name_one_stops_with_nothing_lost_or_doubled(tmp_path, kafka, valkey_server, new_topic):
     topic, store, items = new_topic(), open_store(valkey_server.url), catalogue(tmp_path / "items")
     path = tmp_path / "omdml.toml"
     path.write_text(
@@ -38,15 +38,23 @@ def test_a_twin_takes_over_and_the_first_stops_with_nothing_lost_or_doubled(tmp_
     wait_for(lambda: version() == 200, "what was sent", 60, first)
     twin = ForkedProcess(tmp_path, "worker", "--config", str(path), name="twin")
     wait_for(lambda: "partition_assigned" in twin.said, "the twin to be given the partition", 60, twin)
-    send(200, 400)
-    wait_for(lambda: version() == 400, "what was sent then", 60, twin)
-    send(400, 600)
-    wait_for(lambda: version() == 600, "what was sent last", 60, twin)
-    assert first.wait(60) != 0
-    assert "member" in first.said.splitlines()[-1]
-    assert twin.stop() == 0
+    sent = 200
+
+    def one_stopped():
+        # The broker refuses the commits of a worker whose name was taken. If nothing comes, there is nothing to commit.
+        nonlocal sent
+        send(sent, sent + 1)
+        sent += 1
+        return not (first.running and twin.running)
+
+    wait_for(one_stopped, "one of the two to stop", 60)
+    stopped, other = (twin, first) if first.running else (first, twin)
+    assert stopped.wait(60) != 0
+    assert "member" in stopped.said.splitlines()[-1]
+    wait_for(lambda: version() == sent, "what was sent", 60, other)
+    assert other.stop() == 0
 
     model = LOMDML(dims=dict(items.dims), rank=3)
-    model.learn_many(triplets(600), items.features)
+    model.learn_many(triplets(3_000)[:sent], items.features)
     assert store.peek("shop").state == model.to_bytes()
     sink.close()
