@@ -83,8 +83,8 @@ def _up(options: argparse.Namespace) -> None:
             if options.topic and isinstance(server, KafkaServer):
                 server.create_topic(options.topic, partitions=options.partitions)
                 print(f"{'topic':<9}{options.topic}, {options.partitions} partitions", flush=True)
-        print("Ctrl-C ends the services and deletes their data", flush=True)
         with suppress(KeyboardInterrupt):
+            print("Ctrl-C ends the services and deletes their data", flush=True)
             threading.Event().wait()
 
 

@@ -170,6 +170,8 @@ def test_the_command_runs_services_until_it_is_told_to_end(end: signal.Signals) 
     client = redis.Redis.from_url(address)
     assert (name, client.ping()) == ("valkey", True)
     server = client.info("server")["process_id"]
+    while "Ctrl-C ends" not in command.stdout.readline():
+        assert command.poll() is None
 
     command.send_signal(end)
     command.communicate(timeout=WAIT_S)

@@ -145,6 +145,8 @@ def test_a_demo_that_is_killed_takes_its_processes_along(demo):
 def test_a_process_that_dies_ends_the_demo_and_is_quoted(demo, role):
     process = demo()
     children = process.children()
+    # By then each has written something that can be quoted.
+    wait_for(lambda: "console: " in process.said, "the demo's address", SET_UP_S, process)
     os.kill(children[role], signal.SIGKILL)
     assert process.wait() == 1
     lines = process.said.splitlines()
