@@ -156,6 +156,8 @@ def test_a_killed_parent_leaves_no_server() -> None:
         assert not folder.exists(), "the next server removes what was left"
 
 
+# One after the other: both servers take the usual port if it is free.
+@pytest.mark.xdist_group("usual_port")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_runs_services_until_it_is_told_to_end(end: signal.Signals) -> None:
     command = subprocess.Popen(
