@@ -37,7 +37,7 @@ test: .venv/.dev .venv/.compiled ## all tests: flat ones beside those that need 
 	echo "flat tests ended with $$flat, those with servers with $$servers"; [ $$flat = 0 ] && [ $$servers = 0 ]
 
 flat: .venv/.dev .venv/.compiled ## the tests that need no servers
-	$(FLAT) -n 3
+	$(FLAT) -n 4
 
 test-deep: export DEEP := 1
 test-deep: test ## all of them, with many more examples of each property, and the longest sequences of faults
