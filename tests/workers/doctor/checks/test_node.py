@@ -55,7 +55,7 @@ def test_a_node_that_answers_with_an_older_version_is_told_with_both(answers):
     assert "its bytes are damaged" in text
 
 
-def test_a_node_that_lacks_the_newest_snapshot_of_a_version_is_told_in_other_words(answers):
+def test_a_node_that_serves_an_earlier_snapshot_of_the_live_version_is_told(answers):
     refused = {"shop": {"live": 1200, "serving": 1200, "reason": "learned on another generation"}}
     ((level, text),) = node_here(answers(200, {"status": "ready", "refused": refused}))
     assert level is Level.WARNING
