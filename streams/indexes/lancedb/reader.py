@@ -68,7 +68,7 @@ class LanceReader(IndexReader):
         try:
             return self._nearest(indexed, point, count, where)
         except IndexAway as error:
-            # The index still has lists under this attribute. It was a list at the last sync, and became a text or a number.
+            # The index still has lists under this attribute, which became a text or a number after the last sync.
             if NO_TEXT in str(error):
                 return None
             raise
