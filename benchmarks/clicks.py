@@ -33,9 +33,12 @@ Features = dict[str, Array]
 Score = tuple[float, float]
 DATA = tuple(SETS)
 COUNTS = (50, 200, 1_000, 10_000, 50_000)
-WRONG = (0.0, 0.05, 0.2, 0.4)  # share of triplets whose two answers are swapped
-DESCENTS, LEARNED_IN_BATCH = 500, 10_000  # of LMNN, and the most triplets that it is given
-AXES = 256  # of PCA before LDA
+# Shares of triplets whose two answers are swapped.
+WRONG = (0.0, 0.05, 0.2, 0.4)
+# Steps of LMNN, and the most triplets that it is given.
+DESCENTS, LEARNED_IN_BATCH = 500, 10_000
+# Principal coordinates before LDA.
+AXES = 256
 PAGE, LOOP_COUNTS, LOOP_WRONG = 50, (300, 1_000, 3_000), 0.05
 LEARNERS: dict[str, Callable[..., Learner]] = {
     "LOMDML": LOMDML,

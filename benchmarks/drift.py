@@ -25,9 +25,12 @@ from omdml.workers.model.judging.drift import Drift
 Array = NDArray[Any]
 SETS = ("yaleb", "mfeat", "caltech101_20")
 SEEDS = range(3)
-EACH, WRONG, STEP = 20_000, 0.05, 100  # comparisons before and after the change, share inverted, in a call
-LOOKS = (0, 1_000, 2_000, 5_000, 10_000, 20_000)  # comparisons after the change
-SHORT, SPAN = 500, 2_000  # gated events that Hedge remembers after an alarm, for so many comparisons
+# Comparisons before the change and as many after it, the share of swapped ones, and comparisons in a call.
+EACH, WRONG, STEP = 20_000, 0.05, 100
+# The metric is measured after so many comparisons since the change.
+LOOKS = (0, 1_000, 2_000, 5_000, 10_000, 20_000)
+# After an alarm Hedge remembers SHORT gated events, for SPAN comparisons.
+SHORT, SPAN = 500, 2_000
 VARIANTS: dict[str, dict[str, Any]] = {
     "the paper's weights": {"beta": 0.99, "memory": 0},
     "memory": {},

@@ -21,7 +21,8 @@ LONG = (
     "tests/workers/operate/history/test_bootstrap.py::test_dask",
     "tests/workers/operate/history/test_embedding.py::test_a_catalogue_embedded_with_spark",
 )
-PORTS_A_PROCESS = 750  # of 12,000: for up to 16 processes
+# 12,000 ports are enough for 16 processes.
+PORTS_A_PROCESS = 750
 LONGEST_VALUE = 100  # characters of a value in a test's name
 
 settings.register_profile("omdml", max_examples=examples(settings.default.max_examples), deadline=None)

@@ -27,7 +27,8 @@ def fuzz(name: str) -> None:
 
     paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "omdml/kernels").rglob("*.py")]
     kernels = [".".join(path.parts) for path in paths]
-    with atheris.instrument_imports(include=["omdml", "streams", "workers"], exclude=kernels):  # numba reads bytecode
+    # The kernels are left out, because numba reads their bytecode.
+    with atheris.instrument_imports(include=["omdml", "streams", "workers"], exclude=kernels):
         tests = next(module for module in map(importlib.import_module, TESTS) if hasattr(module, name))
     FOUND.mkdir(parents=True, exist_ok=True)
     atheris.Setup([name, f"-max_total_time={SECONDS}", *LIMITS], getattr(tests, name).hypothesis.fuzz_one_input)

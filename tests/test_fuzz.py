@@ -43,7 +43,8 @@ from tests.support.processes import ROOT
 BOTH = ("application/json", MESSAGEPACK)
 NAMES = sorted(LEARNERS)
 fuzzed = settings(deadline=None, suppress_health_check=list(HealthCheck))
-ABOUT = {"triplet": "shop", "quadruplet": "user-1", "pair": "shop", "set": "photo-1"}  # the pair is not accepted
+# The model that each kind of event is about. It does not accept the pair.
+ABOUT = {"triplet": "shop", "quadruplet": "user-1", "pair": "shop", "set": "photo-1"}
 EVENTS = [encode(event) for kind, model in ABOUT.items() for event in worlds.feedback(kind, 2, model=model)]
 EVENTS.append(b'{"type":"ranking","model":"user-7","query":"i1","relevant":["i2","i3"],"irrelevant":["i4"],"at":5.0}')
 EVENTS.append(

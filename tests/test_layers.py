@@ -50,7 +50,8 @@ FLOORS = (
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 BACKENDS = ("kafka", "redis", "psycopg", "pgvector", "lancedb", "streams.kafka", "streams.files", "streams.memory_log")
 BACKENDS += ("streams.stores", "streams.catalogues", "streams.indexes")
-SHARED = {  # of those folders, what is no backend: settings and sums that all of them have in common
+# Modules of those folders that are no backend: settings and sums that all of these have in common.
+SHARED = {
     "streams.catalogues.changes.change",
     "streams.catalogues.inline",
     "streams.catalogues.opening",
@@ -60,8 +61,10 @@ SHARED = {  # of those folders, what is no backend: settings and sums that all o
     "streams.stores.retention",
 }
 NAME_BACKENDS = {"wiring", "doctor", "commands", "demo"}
-FULL = 14  # files of a folder, before it should become two
-LONG = 400  # lines of a file, before it should become two
+# The most files of a folder. One with more should become two.
+FULL = 14
+# The most lines of a file. One with more should become two.
+LONG = 400
 
 
 @cache

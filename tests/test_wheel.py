@@ -119,7 +119,8 @@ def test_what_is_released_is_the_same_bytes_and_works_without_the_source(tmp_pat
     empty, fresh = tmp_path / "empty", tmp_path / "venv"
     empty.mkdir()
     venv.create(fresh, with_pip=False)
-    install = ("install", "--no-deps", "--no-compile", wheel)  # most modules are never imported
+    # Nothing is compiled here, because most modules are never imported.
+    install = ("install", "--no-deps", "--no-compile", wheel)
     run(empty, *PIP, "--python", fresh / "bin/python", *install)
     (packages,) = fresh.glob("lib/*/site-packages")
     link_required("omdml", packages, [packages])

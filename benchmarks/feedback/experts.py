@@ -19,8 +19,10 @@ from omdml.blas import one_blas_thread
 Array = NDArray[Any]
 COUNTS = (50, 200, 1_000, 10_000)
 RANK = 128  # coordinates of a modality
-RUNS = (("caltech101_20", 0.0), ("mfeat", 0.0), ("leaves100", 0.0), ("mfeat", 0.4))  # sets and shares of wrong answers
-PLAIN, JOINT, MODALITIES = 0, 1, 2  # places of experts; those of modalities are the last ones
+# Data sets, and shares of swapped answers.
+RUNS = (("caltech101_20", 0.0), ("mfeat", 0.0), ("leaves100", 0.0), ("mfeat", 0.4))
+# Places of the experts. Those of single modalities are the last ones.
+PLAIN, JOINT, MODALITIES = 0, 1, 2
 BETA = 0.999
 
 # A weighing takes the margins f (experts, n) of each expert before it learned each triplet, above 0 if it was wrong.

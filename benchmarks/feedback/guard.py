@@ -35,11 +35,14 @@ from omdml.workers.learning.worker import LearnerWorker
 
 Array = NDArray[Any]
 MODEL = "shop"
-WRONG, INVERTED = 0.05, 0.30  # shares of the clicks, before and in the burst
+# Shares of wrong clicks: always, and of inverted ones in the burst.
+WRONG, INVERTED = 0.05, 0.30
 # Numbers of events. At 500 a second the burst lasts a minute.
 BEFORE, BURST, AFTER = 20_000, 30_000, 10_000
-STEP, LOOK = 50, 500  # events between two turns of the worker, and between two looks at what is live
-DISTURBED = 20_000  # events of which some are hostile
+# Events between two turns of the worker, and between two looks at what is live.
+STEP, LOOK = 50, 500
+# Some of so many events are hostile.
+DISTURBED = 20_000
 
 
 class Data(NamedTuple):

@@ -28,10 +28,12 @@ Pairs = list[tuple[int, int]]
 PAGE, LOOKS, SEEDS = 20, (30, 100, 300), range(2)
 # Pages are of the metric as it was up to so many pages ago: nodes follow, but not at each click.
 FOLLOWS_EVERY = 10
-RELEVANT, IRRELEVANT = 0.8, 0.1  # chance of a click on an item that is looked at
+# How likely a click is, on an item that is looked at.
+RELEVANT, IRRELEVANT = 0.8, 0.1
 # Only the first mapped coordinates, to save time.
 COORDINATES = 128
-MOST_COPIES = 10  # of a comparison that stands for a weight
+# The most copies of a comparison that stand for its weight.
+MOST_COPIES = 10
 
 
 def ranks(relevant: Array, draw: np.random.Generator) -> Array:

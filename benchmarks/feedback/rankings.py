@@ -20,7 +20,8 @@ from omdml.coordinates import MAPPED
 
 Array = NDArray[Any]
 PAGE, SEARCHES, WRONG = 10, (10, 30, 100), (0.05, 0.2)
-AT_ONCE, TOGETHER = 30, 5  # searches that each see what the last one taught; later, so many see the same metric
+# The first searches each see what the last one taught. Later, so many see the same metric.
+AT_ONCE, TOGETHER = 30, 5
 
 
 class Rule(NamedTuple):

@@ -15,7 +15,8 @@ Array = NDArray[np.float32]
 SHAPES = {"9,860 -> 64": (9_860, 64, 4_000, 200), "256 -> 64": (256, 64, 40_000, 4_000)}
 ITEMS, TASKS = 2_000, ["identity", "expression"]
 ETA, GAMMA = 0.01, 0.5
-PAPER_PAIRS = 50_000  # in 40 minutes, at the first shape
+# The paper's count takes 40 minutes at the first shape.
+PAPER_PAIRS = 50_000
 
 
 def one_pair_loop(rows: Array, similar: Array, tasks: Array, x: Array, L: list[Array], b: list[float]) -> None:

@@ -33,9 +33,11 @@ ITEMS, LABELS = 2_000, 20
 # Of each worker, for its half of the models. These would take twice as much.
 MEMORY_MB = 100
 EVENTS = 10_000
-EVERY_S, PATIENCE_S = 5, 45  # between two rows, and until the last
+# Seconds between two rows, and until the last one at most.
+EVERY_S, PATIENCE_S = 5, 45
 TOPIC = "many"
-MAPPED, COUNTS = 512, (0, 10, 1_000)  # coordinates of a catalogue's map, and triplets learned on them
+# Coordinates of a catalogue's map, and triplets learned on them.
+MAPPED, COUNTS = 512, (0, 10, 1_000)
 
 
 def main(console: Console) -> None:

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-LONG = re.compile(r"[0-9a-f]{16,}|\d+")  # in names of files and keys: digests, nonces, counters
+# Digests, nonces and counters in names of files and keys.
+LONG = re.compile(r"[0-9a-f]{16,}|\d+")
 
 
 def shape(value: Any) -> Any:

@@ -26,7 +26,8 @@ def full_objective(M, rows, x, margin, lam=0.0, trace=0.0, mu=0.0, k=0):
 def semidefinite_optimum(rows, x, margin, lam, trace):
     """The least value of :func:`full_objective` without a Fantope, by interior points in the cone."""
     d = x.shape[1]
-    row, column = np.tril_indices(d)[0], np.tril_indices(d)[1]  # the upper triangle, column by column
+    # The upper triangle, column by column.
+    row, column = np.tril_indices(d)[0], np.tril_indices(d)[1]
     weight = np.where(row == column, 1.0, np.sqrt(2))
     vectors = np.array([(np.outer(b, b) - np.outer(a, a))[row, column] * weight for a, b in contrasts(rows, x)])
     count, size = vectors.shape

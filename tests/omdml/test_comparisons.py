@@ -44,7 +44,8 @@ def test_kin_is_closer_than_further_kin():
     paths = draw.integers(0, 3, (60, 3))
     rows = from_taxonomy(paths, 2000, seed=1, among=np.arange(50))
     shared = [np.logical_and.accumulate(paths[rows[:, 0]] == paths[rows[:, i]], axis=1).sum(axis=1) for i in (1, 2)]
-    assert (shared[0] == shared[1] + 1).all()  # classmates before siblings, siblings before cousins
+    # Classmates come before siblings, and siblings before cousins.
+    assert (shared[0] == shared[1] + 1).all()
     assert set(shared[0]) == {1, 2, 3}
     assert (rows[:, 0] != rows[:, 1]).all()
     assert rows.max() < 50
@@ -73,7 +74,8 @@ def test_pages_set_relevant_items_against_critical_and_random_others():
     assert len(rows) == 2 * 6
     assert set(rows[:, 1]) == {12, 20}
     against = set(rows[rows[:, 1] == 12, 2])
-    assert {10, 11, 13} <= against  # the highest that are irrelevant
+    # These are the irrelevant items that were ranked highest.
+    assert {10, 11, 13} <= against
     assert against == set(rows[rows[:, 1] == 20, 2])
     assert not against & {12, 20}
     others = [frozenset(from_pages([1], [page], [relevant], count=6, seed=seed)[:, 2]) for seed in range(20)]

@@ -80,8 +80,10 @@ def test_any_bytes_survive_a_letter(
     [
         (b"x" * (MAX_EVENT_BYTES + 1), OVERSIZE),
         (b"x" * MAX_EVENT_BYTES, INVALID),
-        (b"\xff" * (MAX_EVENT_BYTES * 9 // 10), INVALID),  # base64 needs a third more
-        (b"\x01" * (MAX_EVENT_BYTES // 4), INVALID),  # JSON needs six bytes for one
+        # In base64 this is a third longer.
+        (b"\xff" * (MAX_EVENT_BYTES * 9 // 10), INVALID),
+        # JSON writes six bytes for each of these.
+        (b"\x01" * (MAX_EVENT_BYTES // 4), INVALID),
     ],
 )
 def test_a_letter_that_would_be_too_large_keeps_the_beginning_and_a_digest(value: bytes, error: FeedbackError) -> None:
@@ -96,7 +98,8 @@ def test_a_letter_is_cut_to_what_its_sink_takes() -> None:
     log = MemoryLog()
     letters = DeadLetters(MemorySink(log), max_message_bytes=100_000)
     letters.add(record(b"\xff" * 50_000, offset=8), INVALID)
-    letters.add(record(b"\xff" * 70_000, offset=9), INVALID)  # 93 kB in base64
+    # In base64 this is 93 kB long.
+    letters.add(record(b"\xff" * 70_000, offset=9), INVALID)
     letters.flush()
     first, second = read_letters(log.read(log.partitions[0], 0, 10))
     assert (first.payload, first.digest) == (b"\xff" * 50_000, None)
@@ -142,5 +145,6 @@ def test_letters_sent_twice_after_a_crash_are_read_once(tmp_path: Path) -> None:
             letters.add(dead, error.value, "shop")
         letters.close()
         with path.open("ab") as file:
-            file.write(b'{"logged":179')  # torn by the crash
+            # A crash tore this line.
+            file.write(b'{"logged":179')
     assert [letter.payload for letter in read_letters(read_records(path))] == [b"\xff\n\x00", b"not json"]

@@ -21,7 +21,8 @@ from tests.support.servers.prometheus import faster
 
 pytestmark = pytest.mark.deep
 
-LONGEST_S = 45 + 5  # the longest `for` of an alert, and some evaluations
+# The longest `for` of an alert, and time for some evaluations.
+LONGEST_S = 45 + 5
 PANELS = [
     panel for panel in json.loads((ROOT / "deploy/grafana/omdml.json").read_text())["panels"] if panel["type"] != "row"
 ]

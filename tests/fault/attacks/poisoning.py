@@ -12,8 +12,10 @@ from benchmarks.feedback.hostile import KINDS, Kind
 from tests.fault.attacks.attack import Attack, Measured
 
 BEFORE, DISTURBED = 6_000, 4_000  # events
-LOST, REFUSED = 0.02, 2_500  # mAP, and events in a row
-SEEDS = 3  # an odd number: of a clean run, live mAP at the end differs by up to 0.1 from seed to seed
+# The most mAP that may be lost, and the most events in a row for which metrics may be refused.
+LOST, REFUSED = 0.02, 2_500
+# This is odd, so that a median is one of the runs: without attacks, live mAP at the end differs by up to 0.1.
+SEEDS = 3
 QUICK = ("three items, 30 %",)
 # mAP that is lost, if the guard cannot keep it within the bound (docs/promises.md, deploy/OPERATIONS.md).
 NAMED_LIMITS = {"three items, 30 %": 0.03}

@@ -48,7 +48,8 @@ class Proxy:
         self._joined.wait()
         try:
             server = socket.create_connection((HOST, self.target))
-        except OSError:  # it is down
+        except OSError:
+            # The server is down.
             client.close()
             return
         for end in (client, server):

@@ -23,9 +23,11 @@ from tests.support.processes import Process, free_port, wait_for
 from tests.support.worlds import catalogue
 
 PARTITIONS, WORKERS, SENDERS, RANK = 4, 2, 2, 3
-FAR, GUEST = 0, WORKERS  # the worker that takes the detours to the servers; one more, which only some faults need
+# The worker whose connections go through proxies, and one more worker, which only some faults need.
+FAR, GUEST = 0, WORKERS
 NODE = "node"
-LIMIT_S = 90.0  # for anything to go on
+# The longest time until anything goes on.
+LIMIT_S = 90.0
 ASSIGNED = "event=partition_assigned"
 _topics = itertools.count()
 

@@ -31,10 +31,12 @@ from tests.support.records import (
 )
 from tests.support.worlds import catalogue, events
 
-STORED = ("save", "publish", "mark")  # of which real servers are asked too: what they keep is the same for the others
+# Real servers are asked about these steps too. What they keep is the same after the others.
+STORED = ("save", "publish", "mark")
 PARTITIONS = 2
 RANK, LIMIT_S, PAUSE_S = 3, 240, 0.02
-BROKEN_EVERY, KEYLESS_EVERY, FOREIGN_EVERY = 20, 5, 7  # rounds
+# One of so many rounds.
+BROKEN_EVERY, KEYLESS_EVERY, FOREIGN_EVERY = 20, 5, 7
 
 
 class Place:

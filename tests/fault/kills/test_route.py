@@ -15,7 +15,8 @@ from tests.support.processes import wait_for
 from tests.support.servers.routes import Route
 
 # How often a step is done when the second transaction does it first: each waits for its records twice.
-FIRST = ("offsets", "write", "begin", "committed")  # the first two of them are tried at every depth
+# The first two of these are tried at every depth.
+FIRST = ("offsets", "write", "begin", "committed")
 TIMES = {"begin": 2, "write": 3, "offsets": 2, "committed": 2}
 
 

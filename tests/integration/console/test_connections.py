@@ -241,7 +241,8 @@ def proxy(netloc, prefix, ends=False):
                     if ends and self.path.endswith("/events"):
                         break
             except OSError:
-                pass  # the browser went away
+                # The browser went away.
+                pass
             finally:
                 connection.close()
 

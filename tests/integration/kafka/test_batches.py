@@ -43,7 +43,8 @@ def test_a_header_name_that_is_not_utf_8_keeps_nothing_from_being_read(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     topic = new_topic()
-    producer = KafkaProducer(bootstrap_servers=kafka.servers, linger_ms=100)  # one batch
+    # The producer waits, so that all records are in one batch.
+    producer = KafkaProducer(bootstrap_servers=kafka.servers, linger_ms=100)
     for value in numbered(20):
         producer.send(topic, value, headers=[(Name(), b"1")] if value == b"7" else [])
     producer.close()

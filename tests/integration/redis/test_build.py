@@ -47,7 +47,8 @@ def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Pa
     assert (opened.generation, list(opened.ids)) == (expected.generation, IDS[:25])
     for name, matrix in expected.features.items():
         assert_array_equal(opened.features[name], matrix)
-    assert run(target, items).exit_code == 0  # once more: the same generation
+    # The same items make the same generation again.
+    assert run(target, items).exit_code == 0
 
 
 def test_items_added_in_redis_get_coordinates_if_their_catalogue_has_a_map(items: Path, redis_url: str) -> None:

@@ -15,7 +15,8 @@ from kafka.admin import KafkaAdminClient
 
 from tests.support.processes import Process, wait_for
 
-SET_UP_S = 180.0  # with kernels compiled
+# This is enough if kernels must be compiled first.
+SET_UP_S = 180.0
 ROLES = {"valkey": "valkey-server", "worker": "omdml.workers.cli worker", "node": "omdml.workers.cli node"}
 LAST_LINE = re.compile(
     r"mAP (0\.\d{3}) -> (0\.\d{3}) after ([\d,]+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms"
@@ -43,7 +44,8 @@ def processes():
     """Parent and state of every process."""
     results = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended
+        with suppress(OSError):
+            # The process may have ended.
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
             results[int(path.parent.name)] = (int(parent), state)
     return results
@@ -51,7 +53,8 @@ def processes():
 
 def command(pid):
     """What a process was started as."""
-    with suppress(OSError):  # it ended
+    with suppress(OSError):
+        # The process may have ended.
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
 

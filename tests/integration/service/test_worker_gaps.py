@@ -68,7 +68,8 @@ def test_aborted_transactions_are_passed_over_and_nothing_else_is(place):
         place.transact(producer, said, commit)
     producer.close()
     worker = place.worker()
-    end = 10 + 10 + 1 + 10 + 1 + 10 + 1  # a marker ends each transaction
+    # A marker ends each of the three transactions.
+    end = 10 + 10 + 1 + 10 + 1 + 10 + 1
     wait_for(lambda: place.mark(place.home) == end, "the mark behind what was aborted", 60, worker)
     assert worker.stop() == 0
     place.expect((0, 20))

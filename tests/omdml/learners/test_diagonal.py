@@ -84,7 +84,8 @@ def test_the_diagonal_kernel_equals_its_slow_twin(seed, dims, regulariser, group
     features, init, rows, margins = world(seed, dims)
     group, groups = np.arange(sum(dims)), None
     if grouped:
-        group[: dims[0]] = -1 - np.arange(dims[0]) % 2  # every second coordinate of the first modality
+        # This is every second coordinate of the first modality.
+        group[: dims[0]] = -1 - np.arange(dims[0]) % 2
         groups, init["m0"] = {"m0": group[: dims[0]].tolist()}, np.full(dims[0], 0.25)
     model = learner("diagonal", features, regulariser=regulariser, groups=groups, init=init, dtype="float64", **chosen)
     outcome = model.learn_many(rows, features, margin=margins)
@@ -176,7 +177,8 @@ def test_no_rate_and_no_size_of_features_makes_it_diverge(kind, scale, eta, lam)
     features, _, rows, _ = world(4)
     features = {name: (x * scale).astype(np.float32) for name, x in features.items()}
     model = learner(kind, features, eta=eta, lam=lam)
-    model.learn_many(np.concatenate([rows, rows[:, (2, 3, 0, 1)]] * 5), features)  # every other one contradicts
+    # Each of these comparisons is contradicted by another one.
+    model.learn_many(np.concatenate([rows, rows[:, (2, 3, 0, 1)]] * 5), features)
     assert all(np.isfinite(w).all() for w in model.matrices.values())
 
 
@@ -196,7 +198,8 @@ def test_the_regulariser_draws_the_weights_at_every_comparison(regulariser, ends
     features, _, rows, _ = world(6)
     init = {"m0": np.array([0, 0, 0, 0, 0, 5, 5.0]), "m1": np.array([2, 0, 0, 0, 0.0])}
     model = learner("diagonal", features, regulariser=regulariser, init=init, eta=1.0, lam=0.2)
-    model.learn_many(np.repeat(rows[:, :1], 4, axis=1), features)  # nothing to tell apart
+    # Four times the same item: such a comparison says nothing.
+    model.learn_many(np.repeat(rows[:, :1], 4, axis=1), features)
     for w in model.matrices.values():
         np.testing.assert_allclose(w, ends, atol=1e-4)
 

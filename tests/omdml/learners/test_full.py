@@ -86,7 +86,8 @@ def test_the_lazy_projection_equals_the_dense_one(seed, dims, rank, C, memory, f
     features, rows, margins = world(seed, dims, width=width, flat=flat)
     init = starts(features, seed, rank)
     model = OMDML(dims_of(features), C=C, beta=0.9, memory=memory, init=init, dtype="float64")
-    with mock.patch.object(spectral, "DIRECT", direct):  # small matrices and large ones go different ways
+    # Small matrices are computed in another way than large ones.
+    with mock.patch.object(spectral, "DIRECT", direct):
         model.learn_many(rows, features, margin=margins)
     M, theta, mistakes, updates = naive.omdml(rows, features, init, margins, C=C, beta=0.9, memory=memory, gamma=1.0)
     for name, matrix in M.items():

@@ -18,7 +18,8 @@ from tests.naive import projections
 from tests.support.deep import examples
 from tests.support.learning.chunks import in_chunks
 
-GOLDEN = Path(__file__).parents[2] / "golden"  # float64 results of the literal one-event form
+# Float64 results of the literal form, one event after the other.
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def world(seed, dims=(7, 5, 3), ranks=(3, 2, 3), items=40, events=150):

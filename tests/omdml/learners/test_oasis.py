@@ -50,7 +50,8 @@ def test_the_golden_numbers_are_reproduced(sizes):
 )
 def test_the_blocked_engine_equals_the_slow_twin(seed, dims, C):
     features, init, rows = world(seed, dims)
-    rows[::7, 2] = rows[::7, 1]  # nothing to tell apart
+    # If both answers are the same item, the comparison says nothing.
+    rows[::7, 2] = rows[::7, 1]
     model = learner(features, init, C=C, dtype="float64")
     outcome = model.learn_many(rows, features)
     W, scores, updates = naive.oasis(rows, features, init, C=C)
@@ -58,7 +59,8 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, dims, C):
         np.testing.assert_allclose(model.matrices[name], W[name], rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(outcome.scores, scores, rtol=1e-7, atol=1e-8)
     assert (model.mistakes, model.version) == ((outcome.scores > 0).sum(), len(rows))
-    assert abs(model.updates - updates) <= (2 if C >= 1 else 0)  # at its margin or past it, rounding says
+    # Close to the margin, rounding decides whether a comparison is an update.
+    assert abs(model.updates - updates) <= (2 if C >= 1 else 0)
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -112,7 +114,8 @@ def test_no_rate_and_no_size_of_features_makes_it_diverge(scale, C):
     features, _, rows = world(3)
     features = {name: (x * scale).astype(np.float32) for name, x in features.items()}
     model = learner(features, C=C)
-    model.learn_many(np.concatenate([rows, rows[:, (0, 2, 1)]] * 5), features)  # every other one contradicts
+    # Each of these comparisons is contradicted by another one.
+    model.learn_many(np.concatenate([rows, rows[:, (0, 2, 1)]] * 5), features)
     assert all(np.isfinite(W).all() for W in model.matrices.values())
     assert np.isfinite(model.metric.score({n: x[0] for n, x in features.items()}, features)).all()
 

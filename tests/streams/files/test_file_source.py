@@ -185,7 +185,8 @@ def test_what_a_full_disk_tore_is_a_record_of_its_own_whenever_it_is_read(folder
     sink.send(b'{"n":1}')
     with full_after((folder / SEGMENT).stat().st_size + 50), pytest.raises(SourceError, match="not full"):
         sink.send(b'{"refused":"a line that does not fit"}')
-    assert values(source) == [b'{"n":1}']  # and has read the torn piece
+    # By now the source has read the torn piece.
+    assert values(source) == [b'{"n":1}']
     with full_after((folder / SEGMENT).stat().st_size), pytest.raises(SourceError, match="not full"):
         sink.send(b'{"refused":"and not one byte more"}')
     sink.send(b'{"n":2}')
@@ -245,7 +246,8 @@ def test_a_half_line_taken_back_by_its_writer_harms_nothing(folder: Path, follow
     append(folder / SEGMENT, EVENT + b"\n" + b'{"half')
     assert values(source) == [EVENT]
     os.truncate(folder / SEGMENT, 2 * len(EVENT) + 2)
-    append(folder / SEGMENT, EVENT + b"\n")  # and nobody looked in between
+    # The source did not look before this line was complete.
+    append(folder / SEGMENT, EVENT + b"\n")
     assert values(source) == [EVENT]
 
 

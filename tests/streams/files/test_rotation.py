@@ -206,7 +206,8 @@ def test_a_rotated_file_that_ends_without_a_newline_is_read_to_its_end(clicks: P
 
 
 def test_the_sink_follows_a_rename(clicks: Path) -> None:
-    sink = FileSink(clicks, segment_bytes=1)  # which is for folders
+    # This option is for folders.
+    sink = FileSink(clicks, segment_bytes=1)
     sink.send(b'{"n":1}')
     sink.send(b'{"n":2}')
     rotate(clicks)

@@ -97,7 +97,8 @@ def test_its_own_batches_have_no_limit_to_what_a_compressed_one_becomes():
 
 def test_its_own_error_of_a_damaged_batch_names_neither_partition_nor_offset():
     data = written([])
-    data[RECORDS] ^= 0xFF  # the first record's length
+    # This byte is the first record's length.
+    data[RECORDS] ^= 0xFF
     with pytest.raises(kafka.errors.CorruptRecordError) as refused:
         list(DefaultRecordBatch(bytearray(sealed(data))))
     assert not {"partition", "topic_partition", "offset"} & set(dir(refused.value))

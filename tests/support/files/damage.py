@@ -17,7 +17,8 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 raises_at_most = contextlib.suppress
 
 ABSURD = [-1, 0, 1, 17, 2**31, 2**53, 10**18, 2**63 - 1, -(2**63), 10**30, -0.5, 1e38, 1e300, "", "\0", "é" * 300]
-SIZES = [0, 1, 2, 3, 16, 17, 10**6, 10**12, 10**14]  # numpy counts bytes in 63 bits
+# The last ones are larger than any file: numpy counts bytes in 63 bits.
+SIZES = [0, 1, 2, 3, 16, 17, 10**6, 10**12, 10**14]
 DTYPES = ["float32", "float64", "int64", "int8", "uint8", "bool"]
 leaves = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8), st.sampled_from(ABSURD)
@@ -85,7 +86,8 @@ def altered_arrays(draw: Draw, whole: Mapping[str, Array]) -> dict[str, Array]:
         case "size":
             shape = draw(st.lists(st.integers(0, 4), max_size=3))
             arrays[name] = np.full(shape, draw(numbers(array.dtype)), array.dtype)
-        case "hollow":  # no bytes, whatever size it claims
+        case "hollow":
+            # It holds no bytes, whatever its shape says.
             others = draw(st.permutations([*array.shape[1:], draw(st.sampled_from(SIZES))]))
             arrays[name] = np.empty([0, *others], array.dtype)
         case "renamed":

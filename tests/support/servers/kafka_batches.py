@@ -9,8 +9,10 @@ from kafka.record.memory_records import MemoryRecords
 from omdml.streams.kafka.internals import RecordBatch
 
 FIRST = 500  # offset of the batch
-VALUE = b"\xff\xfename" * 20  # long enough to be compressed
-RECORDS = DefaultRecordBatchBuilder.HEADER_STRUCT.size  # where its records begin
+# This is long enough to be compressed.
+VALUE = b"\xff\xfename" * 20
+# The records of a batch begin here.
+RECORDS = DefaultRecordBatchBuilder.HEADER_STRUCT.size
 ATTRIBUTES, CHECKSUM = DefaultRecordBatchBuilder.ATTRIBUTES_OFFSET, DefaultRecordBatchBuilder.CRC_OFFSET
 
 

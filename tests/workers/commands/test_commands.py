@@ -23,7 +23,8 @@ from tests.support.worlds import catalogue, run_until_idle
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["inspect", "m" * 300], "omdml: store dir:"),  # no file has such a name
+        # No file can have such a name.
+        (["inspect", "m" * 300], "omdml: store dir:"),
         (["inspect", "/proc/self/mem"], "omdml: /proc/self/mem: cannot be read (Input/output error): name a file"),
         (["topics", "rewind", "--to", "²"], "neither 'beginning' nor an offset"),
     ],
@@ -145,7 +146,8 @@ def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_pa
         '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
     )
     event = {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "i2"}
-    lines = [json.dumps(event | {"at": time}) for time in (1e308, 1e15)]  # learned
+    # Both events were learned.
+    lines = [json.dumps(event | {"at": time}) for time in (1e308, 1e15)]
     refused = json.dumps(event | {"query": "nobody"})
     lines += [json.dumps({"record": {"logged": place, "key": None, "headers": [], "value": refused}})
               for place in (1e308, -1e308, 1e12)]  # fmt: skip

@@ -162,7 +162,8 @@ def test_what_is_no_url_is_refused(url):
 
 
 def test_a_simulation_tells_load_and_what_came_of_it(shop, labels_file, capsys, monkeypatch):
-    monkeypatch.setattr("omdml.workers.demo.observer.STILL_S", 0.0)  # nobody learns here: no version will come
+    # Nobody learns here, so no version will come.
+    monkeypatch.setattr("omdml.workers.demo.observer.STILL_S", 0.0)
     with shop.serving() as node, listening(node) as server:
         assert run_simulation(server.url, labels_file, comparisons=40, people=2) == 0
     load, last = capsys.readouterr().out.splitlines()[-2:]

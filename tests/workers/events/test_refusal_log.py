@@ -166,7 +166,8 @@ def test_many_lines_at_once_lie_as_if_sent_one_by_one(tmp_path):
 
 def test_a_letter_near_the_limit_is_cut_and_one_below_it_is_whole():
     error = FeedbackError("no JSON", reason="not_json")
-    for value, whole in ((b"\x01" * 3000, True), (b"\x01" * 4000, False)):  # six bytes of JSON each
+    # JSON writes six bytes for each of these.
+    for value, whole in ((b"\x01" * 3000, True), (b"\x01" * 4000, False)):
         letter = Letter.of(Record(PARTITION, 1, value), error, limit=20_000)
         assert (letter.digest is None) == whole
         assert len(letter.encode()) <= 20_000

@@ -27,7 +27,8 @@ from tests.support.learning.owned_models import specs as specs
 from tests.support.learning.worker_metrics import read
 from tests.support.worlds import World, events, feedback, letters, run_until_idle
 
-SMALL = 5  # a window that tests can fill
+# Tests can fill a window of this size.
+SMALL = 5
 SAID = list(feedback("triplet", 40))
 IDS = st.sampled_from([None, *"abcdefgh"])
 

@@ -42,7 +42,8 @@ def test_a_fenced_worker_starts_again_from_what_is_stored(tmp_path):
     world.send(*list(events(60))[:30])
     worker = world.worker()
     run_until_idle(worker)
-    world.store.claim("shop")  # somebody else
+    # Another worker claims the model.
+    world.store.claim("shop")
     world.send(*list(events(60))[30:])
     run_until_idle(worker)
     assert world.store.claim("shop").checkpoint.state == learned_directly(world, 60).to_bytes()
@@ -55,7 +56,8 @@ def test_a_worker_fenced_before_its_first_save_loses_nothing(tmp_path):
     worker.schedule.config = type(worker.schedule.config)(checkpoint_interval_s=1e9)
     worker.schedule.saved_at = float(world.now())
     worker.step()
-    world.store.claim("shop")  # somebody else
+    # Another worker claims the model.
+    world.store.claim("shop")
     world.send(b"{nonsense")
     worker.schedule.config = type(worker.schedule.config)()
     run_until_idle(worker)

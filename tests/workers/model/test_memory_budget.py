@@ -120,7 +120,8 @@ def test_a_store_that_is_away_while_room_is_made_loses_and_doubles_nothing(tmp_p
 def test_a_flood_of_one_model_does_not_keep_the_others_from_being_saved(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
-    worker.services.allowance.rate = worker.services.allowance.burst = 1.0  # each turn: one checkpoint
+    # Each turn may write one checkpoint.
+    worker.services.allowance.rate = worker.services.allowance.burst = 1.0
     worker.services.allowance.left = 0.0
     world.send(*(event for name in NAMES for event in events(1, model=name)))
     for event in events(40):

@@ -136,7 +136,8 @@ def test_old_strays_are_a_warning_only():
 
 def test_strays_are_a_warning_once_enough_events_are_right_after_them():
     strays, right = keyed("crc32", at=NOW - 120), keyed("murmur2", at=NOW - 60)
-    ((level, text),) = findings(strays + right)  # 40 right ones
+    # Forty of these are right.
+    ((level, text),) = findings(strays + right)
     assert level is Level.ERROR
     assert "stays until 200 newer events lie in partition" in text
     ((level, text),) = findings(strays + right + keyed("murmur2", at=NOW - 30))

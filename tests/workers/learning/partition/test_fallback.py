@@ -30,7 +30,8 @@ from tests.support.worlds import (
 
 WRITES = ("claim", "claim_all", "save", "save_all", "note", "publish", "publish_all", "move_mark")
 SENT = list(events(40))
-SAVED, AHEAD, ALL = 10, 30, 40  # events: in the older checkpoint, below the mark, in the log at the end
+# Events in the older checkpoint, below the mark, and in the log at the end.
+SAVED, AHEAD, ALL = 10, 30, 40
 
 
 class Killed(BaseException):

@@ -62,7 +62,8 @@ def test_an_error_that_nobody_expected_saves_nothing_on_the_way_out(tmp_path, mo
         raise MemoryError("no room for scores")
 
     with monkeypatch.context() as full:
-        full.setattr(Drift, "add", no_memory)  # after the learner's step, before the model's position
+        # This is called after the learner's step, and before the model's position is set.
+        full.setattr(Drift, "add", no_memory)
         with pytest.raises(MemoryError):
             worker.run()
     assert (world.store.peek("shop").version, mark(world)) == (10, 10)
@@ -167,7 +168,8 @@ def test_a_model_claimed_just_after_its_store_was_brought_back_lacks_no_event(tm
 
 def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_path, monkeypatch):
     world = World(tmp_path)
-    monkeypatch.setattr(decoding, "PIECE", 20)  # comparisons, of one poll's 100
+    # One poll brings 100 comparisons, which are five pieces then.
+    monkeypatch.setattr(decoding, "PIECE", 20)
     worker, take, taken = world.worker(), OwnedPartition.take, []
     worker.schedule.config = WorkerConfig(publish_interval_s=60.0)
 

@@ -85,7 +85,8 @@ def test_a_partition_that_goes_to_another_member_is_saved_first(tmp_path):
     worker.step()
     assert list(worker.partitions) == [world.log.partitions[0]]
     assert mark(world, 1) == 20
-    assert last not in world.log.group("omdml").committed  # no client can commit inside a rebalance
+    # No client can commit inside a rebalance.
+    assert last not in world.log.group("omdml").committed
     assert world.store.claim(name).checkpoint.version == 20
 
 
@@ -110,7 +111,8 @@ def test_the_last_save_of_a_replaced_owner_is_kept_and_stops_nobody(tmp_path, mo
     second = paced(world.worker(), save=NEVER)
     second.step()
     second.stop()
-    second.run()  # raises if it did not save
+    # This raises if the worker did not save.
+    second.run()
     assert mark(world) == 30
     assert world.store.claim("shop").checkpoint.version == 30
 
@@ -156,7 +158,8 @@ def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(t
 
     def outrun(*arguments):
         monkeypatch.setattr(world.store, "publish", publish)
-        world.store.claim("shop")  # another worker, between our claim and our publication
+        # Another worker comes between our claim and our publication.
+        world.store.claim("shop")
         return publish(*arguments)
 
     monkeypatch.setattr(world.store, "publish", outrun)
@@ -179,7 +182,8 @@ def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tm
         run_until_idle(worker)
         kill(world, worker)
     world.log.group("omdml").committed[world.log.partitions[0]] = 20
-    for name in users:  # another server took over, without the last saves
+    # Another server took over, without the last saves.
+    for name in users:
         world.store._models[name].checkpoints.clear()
     if damaged:
         kept = world.store._models["shop"].checkpoints
@@ -198,7 +202,8 @@ def test_what_is_polled_while_nobody_can_tell_who_is_a_member_is_polled_again(tm
     first, second = living_on(world, home), living_on(world, other)
     world.send(*events(10, model=first), key=first)
     run_until_idle(worker)
-    world.store.claim(first)  # whoever else believes to own it
+    # Another worker believes that it owns the model.
+    world.store.claim(first)
     world.send(*events(10, seed=1, model=first), key=first)
     with monkeypatch.context() as unsure:
         unsure.setattr(source, "commit", lambda offsets: CommitResult.UNKNOWN)

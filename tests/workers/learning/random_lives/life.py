@@ -188,7 +188,8 @@ class Life:
     def drain(self):
         worker = self.chance.choice(self.workers)
         worker.stop()
-        with contextlib.suppress(OmdmlError):  # it saved nothing, or not all
+        with contextlib.suppress(OmdmlError):
+            # The worker saved nothing, or not everything.
             worker.run()
         self.gone(worker)
 

@@ -237,7 +237,8 @@ def test_a_model_claimed_again_keeps_its_guard_and_window(tmp_path):
 
 def run(folder, said, cuts, seconds, killed=()):
     """Which versions could have gone live, and the last checkpoint, of a worker with these batches and this clock."""
-    world = guarded(folder, tolerance=0.0, confidence=0.6)  # so that some versions are withheld
+    # With these settings the guard withholds some versions.
+    world = guarded(folder, tolerance=0.0, confidence=0.6)
     world.log = MemoryLog(1, topic_id="same")
     world.now = itertools.count(step=seconds).__next__
     allowed, worker = {}, world.worker()

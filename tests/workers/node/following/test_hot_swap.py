@@ -54,7 +54,8 @@ def test_a_pin_that_comes_while_a_gallery_is_embedded_is_what_answers_say(shop, 
     shop.learn(1)
     shop.publish()
     assert node.refresh("shop").snapshot.version == 41
-    node.live._embedder.submit(int).result()  # comes after whatever is embedded
+    # This returns after whatever is embedded.
+    node.live._embedder.submit(int).result()
     view = node.live.views["shop"]
     assert (view.origin, view.pointer.pinned, view.pointer.serial) == (None, True, before.pointer.serial + 2)
     node.live.close()
@@ -74,7 +75,8 @@ def test_a_gallery_that_was_not_embedded_is_tried_at_the_next_snapshot(shop, mon
             if not embeds:
                 broken.setattr("omdml.workers.node.following.hot_swap.embedded_view", away)
             node.refresh("shop")
-            node.live._embedder.submit(int).result()  # comes after whatever is embedded
+            # This returns after whatever is embedded.
+            node.live._embedder.submit(int).result()
         view = node.live.views["shop"]
         assert (view.origin is None, view.snapshot.version) == (embeds, shop.learner.version)
     node.live.close()
@@ -101,7 +103,8 @@ def test_a_gallery_that_is_ready_late_does_not_replace_that_of_a_newer_version(s
     shop.learn(1)
     shop.publish()
     node.refresh("shop")
-    node.live._embedder.submit(int).result()  # comes after whatever is embedded
+    # This returns after whatever is embedded.
+    node.live._embedder.submit(int).result()
     assert newer[0].snapshot.version == shop.learner.version
     assert node.live.views["shop"] is newer[0]
     node.live.close()
@@ -168,7 +171,8 @@ def test_a_gallery_that_is_ready_late_does_not_undo_a_rollback(shop, monkeypatch
     shop.learn(1)
     shop.publish()
     assert node.refresh("shop").snapshot.version == 41
-    node.live._embedder.submit(int).result()  # comes after whatever is embedded
+    # This returns after whatever is embedded.
+    node.live._embedder.submit(int).result()
     assert (older[0].snapshot.version, older[0].pointer.pinned) == (40, True)
     assert node.live.views["shop"] is older[0]
     node.live.close()

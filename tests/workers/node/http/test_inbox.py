@@ -118,7 +118,8 @@ def test_an_accepted_event_goes_on_as_it_came_however_its_numbers_are_written(sh
     features = {f"n{row}": {"shape": [1] * 9, "noise": [1] * 5} for row in range(14_000)}
     event = {**json.loads(next(events(1))), "query": "n0", "features": features}
     body = json.dumps(event, separators=(",", ":")).encode()
-    assert len(body) < MAX_EVENT_BYTES < len(encode(decode(body)))  # which writes 1.0 for 1
+    # Encoding writes 1.0 for 1, which is longer.
+    assert len(body) < MAX_EVENT_BYTES < len(encode(decode(body)))
     assert client.post("/feedback", content=body).status_code == 202
     assert sent(shop) == [body]
 
