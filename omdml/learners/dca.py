@@ -79,8 +79,8 @@ class DCA(Learner):
     - Coordinates with a variance below 0.3 lambda are left out. So few triplets make a small problem. The last
       directions are left out too, if together they have at most 0.005 of the sum of all b - 1.
     - Very long differences are shortened, and embeddings have unit length.
-    - The plain coordinates are a third expert, with the share ``5 / (5 + w)``, where w is the sum of the near pairs'
-      weights. A share below 0.005 counts as 0.
+    - The plain coordinates are a third expert, with the share ``5 / (5 + w)``. w is the sum of the near pairs' weights.
+      A share below 0.005 counts as 0.
     - There is no expert for each modality. From 1,000 triplets on, one expert for all modalities is as good as the best
       of those.
 
