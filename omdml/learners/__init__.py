@@ -1,8 +1,8 @@
-"""Learners by name: hyperparameters plus one verb each, on the shared engine.
+"""The learners. Each is a class with hyperparameters and one main method, ``learn_many``.
 
-Their modules import engines only in the functions that begin to learn. Engines bring numba and scipy, which take half a
-second to import. Whoever only checks hyperparameters, as every command does with its configuration, does not wait for
-that.
+Their modules import engines, which hold the state, only in the functions that begin to learn. Engines bring numba and
+scipy, which take half a second to import. Whoever only checks hyperparameters, as every command does with its
+configuration, does not wait for that.
 """
 
 from omdml.learners.cpmtml import CPmtML

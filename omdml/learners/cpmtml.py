@@ -69,12 +69,12 @@ class CPmtML(CoupledLearner):
           min(eta, 2 loss / (A + sqrt(max(0, A^2 - 4 y K loss))), 1 / (4 |c|^2 max_k s_k)),
           A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = |c|^4 sum_k s_k^2 u_k.
 
-      The second term is the smallest rate at which the loss is zero. The third is the rate that changes ``L_t c`` by a
-      quarter. The paper's fixed rate gives 0.967 and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03. The
-      capped rate gives 0.972 and 0.869 at any ``eta`` from 0.01 to 10. Without the third term it would be 0.978 and
-      0.883; but if a tenth of the judgements are wrong, it would be 0.676 and 0.442, and is 0.940 and 0.767. The
-      figures depend on the scale of the features: 100 times larger ones give 0.975 and 0.919, 10 times smaller ones
-      0.946 and 0.764.
+      The second term is the smallest rate at which the loss is zero. At the third, neither ``L_0 c`` nor ``L_t c``
+      changes by more than a quarter. The paper's fixed rate gives 0.967 and 0.868 at 0.003, 0.857 and 0.829 at 0.01,
+      and diverges at 0.03. The capped rate gives 0.972 and 0.869 at any ``eta`` from 0.01 to 10. Without the third term
+      it would be 0.978 and 0.883. If a tenth of the judgements are wrong, it is 0.940 and 0.767, and would be 0.676 and
+      0.442 without the third term. The figures depend on the scale of the features: 100 times larger ones give 0.975
+      and 0.919, 10 times smaller ones 0.946 and 0.764.
     - Starts have unit spread: the mean ``d_t^2`` of random pairs is 1, which is where ``b_t`` starts. All tasks share
       the catalogue, so the start (``init``) is the same for all of them.
 

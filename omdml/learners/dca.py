@@ -45,12 +45,12 @@ class DCA(Learner):
 
     and it embeds an item as ``A z``, scaled to length 1.
 
-    Hedge (MATHS 12 (h)) gives each expert its weight by how it ordered the triplets before it learned them. If a
-    triplet belongs to a search of which other answers were learned before, Hedge leaves it out. The loss is linear in
-    the difference of the distances, so wrong answers make it larger for both. *items* is better if many answers are
-    wrong, because a swap of relevant and irrelevant hardly changes which items are clicked. *far* is better if people
-    answer about pages that the metric itself ordered: there all items look alike to the metric, in near pairs and in
-    far pairs.
+    Hedge (MATHS 12 (h)) gives each expert its weight by how it ordered the triplets before it learned them. If an
+    expert was made from other answers to the same search, Hedge leaves the triplet out. The loss is linear in the
+    difference of the distances, so wrong answers make it larger for both. *items* is better if many answers are wrong,
+    because a swap of relevant and irrelevant hardly changes which items are clicked. *far* is better if people answer
+    about pages that the metric itself ordered: there all items look alike to the metric, in near pairs and in far
+    pairs.
 
     Learning only adds to sums. Two metrics are computed from these. The one that scores triplets before they are
     learned is computed again (a *refresh*) only at certain versions: at each one up to 6, then each time the number of
@@ -72,17 +72,17 @@ class DCA(Learner):
 
     Departures, measured in MATHS 12:
 
-    - *items* begins with T as the catalogue's variances. *items* also stands in for far pairs if there are fewer of
-      these than near pairs.
+    - The T of *items* begins as the catalogue's variances. It also stands in for far pairs if there are fewer of these
+      than near pairs.
     - lambda is ``min(0.8 sqrt(d / n), 3)`` times the mean variance of near pairs. n is the effective number of near
       pairs (Kish), and at most 4 for each item that came up.
     - Coordinates with a variance below 0.3 lambda are left out. So few triplets make a small problem. The last
-      directions, which have 0.005 of the sum of all b - 1, are left out too.
+      directions are left out too, if together they have at most 0.005 of the sum of all b - 1.
     - Very long differences are shortened, and embeddings have unit length.
-    - The plain coordinates are a third expert, with the share ``5 / (5 + N)``, N being the sum of the near pairs'
-      weights. Below 0.005 it is dropped.
-    - There is no expert for each modality. From some hundred triplets on, one expert for all modalities is as good as
-      the best of those.
+    - The plain coordinates are a third expert, with the share ``5 / (5 + w)``. w is the sum of the near pairs' weights.
+      A share below 0.005 counts as 0.
+    - There is no expert for each modality. From 1,000 triplets on, one expert for all modalities is as good as the best
+      of those.
 
     DCA is at its best on the catalogue's mapped coordinates. On plain features with few triplets LOMDML can be better,
     and is if the classes lie along very few directions.

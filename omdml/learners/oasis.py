@@ -35,12 +35,13 @@ class OASIS(TripletLearner):
     This step never overshoots its margin.
 
     Departure: the paper starts at W_i = I. There a margin of 1 is small in one modality and large in another. Ours is I
-    scaled so that ``S_i(q, r) - S_i(q, s)`` of random triplets has mean square 1. mAP at the start and after 50,000
-    triplets (seed 0, features scaled to [0, 1], C = 0.01), and in brackets the same with the paper's start: mfeat
-    0.537, 0.921 (0.549, 0.883); leaves100 0.369, 0.736 (0.060, 0.728); caltech101_20 0.522, 0.802 (0.400, 0.808); yaleb
-    0.120, 0.599 (0.140, 0.612). The means of the four sets with C = 0.003, 0.01, 0.03, 0.1 are 0.753, 0.762, 0.755,
-    0.748. On rows of unit norm the default learns little. There (seed 0, 10,000 triplets) C = 1 has mfeat 0.901,
-    leaves100 0.853, yaleb 0.347 and caltech101_20 0.772, and the default has 0.791, 0.827, 0.173 and 0.686.
+    scaled so that ``S_i(q, r) - S_i(q, s)`` of random triplets has mean square 1. Each data set has the mAP at the
+    start and after 50,000 triplets (seed 0, features scaled to [0, 1], C = 0.01); the figures in brackets are those
+    with the paper's start: mfeat 0.537, 0.921 (0.549, 0.883); leaves100 0.369, 0.736 (0.060, 0.728); caltech101_20
+    0.522, 0.802 (0.400, 0.808); yaleb 0.120, 0.599 (0.140, 0.612). The means of the four sets with C = 0.003, 0.01,
+    0.03, 0.1 are 0.753, 0.762, 0.755, 0.748. On rows of unit norm the default learns little. There (seed 0, 10,000
+    triplets) C = 1 has mfeat 0.901, leaves100 0.853, yaleb 0.347 and caltech101_20 0.772, and the default has 0.791,
+    0.827, 0.173 and 0.686.
 
     Parameters
     ----------

@@ -32,9 +32,9 @@ class OMDML(HedgeLearner, FullMatrixLearner):
     update needs a dense eigendecomposition. Quadruplets are learned like triplets (LAW 2.1). Departures: starts have
     unit spread, and Hedge forgets, as in :class:`LOMDML`.
 
-    The default C was chosen by mAP after 5,000 triplets, C = 0.01, 0.1, 1 (means of two seeds): caltech101_20 0.793,
-    0.794, 0.788; mfeat 0.928, 0.928, 0.923; leaves100 0.893, 0.916, 0.924. No C diverges: the step never overshoots
-    the margin. After 50,000, C = 0.1: mfeat 0.947, leaves100 0.943.
+    The default C was chosen by mAP after 5,000 triplets with C = 0.01, 0.1 and 1 (means of two seeds): caltech101_20
+    0.793, 0.794, 0.788; mfeat 0.928, 0.928, 0.923; leaves100 0.893, 0.916, 0.924. No C diverges: the step never
+    overshoots the margin. After 50,000, C = 0.1: mfeat 0.947, leaves100 0.943.
 
     Parameters
     ----------
