@@ -160,7 +160,7 @@ def test_a_worker_goes_on_behind_a_gap_as_the_runbook_says(machine):
     give, restart, look, take = block_that_begins(read("deploy/RUNBOOK.md"), "echo WORKER_OPTIONS").splitlines()
     call(machine, give)
     call(machine, restart)
-    assert look == "journalctl -u omdml-worker@1 | grep gap_accepted"
+    assert look == "journalctl -u omdml-worker@1 --since=-10min | grep gap_accepted"
     until(lambda: "gap_accepted" in machine.said(WORKER), 60)
     call(machine, take)
     # I expect it to learn, and to do so without the option from the next start on.
