@@ -38,11 +38,11 @@ series is missing, the process is down, or Prometheus does not scrape it.
 The label `model` is a name or pattern of the configuration. The first `metrics.models` of them (100) have series of
 their own; the others share the label `other`. Gauges about one model are there for models that are configured by name.
 `GET /metrics/models` of workers and nodes shows single models under a pattern too: the first 1,000 by name that are in
-memory, or those of `?model=NAME` (`*` stands for any letters). Scrape it seldom, or ask it by hand: each model has some
-ten series. [Concepts](../docs/concepts.md#glossary) explains words such as *bridge* and *reference*.
+memory, or those of `?model=NAME` (`*` stands for any letters). Scrape this path seldom, or ask it by hand: each model
+has some ten series. [Concepts](../docs/concepts.md#glossary) explains words such as *bridge* and *reference*.
 
-Times are in seconds, and timestamps in seconds since the epoch: `time() - omdml_worker_last_turn_timestamp_seconds` is
-how long ago it was. On Linux, every process has the client library's own `process_*`, `python_*` and `python_gc_*` too.
+Times are in seconds, and timestamps in seconds since 1970. So `time() - omdml_worker_last_turn_timestamp_seconds` is
+how long ago the last turn began. On Linux, every process has the client library's own `process_*`, `python_*` and `python_gc_*` too.
 
 If you change omdml: `python -m deploy.metrics_page` writes this page from the code, except the last column, which is
 written by hand. A test compares page and code.

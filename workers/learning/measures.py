@@ -25,11 +25,11 @@ LOOKS = 600
 # The gauges of single models. They are read while the loop learns, so each is made of plain numbers.
 SINGLE = {
     "version": "Comparisons learned",
-    "published_version": "Comparisons that the newest publication had learned, -1 before this owner's first",
+    "published_version": "Comparisons that the newest publication had learned, -1 until this worker publishes one",
     "mistake_ratio": "Share of mistakes among the last thousand comparisons or so",
     "withheld": "1 if the guard withholds the newest version",
     "guard_margin": GUARD_MARGIN,
-    "guard_doubt": "Margin of error of guard_margin",
+    "guard_doubt": "Margin of error of the guard's margin",
     "unsaved_seconds": "Age of the oldest unsaved change, 0 if everything is saved",
     "resident_bytes": "Bytes in memory",
     "partition": "Number of the model's home partition",

@@ -154,7 +154,7 @@ class Learning:
         self.seconds = new.seconds("learn", "Seconds to look up and learn one batch", FAST, model=known)
         self.hedge_loss = new.gauge("hedge_loss", "Loss of Hedge's mix of modalities or experts, summed up", model=())
         self.hedge_loss_bound = new.gauge(
-            "hedge_loss_bound", "Upper bound of hedge_loss; infinite if there is none", model=()
+            "hedge_loss_bound", "Upper bound of the loss of Hedge's mix; infinite if there is none", model=()
         )
         self.weight = new.gauge("modality_weight", "Weight of a modality", model=(), modality=())
         self.version = new.gauge("learned_version", "Comparisons that the published metric has learned", model=())
@@ -206,7 +206,7 @@ class Output:
         )  # fmt: skip
         at_zero(self.decisions, known, [WITHHELD], WORDS)
         self.margin = new.gauge("guard_margin", GUARD_MARGIN, model=())
-        self.doubt = new.gauge("guard_doubt", "Margin of error of guard_margin", model=())
+        self.doubt = new.gauge("guard_doubt", "Margin of error of the guard's margin", model=())
         self.withheld = new.gauge("models_held", "Models whose newest version the guard withholds", model=known)
         self.withheld_since = new.gauge(
             "held_since_timestamp_seconds",
@@ -259,7 +259,7 @@ class Loop:
 
     def __init__(self, new: Families) -> None:
         self.allowance = new.gauge(
-            "save_allowance_bytes", "Bytes that save_mb_s allows to be saved now; below 0 after a large save"
+            "save_allowance_bytes", "Bytes that worker.save_mb_s allows to be saved now; below 0 after a large save"
         )
         self.unsaved_since = new.gauge(
             "oldest_unsaved_timestamp_seconds", "When the oldest unsaved change was learned, 0 if everything is saved"
@@ -267,7 +267,7 @@ class Loop:
         self.stage = new.counter("stage_seconds_total", "Seconds of the worker's loop, by stage", stage=STAGES)
         self._stages = {stage: self.stage.labels(stage) for stage in STAGES}
         self.last_turn = new.gauge("last_turn_timestamp_seconds", "When the loop began its last turn")
-        self.waiting = new.gauge("waiting", "1 if learning waits for this to come back", dependency=DEPENDENCIES)
+        self.waiting = new.gauge("waiting", "1 if learning waits for this dependency", dependency=DEPENDENCIES)
         self.draining = new.gauge("draining", "1 once the worker was asked to stop")
         self.models_waiting = new.gauge(
             "models_waiting", "Models whose checkpoints cannot be used: their events wait in the log", cause=WAITING_FOR

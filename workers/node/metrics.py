@@ -84,7 +84,7 @@ class NodeMetrics:
             "events_from_future_total", "Events with a time in the future, by this node's clock", model=known
         )
         self.stale = new.gauge(
-            "stale_seconds", "Seconds since the loaded model furthest behind was up to date, 0 if all are"
+            "stale_seconds", "Seconds that the loaded model furthest behind has been out of date, 0 if none is"
         )
         self.last_poll = new.gauge(
             "last_poll_timestamp_seconds", "When the store last answered about every model, 0 if it never did"
