@@ -42,7 +42,8 @@ memory, or those of `?model=NAME` (`*` stands for any letters). Scrape this path
 has some ten series. [Concepts](../docs/concepts.md#glossary) explains words such as *bridge* and *reference*.
 
 Times are in seconds, and timestamps in seconds since 1970. So `time() - omdml_worker_last_turn_timestamp_seconds` is
-how long ago the last turn began. On Linux, every process has the client library's own `process_*`, `python_*` and `python_gc_*` too.
+how long ago the last turn began. On Linux, every process has the client library's own `process_*`, `python_*` and
+`python_gc_*` too.
 
 If you change omdml: `python -m deploy.metrics_page` writes this page from the code, except the last column, which is
 written by hand. A test compares page and code.

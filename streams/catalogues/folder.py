@@ -108,8 +108,8 @@ class MappedCatalogue(Items):
                 if digest_of(matrix[first : first + count]) != sha256[name]:
                     last = first + count - 1
                     raise CatalogueError(
-                        f"{self.path / name}.npy: rows {first} to {last} have another sha256 than {MANIFEST} says: "
-                        f"damaged, restore it or build the catalogue again"
+                        f"{self.path / name}.npy: rows {first} to {last} have another sha256 than {MANIFEST} says, so "
+                        f"they are damaged: restore the file, or build the catalogue again"
                     )
 
     def _take_in_all(self) -> None:
@@ -130,8 +130,8 @@ class MappedCatalogue(Items):
         known = len(self._parts)
         if manifest.generation != self.generation or manifest.parts[:known] != self._parts:
             raise CatalogueError(
-                f"catalogue {self.path} was opened as generation {self.generation} and now holds "
-                f"{manifest.generation}: restart the workers, then the nodes, to open that"
+                f"catalogue {self.path} was opened as generation {self.generation} and now holds generation "
+                f"{manifest.generation}: restart the workers, then the nodes, to open the new one"
             )
         self._stamp = stamp
         self.manifest = manifest
@@ -166,7 +166,9 @@ class MappedCatalogue(Items):
         # A part may hold nothing but sets.
         ids = _decoded(self.path / IDS, lines) if lines else []
         if len(ids) != (expected := sum(part.count for part in added)):
-            raise CatalogueError(f"{self.path / IDS}: {len(ids)} ids, expected {expected}: restore or build again")
+            raise CatalogueError(
+                f"{self.path / IDS} has {len(ids)} ids, expected {expected}: restore it, or build the catalogue again"
+            )
         return ids
 
     def _steps(self, added: Sequence[CataloguePart]) -> tuple[list[CataloguePart | JournalLine], int]:
@@ -187,8 +189,8 @@ class MappedCatalogue(Items):
                 break
             if offset != part.after:
                 raise CatalogueError(
-                    f"{self.path / CHANGES}: a part came after byte {part.after}, the changes end at {offset}: restore "
-                    "it, or build the catalogue again"
+                    f"{self.path / CHANGES}: items were added after byte {part.after}, but the changes end at byte "
+                    f"{offset}: restore the file, or build the catalogue again"
                 )
             rows += part.count
             steps.append(part)
@@ -279,7 +281,7 @@ def bytes_of(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CatalogueError(f"{path}: cannot be read ({error}): restore or build again") from error
+        raise CatalogueError(f"{path}: cannot be read ({error}): restore it, or build the catalogue again") from error
 
 
 class FolderPictures:
@@ -294,14 +296,19 @@ class FolderPictures:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CatalogueError(f"{self._folder / name}: cannot be read ({error})") from error
+            raise CatalogueError(
+                f"{self._folder / name}: cannot be read ({error}): give this user the right to read it"
+            ) from error
 
     def write(self, name: str, data: bytes) -> None:
         try:
             self._folder.mkdir(exist_ok=True)
             put(self._folder / name, data)
         except OSError as error:
-            raise CatalogueError(f"{self._folder / name}: cannot be written ({error})") from error
+            raise CatalogueError(
+                f"{self._folder / name}: cannot be written ({error}): make room on the disk, or give this user "
+                "the right to write there"
+            ) from error
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
@@ -325,13 +332,16 @@ def read_lines(path: Path, known: Sequence[CataloguePart], added: Sequence[Catal
                 # Memory for what is asked for is taken before it is read.
                 if not 0 <= part.size(path.name) <= unread:
                     raise CatalogueError(
-                        f"{path}: {unread} bytes left, expected {part.size(path.name)}: restore or build again"
+                        f"{path}: {unread} bytes follow the part before, expected {part.size(path.name)}: restore it, "
+                        "or build the catalogue again"
                     )
                 lines.append(file.read(part.size(path.name)))
                 if hashlib.sha256(lines[-1]).hexdigest() != part.sha256[path.name]:
-                    raise CatalogueError(f"{path}: another sha256 than {MANIFEST} says: restore or build again")
+                    raise CatalogueError(
+                        f"{path} has another sha256 than {MANIFEST} says: restore it, or build the catalogue again"
+                    )
     except OSError as error:
-        raise CatalogueError(f"{path}: {error.strerror}: restore or build the catalogue again") from error
+        raise CatalogueError(f"{path}: {error.strerror}: restore it, or build the catalogue again") from error
     return b"".join(lines)
 
 
@@ -339,7 +349,7 @@ def _decoded(path: Path, lines: bytes) -> list[str]:
     try:
         return lines.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise CatalogueError(f"{path}: not UTF-8 ({error}): restore or build the catalogue again") from error
+        raise CatalogueError(f"{path} is not UTF-8 ({error}): restore it, or build the catalogue again") from error
 
 
 def digest_of(matrix: NDArray[np.float32]) -> str:

@@ -145,7 +145,10 @@ class Items:
                 try:
                     self._append(settled.entries, settled.vectors)
                 except OSError as error:
-                    raise CatalogueError(f"catalogue {self.where} cannot be written ({error})") from error
+                    raise CatalogueError(
+                        f"catalogue {self.where} cannot be written ({error}): make room on its disk, or give this user "
+                        "the right to write there"
+                    ) from error
                 self._keep_thumbnails(batches, settled.results)
                 self.refresh()
             position = self.shown.position
@@ -237,7 +240,9 @@ class Items:
         if len(made) < len(self.dims):
             made = self._filling(made)
         if lost := [name for name, x in made.items() if not_finite(x)]:
-            raise CatalogueError(f"modality {lost[0]!r} is missing, and what is there lies too far out to guess it")
+            raise CatalogueError(
+                f"modality {lost[0]!r} is missing, and the others lie too far out to compute it from them: send it too"
+            )
         return made
 
     @cached_property

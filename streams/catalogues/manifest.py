@@ -141,11 +141,17 @@ def decode_manifest(data: bytes, kind: type[AnyManifest], what: str) -> AnyManif
         kind.kind.check(numbered.format, what, CatalogueError)
         manifest = msgspec.json.decode(data, type=kind, dec_hook=lambda _, values: np.array(values, np.float64))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CatalogueError(f"{what}: not a manifest ({error}): build the catalogue again") from error
+        raise CatalogueError(f"{what} is no manifest ({error}): restore it, or build the catalogue again") from error
     if MAPPED in manifest.modalities and manifest.map:
-        raise CatalogueError(f"{what}: modality {MAPPED!r} beside a map, whose coordinates lie in a file of that name")
+        raise CatalogueError(
+            f"{what}: a modality is called {MAPPED!r}, and so is the file of the map's coordinates: rename the "
+            "modality, and build the catalogue again"
+        )
     for name, modality in manifest.modalities.items():
         scaling = modality.scaling
         if isinstance(scaling, MinMax) and not (scaling.low.shape == scaling.high.shape == (modality.dim,)):
-            raise CatalogueError(f"{what}: modality {name!r} of {modality.dim} numbers has another number of bounds")
+            raise CatalogueError(
+                f"{what}: modality {name!r} has {modality.dim} numbers, but not as many bounds of its scaling: restore "
+                "it, or build the catalogue again"
+            )
     return manifest

@@ -36,10 +36,14 @@ def map_rows(path: Path, rows: int, dim: int, writable: bool = False) -> NDArray
         with opened(path, "r+b" if writable else "rb") as file:
             start = _data_start(file, path, dim)
             if os.fstat(file.fileno()).st_size < start + rows * dim * DTYPE.itemsize:
-                raise CatalogueError(f"{path}: shorter than its {rows} rows of {dim} numbers: restore or build again")
+                raise CatalogueError(
+                    f"{path} is shorter than {rows} rows of {dim} numbers: restore it, or build the catalogue again"
+                )
             mapped = np.memmap(file, DTYPE, "r+" if writable else "r", start, (rows, dim))
     except UNREADABLE as error:
-        raise CatalogueError(f"{path}: no matrix to read ({error}): restore or build the catalogue again") from error
+        raise CatalogueError(
+            f"{path} holds no matrix that can be read ({error}): restore it, or build the catalogue again"
+        ) from error
     # A plain array over the same pages, because the subclass slows every indexing down.
     return np.asarray(mapped)
 
@@ -74,9 +78,12 @@ def _write_header(file: IO[bytes], rows: int, dim: int) -> None:
 def _data_start(file: IO[bytes], path: Path, dim: int) -> int:
     file.seek(0)
     if npy.read_magic(file) != (1, 0):
-        raise CatalogueError(f"{path}: not written by omdml: build the catalogue again")
+        raise CatalogueError(f"{path} was not written by omdml: build the catalogue again")
     shape, fortran, dtype = npy.read_array_header_1_0(file)
     if fortran or dtype != DTYPE or len(shape) != 2 or shape[1] != dim:
         order = "Fortran" if fortran else "C"
-        raise CatalogueError(f"{path}: {dtype} {shape} in {order} order, expected float32 (n, {dim}) in C order")
+        raise CatalogueError(
+            f"{path} holds {dtype} {shape} in {order} order, expected float32 (n, {dim}) in C order: restore it, or "
+            "build the catalogue again"
+        )
     return file.tell()

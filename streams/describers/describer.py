@@ -182,7 +182,9 @@ class Describer:
             texts = {name: _words(tensors, name) for name in description["texts"]}
             looks, preparation = description.get("looks"), description.get("preparation")
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptError(f"{DESCRIBER.what}: not of this kind ({error!r}): damaged") from error
+            raise CorruptError(
+                f"{DESCRIBER.what} is damaged ({error!r}): restore it, or build the catalogue again"
+            ) from error
         if looks is None:
             return cls(None, texts)
         if unknown := sorted(set(looks) - LOOKS.keys()):

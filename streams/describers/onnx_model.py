@@ -82,7 +82,7 @@ class OnnxModel:
             vector = np.asarray(output, np.float64).ravel()
         # onnxruntime has error classes of its own for each of its codes.
         except Exception as error:
-            raise CatalogueError(f"the ONNX model failed: {error}") from error
+            raise CatalogueError(f"the ONNX model failed on a picture: {error}") from error
         if not 1 <= vector.size <= MAX_DIM or not np.isfinite(vector).all():
             raise CatalogueError(
                 f"the ONNX model gave {vector.size:,} numbers, {np.isfinite(vector).sum():,} of them finite; "

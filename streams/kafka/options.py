@@ -141,7 +141,7 @@ def refused(options: KafkaOptions, error: BaseException) -> SourceRefused:
     """The error if the broker rejects our credentials; it names the user, and no password."""
     how = f"user {options.sasl_plain_username!r} with {options.sasl_mechanism}"
     do = "correct log.sasl_plain_username, log.sasl_plain_password or log.sasl_mechanism"
-    return SourceRefused(f"Kafka at {options.servers} does not let in {how} ({options.redact(str(error))}); {do}")
+    return SourceRefused(f"Kafka at {options.servers} rejects {how} ({options.redact(str(error))}); {do}")
 
 
 def _source_error(options: KafkaOptions, doing: str, error: BaseException, do: str) -> SourceError:

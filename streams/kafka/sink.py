@@ -158,7 +158,8 @@ class KafkaSink:
         if self._on_the_way:
             raise SourceError(
                 f"{len(self._on_the_way)} events for topic {self.topic!r} at {self.options.servers} are not "
-                f"acknowledged after {timeout_s:g} s. They may still be: flush again before you send them again"
+                f"acknowledged after {timeout_s:g} s. They may still be acknowledged: flush again before you send them "
+                "again"
             )
 
     def close(self) -> None:

@@ -146,7 +146,7 @@ def test_a_manifest_that_claims_more_ids_than_there_are_is_refused(tmp_path: Pat
     claimed = manifest.replace('"ids_bytes":', '"ids_bytes":1000000000')
     assert claimed != manifest
     path.write_text(claimed)
-    with pytest.raises(CatalogueError, match=r"ids.txt: \d+ bytes left, expected 1000000000"):
+    with pytest.raises(CatalogueError, match=r"ids.txt: \d+ bytes follow the part before, expected 1000000000"):
         MappedCatalogue(tmp_path)
 
 

@@ -298,4 +298,6 @@ def _writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CatalogueError(f"{target}: cannot be written ({error})") from error
+        raise CatalogueError(
+            f"{target}: cannot be written ({error}): make room on the disk, or give this user the right to write there"
+        ) from error

@@ -100,11 +100,13 @@ class Scan:
                     self._take_id(table, item)
             for name in chunk.vectors:
                 if name in before:
-                    raise CatalogueError(f"{table.name}: modality {name!r} is in another input already")
+                    raise CatalogueError(
+                        f"{table.name}: modality {name!r} is in another input already: leave it out of one of them"
+                    )
                 self._fit(name, raw_vectors(table, chunk, name))
             advance(len(chunk.ids))
         if not ids.rows:
-            raise CatalogueError(f"{table.name}: no items")
+            raise CatalogueError(f"{table.name}: the input has no items: add some, or leave it out")
         without_vectors = set(self.modalities) == before
         if without_vectors and not has_others(table):
             raise CatalogueError(f"{table.name}: no modality: bring at least one array (n, d) of vectors")

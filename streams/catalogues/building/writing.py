@@ -160,20 +160,20 @@ def _write_table(
     for chunk in chunks_of(table):
         rows = [row_of.get(item, -1) for item in chunk.ids]
         if -1 in rows:
-            raise CatalogueError(f"{table.name}: changed while it was read: try again")
+            raise CatalogueError(f"{table.name}: the file changed while it was read: try again")
         for name in chunk.vectors:
             vectors = raw_vectors(table, chunk, name)
             made = scaled(modalities[name].scaling, vectors)
             if place := not_finite(made):
                 raise CatalogueError(
                     f"{table.name}: item {chunk.ids[place[0]]!r}, modality {name!r}, column {place[1]} is "
-                    f"{vectors[place]}, which float32 cannot hold as it is scaled"
+                    f"{vectors[place]}, which float32 cannot hold once it is scaled: correct it"
                 )
             matrices[name][rows] = made
         written += len(rows)
         advance(len(rows))
     if written != len(row_of):
-        raise CatalogueError(f"{table.name}: changed while it was read: try again")
+        raise CatalogueError(f"{table.name}: the file changed while it was read: try again")
 
 
 def _write_lines(path: Path, start: int, data: bytes) -> None:

@@ -177,17 +177,19 @@ def check_attributes(attributes: Mapping[str, Value], where: str) -> None:
         if name in RESERVED:
             raise ChangeError(f"{where}: an attribute cannot be called {name!r}: rename it")
         if type(value) is int and not _is_float(value):
-            raise ChangeError(f"{where}: {name} is larger than numbers go: write it as a text")
+            raise ChangeError(f"{where}: attribute {name!r} is a number that is too large: write it as a text")
         texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
         if any(NUL in text for text in (name, *texts)):
             raise ChangeError(f"{where}: {name!r:.80} holds a NUL, which databases do not take: leave it out")
     try:
         size = len(msgspec.json.encode(attributes))
     except UnicodeEncodeError as error:
-        raise ChangeError(f"{where}: its attributes cannot be written as UTF-8 ({error.reason})") from error
+        raise ChangeError(
+            f"{where}: its attributes cannot be written as UTF-8 ({error.reason}): correct them"
+        ) from error
     if size > MAX_ATTRIBUTE_BYTES:
         raise ChangeError(
-            f"{where}: {size:,} bytes of attributes, at most {MAX_ATTRIBUTE_BYTES:,} are kept", "oversize"
+            f"{where}: {size:,} bytes of attributes, expected at most {MAX_ATTRIBUTE_BYTES:,}", "oversize"
         )
 
 

@@ -75,13 +75,16 @@ def read(folder: Path, offset: int) -> Read:
             size = os.fstat(file.fileno()).st_size
             if size < offset:
                 raise CatalogueError(
-                    f"{path}: {size} bytes, {offset} were read before: restore it, or open the catalogue again"
+                    f"{path} has {size} bytes, expected at least the {offset} that were read before: restore it, or "
+                    "restart this process to open the catalogue as it is now"
                 )
             file.seek(offset)
             data: bytes = file.read(size - offset)
     except FileNotFoundError:
         if offset:
-            raise CatalogueError(f"{path} is gone: restore it, or open the catalogue again") from None
+            raise CatalogueError(
+                f"{path} is gone: restore it, or restart this process to open the catalogue as it is now"
+            ) from None
         return Read([], [])
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror}: restore it, or build the catalogue again") from error
@@ -94,7 +97,7 @@ def _parsed(path: Path, data: bytes, offset: int) -> Read:
         line = data[begin : end - 1]
         try:
             if line[:CRC_DIGITS] != b"%08x" % zlib.crc32(line[CRC_DIGITS + 1 :]):
-                raise ValueError("its CRC is another one")
+                raise ValueError("its checksum does not fit")
             lines.append(_decoder.decode(line[CRC_DIGITS + 1 :]))
         except (msgspec.DecodeError, ValueError) as error:
             if end == len(data):
@@ -117,7 +120,7 @@ def locked(folder: Path, for_s: float = 0.0) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if not take_lock(descriptor, for_s=for_s) or not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
-            raise CatalogueError(f"{folder}: another process is writing it: try again when it is done")
+            raise CatalogueError(f"{folder}: another process is writing there: try again when that process is done")
         yield
     finally:
         os.close(descriptor)

@@ -98,8 +98,8 @@ class RedisCatalogue(Items):
                 sets, listed, changes, changed = pipeline.execute()
             if changed < self._read:
                 raise CatalogueError(
-                    f"{self.where}: key {self._keys.changes} has {changed} entries, {self._read} were read before: "
-                    "restore it, or open the catalogue again"
+                    f"{self.where}: key {self._keys.changes} has {changed} entries, expected at least the {self._read} "
+                    "that were read before: restore it, or restart this process to open the catalogue as it is now"
                 )
             for data in changes:
                 self._take_in_changes(data)

@@ -98,7 +98,7 @@ def reaching(where: str) -> Iterator[None]:
         yield
     except redis.RedisError as error:
         raise CatalogueError(
-            f"{where}: {str(error).rstrip('.')}: is the server up, reachable, and has it memory left?"
+            f"{where}: {str(error).rstrip('.')}: see that the server is up, can be reached, and has memory left"
         ) from error
     except UnicodeDecodeError as error:
         raise CatalogueError(f"{where}: an id that is not UTF-8 ({error}): remove it from the list of ids") from error

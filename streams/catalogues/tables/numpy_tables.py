@@ -157,7 +157,10 @@ def _header(table: str, archive: zipfile.ZipFile, member: str) -> tuple[tuple[in
         shape, fortran, dtype = _read_header(table, member, file)
         size, held = math.prod(shape) * dtype.itemsize, info.file_size - file.tell()
     if min(shape, default=0) < 0 or size != held:
-        raise CatalogueError(f"{table}: array {member!r} claims {shape} {dtype}, {size:,} bytes, but holds {held:,}")
+        raise CatalogueError(
+            f"{table}: the header of array {member!r} says {shape} {dtype}, {size:,} bytes, but the file has {held:,}: "
+            "write the file again"
+        )
     return shape, fortran, dtype
 
 
@@ -173,7 +176,7 @@ def _read_header(table: str, member: str, file: IO[bytes]) -> tuple[tuple[int, .
     try:
         shape, fortran, dtype = _HEADERS[npy.read_magic(file)](file)
     except (KeyError, ValueError) as error:
-        raise CatalogueError(f"{table}: array {member!r} is in no format of numpy known here ({error})") from error
+        raise CatalogueError(f"{table}: array {member!r} is in no known format of numpy ({error})") from error
     if dtype.hasobject:
         raise CatalogueError(f"{table}: array {member!r} holds Python objects, expected numbers")
     return shape, fortran, dtype

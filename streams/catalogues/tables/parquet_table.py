@@ -156,7 +156,8 @@ class ParquetTable:
         for item, length in zip(ids, lengths, strict=True):
             if length is None or length != lengths[0]:
                 raise CatalogueError(
-                    f"{self.path}: item {item!r}, column {name!r} has {length or 'no'} numbers, others {lengths[0]}"
+                    f"{self.path}: item {item!r}, column {name!r} has {length or 'no'} numbers, expected {lengths[0]} "
+                    "as in other items"
                 )
         return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(ids), -1)
 

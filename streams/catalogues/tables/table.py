@@ -64,7 +64,9 @@ def chunks_of(table: Table) -> Iterator[ItemChunk]:
     try:
         yield from table.chunks(CHUNK_ROWS)
     except UNREADABLE as error:
-        raise CatalogueError(f"{table.name}: cannot be read to its end ({error})") from error
+        raise CatalogueError(
+            f"{table.name}: cannot be read to its end ({error}): restore the file, or write it again"
+        ) from error
 
 
 def cause(error: BaseException) -> object:
@@ -97,13 +99,16 @@ def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
         if match := _NUMBERED.fullmatch(name):
             group, number = groups.setdefault(match["modality"], {}), int(match["number"])
             if number in group:
-                raise CatalogueError(f"{table}: columns {group[number]!r} and {name!r} are the same number of a vector")
+                raise CatalogueError(
+                    f"{table}: columns {group[number]!r} and {name!r} are the same number of a vector: leave one out"
+                )
             group[number] = name
     for modality, group in groups.items():
         first = 0 if 0 in group else 1
         if missing := sorted(set(range(first, first + len(group))) - group.keys()):
             raise CatalogueError(
-                f"{table}: modality {modality!r} has {len(group)} columns, but none with number {missing[0]}"
+                f"{table}: modality {modality!r} has {len(group)} columns, but none with number {missing[0]}: number "
+                "them without a gap"
             )
     return {modality: [group[number] for number in sorted(group)] for modality, group in groups.items()}
 

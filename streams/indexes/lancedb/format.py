@@ -50,7 +50,7 @@ def noted(table: Any) -> Notes:
     """What is noted in the version of a table that is checked out; raises IndexRefused if omdml did not make it."""
     metadata = (table.schema.field("id").metadata if "id" in table.schema.names else None) or {}
     if NOTES.encode() not in metadata:
-        raise IndexRefused(f"{table.name}: omdml did not make this table: give the name of another")
+        raise IndexRefused(f"{table.name}: omdml did not make this table: name one that omdml sync made")
     return msgspec.json.decode(metadata[NOTES.encode()], type=Notes)
 
 

@@ -104,4 +104,6 @@ class LanceReader(IndexReader):
                 raise IndexMoved(f"{self}: readers see another version now")
             yield table, indexed
         except (OSError, RuntimeError, ValueError) as error:
-            raise IndexAway(f"{self}: {told(error)}: can this user read the files in {self._folder}?") from error
+            raise IndexAway(
+                f"{self}: {told(error)}: see that this user can read the files in {self._folder}"
+            ) from error

@@ -167,7 +167,7 @@ def unpack(file: Path, target: Path) -> None:
     try:
         source = opened(file)
     except OSError as error:
-        raise StoreError(f"{file}: cannot be read ({error.strerror}): name a backup that can be") from error
+        raise StoreError(f"{file}: cannot be read ({error.strerror}): name a backup that this user can read") from error
     target.mkdir()
     try:
         with source, tarfile.open(fileobj=source, mode="r:") as archive:
@@ -181,11 +181,11 @@ def unpack(file: Path, target: Path) -> None:
         sealed = msgspec.json.decode(seal, type=Seal)
     except (tarfile.TarError, EOFError, *CLASHES, msgspec.DecodeError) as error:
         raise CorruptError(
-            f"{file}: not a complete backup of a store ({error}): expected what omdml backup wrote"
+            f"{file} is no complete backup of a store ({error}): name a file that omdml backup wrote"
         ) from error
     FOLDER_STORE.check(sealed.format, str(file), StoreError)
     if sealed.sha256 != digest.hexdigest():
-        raise CorruptError(f"{file}: damaged: its checksum is another one: use an older backup")
+        raise CorruptError(f"{file} is damaged, because its checksum does not fit: use an older backup")
 
 
 def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> bytes:
@@ -193,15 +193,21 @@ def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -
     parts = member.name.split("/")
     known = member.name == SEAL or parts[0] in ENTRIES
     if not known or any(part in NO_NAMES for part in parts) or not (member.isreg() or member.isdir()):
-        raise CorruptError(f"{file}: not a backup of a store: it holds {quoted(member.name)}")
+        raise CorruptError(
+            f"{file} is no backup of a store, because it holds {quoted(member.name)}: name a file that "
+            "omdml backup wrote"
+        )
     if member.size > STATE_BYTES:
         raise CorruptError(
-            f"{file}: {quoted(member.name)} claims {member.size:,} bytes, expected at most {STATE_BYTES:,}"
+            f"{file}: {quoted(member.name)} claims {member.size:,} bytes, expected at most {STATE_BYTES:,}: use "
+            "an older backup"
         )
     content = archive.extractfile(member)
     data = content.read() if content else b""
     if len(data) != member.size:
-        raise CorruptError(f"{file}: not a complete backup of a store: {quoted(member.name)} is cut short")
+        raise CorruptError(
+            f"{file} is no complete backup of a store, because {quoted(member.name)} is cut short: use an older backup"
+        )
     return data
 
 

@@ -159,5 +159,5 @@ def read_numbers(path: Path, expected: str, most: int) -> list[int]:
     content = read_regular(path, MAX_NUMBER_BYTES).decode(errors="replace")
     words = content.split()
     if not 0 < len(words) <= most or not all(word.isascii() and word.isdigit() for word in words):
-        raise StoreError(f"{path}: {quoted(content)}, expected {expected}")
+        raise StoreError(f"{path} holds {quoted(content)}, expected {expected}")
     return [int(word) for word in words]

@@ -144,8 +144,8 @@ def test_a_router_works_with_the_rights_that_are_listed(place, secured, command)
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"sasl_plain_password": "wrong"}, "does not let in user 'worker' with SCRAM-SHA-512"),
-        ({"sasl_plain_username": "nobody"}, "does not let in user 'nobody'"),
+        ({"sasl_plain_password": "wrong"}, "rejects user 'worker' with SCRAM-SHA-512"),
+        ({"sasl_plain_username": "nobody"}, "rejects user 'nobody'"),
         ({"sasl_mechanism": "SCRAM-SHA-256"}, "correct log.sasl_plain_username, log.sasl_plain_password or log.sasl_m"),
         ({"ssl_cafile": None}, "set log.ssl_cafile to the PEM file of the authority that signed their certificate"),
         ({"ssl_cafile": "other"}, "set log.ssl_cafile to the PEM file of the authority that signed their certificate"),

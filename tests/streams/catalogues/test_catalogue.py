@@ -214,16 +214,16 @@ def test_a_missing_catalogue_says_how_to_make_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (lambda path: (path / "catalogue.json").write_text("{"), r"catalogue\.json: not a manifest"),
-        (lambda path: (path / "text.npy").unlink(), r"text\.npy: no matrix"),
+        (lambda path: (path / "catalogue.json").write_text("{"), r"catalogue\.json is no manifest"),
+        (lambda path: (path / "text.npy").unlink(), r"text\.npy holds no matrix"),
         (
             lambda path: np.save(path / "text.npy", np.zeros((3, 2))),
-            r"text\.npy: float64 .*, expected float32 \(n, 2\)",
+            r"text\.npy holds float64 .*, expected float32 \(n, 2\)",
         ),
-        (lambda path: os.truncate(path / "text.npy", 140), r"text\.npy: shorter than its 3 rows"),
-        (lambda path: (path / "text.npy").write_bytes(b"hello, world" * 20), r"text\.npy: no matrix"),
-        (lambda path: _damage(path / "ids.txt", 2), r"ids\.txt: another sha256"),
-        (lambda path: _one_more(path), r"ids\.txt: 4 ids, expected 3"),
+        (lambda path: os.truncate(path / "text.npy", 140), r"text\.npy is shorter than 3 rows"),
+        (lambda path: (path / "text.npy").write_bytes(b"hello, world" * 20), r"text\.npy holds no matrix"),
+        (lambda path: _damage(path / "ids.txt", 2), r"ids\.txt has another sha256"),
+        (lambda path: _one_more(path), r"ids\.txt has 4 ids, expected 3"),
         (lambda path: (path / "ids.txt").unlink(), r"ids\.txt: No such file"),
     ],
 )

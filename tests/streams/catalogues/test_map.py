@@ -189,7 +189,7 @@ def test_damaged_coordinates_are_found_by_their_digest(shop: MappedCatalogue) ->
     with pytest.raises(CatalogueError, match=r"mapped.npy: rows 0 to 119 .* damaged"):
         MappedCatalogue(shop.path).verify()
     path.write_bytes(data[:-1])
-    with pytest.raises(CatalogueError, match=r"mapped.npy: shorter than its 120 rows"):
+    with pytest.raises(CatalogueError, match=r"mapped.npy is shorter than 120 rows"):
         MappedCatalogue(shop.path)
 
 

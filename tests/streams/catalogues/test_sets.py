@@ -131,7 +131,7 @@ def test_what_is_added_does_not_clash_with_what_is_there(tmp_path: Path, ids: An
 def test_damaged_sets_are_reported_when_opening(tmp_path: Path) -> None:
     path = _photos(tmp_path).path / "sets.jsonl"
     path.write_bytes(path.read_bytes().replace(b"f-3", b"f-4"))
-    with pytest.raises(CatalogueError, match=r"sets\.jsonl: another sha256"):
+    with pytest.raises(CatalogueError, match=r"sets\.jsonl has another sha256"):
         open_catalogue(tmp_path / "photos")
 
 

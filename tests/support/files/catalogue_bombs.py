@@ -116,7 +116,7 @@ def an_endless_line(folder: Path) -> Path:
 
 
 REFUSED: list[tuple[Bomb, str]] = [
-    (a_trillion_rows, "claims (1000000000000, 4) float32, 16,000,000,000,000 bytes, but holds 64"),
+    (a_trillion_rows, "says (1000000000000, 4) float32, 16,000,000,000,000 bytes, but the file has 64"),
     (a_trillion_rows_in_a_npy, "cannot be read as .npy"),
     (ids_that_expand, "array 'ids' has 1,073,741,828 bytes, expected at most 1,073,741,824"),
     (a_row_of_many_numbers, "modality 'v' has 16,777,216 numbers an item, expected at most 1,000,000"),

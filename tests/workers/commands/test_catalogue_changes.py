@@ -73,7 +73,9 @@ def test_a_damaged_vector_is_named_when_a_catalogue_is_verified(tmp_path):
     vectors.write_bytes(data)
     result = run("verify", folder)
     assert result.exit_code == 2
-    assert f"{vectors}: rows 0 to 119 have another sha256 than catalogue.json says: damaged" in result.output
+    assert (
+        f"{vectors}: rows 0 to 119 have another sha256 than catalogue.json says, so they are damaged" in result.output
+    )
 
 
 def test_an_input_that_does_not_exist_is_named_once(tmp_path):

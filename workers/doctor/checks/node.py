@@ -110,8 +110,8 @@ def node_here(node: NodeConfig) -> str | list[Remark]:
         refused = [warning(f"{ready}, but {status.text}")] if status.text else []
         return [*refused, *gathered(ahead_of_store(status), warning)] or ready
     if status.state == "not ready":
-        return [error(f"the node at {status.address} is not ready: {status.text}. See serving and checkpoints above, "
-                      "and whether a worker runs")]  # fmt: skip
+        return [error(f"the node at {status.address} is not ready: {status.text}. See what serving and checkpoints "
+                      "above say, and whether a worker runs")]  # fmt: skip
     if status.state == "silent":
         return [error(f"what listens at {status.address} {status.text}: the node hangs or its machine has no processor "
                       "left for it. Read its log, then restart it")]  # fmt: skip

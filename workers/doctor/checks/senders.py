@@ -202,8 +202,8 @@ def mistyped_fields(senders: Senders) -> list[Remark]:
     users = "; omdml forget does not find events whose user is in another field" * ("user" in meant.values())
     return [
         warning(
-            f"fields that nothing reads, among the newest events: {senders.unread.in_words(meant)}. Events are learned "
-            f"without them{users}. Have their sender correct the names"
+            f"the newest events have fields that nothing reads: {senders.unread.in_words(meant)}. Events are learned "
+            f"without these fields{users}. Have their sender correct the names"
         )
     ]
 

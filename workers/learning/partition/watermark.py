@@ -116,12 +116,12 @@ class Mark:
             )
 
     def _changed(self, stored: int | None, expected: int | None, run: str) -> StoreChanged:
-        difference = f"its mark is {stored}, left at {expected}"
+        difference = f"the mark of the partition is {stored}, but this worker left it at {expected}"
         if run != self._run:
-            difference += f"; its run is {run!r}, was {self._run!r}"
+            difference += f"; the run of the store is {run!r}, before {self._run!r}"
         return StoreChanged(
-            f"partition {self._partition}: the store changed under this worker: {difference}. It was restarted, "
-            "emptied or restored from a copy"
+            f"partition {self._partition}: the store changed under this worker: {difference}. The store was "
+            "restarted, emptied or restored from a copy"
         )
 
     def lost_only_a_model(self) -> bool:

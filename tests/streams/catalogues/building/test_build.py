@@ -198,7 +198,7 @@ def test_bad_input_is_refused_and_leaves_nothing(
         ("id,v.0\na,1\nb,\n", "item 'b', column 'v.0' is '', expected a number"),
         ("id,v.0\na,1\nb,1,2\n", "line 3 has 3 fields, the header has 2"),
         ("id,v.0\na,nan\n", "item 'a', modality 'v', column 0 is nan"),
-        ("id,v.0,v.2\na,1,2\n", "modality 'v' has 2 columns, but none with number 1"),
+        ("id,v.0,v.2\na,1,2\n", "has 2 columns, but none with number 1: number them without a gap"),
         ("id,v.0,v_0\na,1,2\n", "'v.0' and 'v_0' are the same number"),
         ('id,v.0\n"a\nb",1\n', "holds a line break"),
     ],
@@ -213,8 +213,11 @@ def test_bad_csv_is_refused(tmp_path: Path, text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        ({"id": ["a", "b"], "v": [[1.0], [1.0, 2.0]]}, "item 'b', column 'v' has 2 numbers, others 1"),
-        ({"id": ["a", "b"], "v": [[1.0], None]}, "item 'b', column 'v' has no numbers, others 1"),
+        (
+            {"id": ["a", "b"], "v": [[1.0], [1.0, 2.0]]},
+            "item 'b', column 'v' has 2 numbers, expected 1 as in other items",
+        ),
+        ({"id": ["a", "b"], "v": [[1.0], None]}, "item 'b', column 'v' has no numbers, expected 1 as in other items"),
         ({"id": ["a", "b"], "v": [[1.0], [None]]}, "item 'b', modality 'v', column 0 is nan"),
         ({"id": ["a", None], "v": [[1.0], [2.0]]}, "column 'id' is string with 1 nulls"),
         ({"id": [1.0, 2.0], "v": [[1.0], [2.0]]}, "column 'id' is double"),
@@ -231,7 +234,7 @@ def test_bad_parquet_is_refused(tmp_path: Path, columns: dict[str, Any], expecte
     ("second", "expected"),
     [
         ({"text": RAW["text"][:8]}, "2 of 10 items have no row, the first is 'sku-8'"),
-        ({"color": RAW["color"]}, "modality 'color' is in another input already"),
+        ({"color": RAW["color"]}, "modality 'color' is in another input already: leave it out of one of them"),
     ],
 )
 def test_every_input_holds_every_item_and_no_modality_twice(tmp_path: Path, second: Vectors, expected: str) -> None:

@@ -70,7 +70,7 @@ def test_fields_with_nearly_our_names_are_warned_of_and_others_are_not():
     assert sent_with() == sent_with(session_id=1, colour=2) == []
     ((level, text),) = sent_with(usr=1, colour=2)
     assert level is Level.WARNING
-    assert "'usr' (1 event; did you mean 'user'?). Events are learned without them" in text
+    assert "'usr' (1 event; did you mean 'user'?). Events are learned without these fields" in text
     assert "omdml forget does not find events whose user is in another field" in text
     assert "omdml forget" not in sent_with(featurs=1)[0].text
 
