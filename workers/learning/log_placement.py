@@ -32,7 +32,10 @@ class LogPlacement:
         if placement is None:
             placement = Placement.first(source.partitioner, source.partitions)
             if not store.place(topic_id, None, placement):
-                raise StoreError(f"log {topic_id}: another worker has just recorded where its models live")
+                raise StoreError(
+                    f"log {topic_id}: another worker has just recorded where the models live. This worker reads the "
+                    "record when it tries again, or is started again"
+                )
             log.info("models_placed", log=topic_id, partitioner=placement.partitioner, partitions=placement.count)
         else:
             # A store that was emptied has no record; its claims say that it lost the models.
@@ -84,5 +87,5 @@ def added_partitions(count: int) -> str:
     """A message about partitions that no models live on, with what to do."""
     return (
         f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the senders "
-        "and the workers, then omdml topics rehome"
+        "and the workers, then run omdml topics rehome"
     )

@@ -143,12 +143,14 @@ class Schedule:
             partition.saving.save(self._owned.untaken(partition.partition), until=until)
             self._owned.note_uncommitted(partition)
         except Rewind as rewind:
-            log.error(rewind.why, reason=str(rewind), action="stopped unsaved, the next start reads it again")
+            log.error(rewind.why, reason=str(rewind), action="the next start reads again what was not saved")
             return False
         except (Fenced, PlacementChanged) as refused:
             # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
             log.warning("stopped_unsaved", reason=str(refused), action="its next owner reads these events again")
             return False
         except (StoreError, SourceError) as error:
-            raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
+            raise type(error)(
+                f"the worker stopped before everything was saved, and the next start reads the rest again: {error}"
+            ) from error
         return True

@@ -270,7 +270,9 @@ def _map_for(target: str, replace: bool) -> bool | KeptMap:
     except CatalogueError as error:
         if not replace:
             raise
-        log.warning("map_not_kept", reason=str(error), hint="a new one is made; reset the models that learned on it")
+        log.warning(
+            "map_not_kept", reason=str(error), hint="a new map is made: reset the models that learned with the old one"
+        )
         return True
 
 
@@ -281,7 +283,11 @@ def _describer_for(target: str, replace: bool) -> Describer | None:
     except CatalogueError as error:
         if not replace:
             raise
-        log.warning("describer_not_kept", reason=str(error), hint="a new one is made; reset the models that learned")
+        log.warning(
+            "describer_not_kept",
+            reason=str(error),
+            hint="a new one is made: reset the models that learned with the old one",
+        )
         return None
 
 

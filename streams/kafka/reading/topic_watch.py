@@ -119,4 +119,6 @@ class TopicWatch:
         reason = self._policy.answer(LOOK_LIMIT_S, late=True)
         self._policy_looked_at = time.monotonic()
         if reason:
-            log.error("topic_compacted", topic=self._topic, reason=reason, action="reads on before more is dropped")
+            log.error(
+                "topic_compacted", topic=self._topic, reason=reason, action="reading goes on, before Kafka drops more"
+            )

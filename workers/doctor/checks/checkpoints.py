@@ -82,13 +82,13 @@ class Seen:
             )
         if extent is None and self.topics and home.topic_id not in self.topics:
             self.elsewhere[name] = (
-                f"model {name}: learned from log {home.topic_id}, but the configured one "
-                f"{self._named()}: the log was created again, or is another one. Bring it back, or correct [log]. Or "
-                "have workers begin at the beginning of this log: omdml worker --accept-gap"
+                f"model {name} was learned from log {home.topic_id}, but the configured log {self._named()}: the log "
+                "was created again, or is another one. Bring the old log back, or correct [log]. Or have workers begin "
+                "at the beginning of the configured log: omdml worker --accept-gap"
             )
         elif extent and offset > extent.end:
             self.beyond[name] = (
-                f"model {name}: learned up to offset {offset:,} of partition {home.number}, but the log ends at "
+                f"model {name} has learned partition {home.number} up to offset {offset:,}, but the log ends at "
                 f"{extent.end:,}: the log was cut, or is an older copy. New events below {offset:,} are not learned. "
                 f"Bring the log back, or learn what it holds now: omdml replay --model {name} --publish --replace"
             )
@@ -110,7 +110,7 @@ class Seen:
         if older:
             return f"{moved} its newest checkpoint, which said what it learned on {before}, is damaged"
         if offset > left:
-            return f"{moved} its checkpoint has learned {before} beyond offset {left:,}, at which it left"
+            return f"{moved} its checkpoint holds events of {before} beyond offset {left:,}, at which it left there"
         return ""
 
     def remarks(self) -> list[Remark]:

@@ -125,7 +125,7 @@ def unowned(lines: Sequence[PartitionReport]) -> list[Remark]:
     remark = error if waiting else warning
     return [remark(f"there are workers, but none owns {numbered(lines)}; {amount(waiting, 'event')} wait there. A "
                    "rebalance ends within seconds, so run this again. If it stays so, a worker's log says why it "
-                   "cannot take the partition. If none does, restart a worker")]  # fmt: skip
+                   "cannot take the partition. If no log says so, restart a worker")]  # fmt: skip
 
 
 def behind(owned: Sequence[PartitionReport], since: Mapping[int, float], now: float) -> list[Remark]:
@@ -138,5 +138,5 @@ def behind(owned: Sequence[PartitionReport], since: Mapping[int, float], now: fl
     workers, waiting = sorted({line.worker for line in lines}), sum(line.lag for line in lines)
     return [warning(f"{numbered(lines)} of {', '.join(workers)}: {amount(waiting, 'event')} not learned or not saved "
                     f"yet, the oldest of {when(oldest)} ({span(now - oldest)} ago). Run this again. If the number does "
-                    "not fall, read its log: a model waits (see checkpoints), the store or the dead letters refuse "
-                    "writes, or the process hangs")]  # fmt: skip
+                    "not fall, read the worker's log: a model waits (see checkpoints), the store or the dead letters "
+                    "refuse writes, or the process hangs")]  # fmt: skip

@@ -113,7 +113,9 @@ class Attributes:
                 try:
                     given = float(value)
                 except OverflowError:
-                    raise CatalogueError(f"{where}: {name} is larger than numbers go: write it as a text") from None
+                    raise CatalogueError(
+                        f"{where}: attribute {name!r} is a number that is too large: write it as a text"
+                    ) from None
             kind, rows, column = values.setdefault(name, (type(given), [], []))
             if kind is not type(given):
                 raise CatalogueError(f"{where}: {name} is {value!r}, expected {KINDS[kind]}, as in earlier lines")

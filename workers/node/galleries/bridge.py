@@ -165,7 +165,7 @@ class Bridge:
         """How far rows' codes, which are within ``radii`` of the old embedding, may be from the new one."""
         widened: NDArray[np.float32] = (radii + self._width(distances)) * np.float32(ROUNDING)
         if not np.isfinite(widened).all():
-            raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
+            raise CorruptError("the metric moved further than float32 can say: it diverged, roll back")
         return widened
 
     def _width(self, distances: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -133,7 +133,7 @@ def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
     assert level is Level.WARNING
     assert text.startswith("partition 1 of b at host: 5 events not learned or not saved yet, the oldest of")
     assert "(10 min ago)" in text
-    assert "read its log" in text
+    assert "read the worker's log" in text
     ((level, text),) = findings(placement, [10, 15], owners, since={1: NOW - 5})
     assert level is Level.OK
 
