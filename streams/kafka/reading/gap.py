@@ -73,8 +73,8 @@ def out_of_range(
     cut = position is not None and position > available[1]
     return GapError(
         f"topic {topic!r} partition {partition.number} does not hold offset {position}: it has offsets {available[0]} "
-        f"up to {available[1]}. Retention deleted events before they were read, or the log was truncated. "
-        f"`{command} --accept-gap` goes on without them",
+        f"up to {available[1]}. Retention deleted events before they were read, or the log was truncated. If a broker "
+        f"that is down has them, start it. Otherwise `{command} --accept-gap` goes on without them",
         partition=partition,
         position=position,
         available=available,
