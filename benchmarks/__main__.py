@@ -26,6 +26,7 @@ MODULES = (
     "feedback.guard",
     "drift",
     "feedback.parents",
+    "feedback.parent_bound",
     "services.service",
     "searches.requests",
     "searches.load",

@@ -103,7 +103,7 @@ def parent_share(ahead, count, memory):
     total = sum(weights) or 1.0
     mean = sum(weight * lead for weight, lead in zip(weights, ahead, strict=True)) / total
     square = sum(weight * lead**2 for weight, lead in zip(weights, ahead, strict=True)) / total
-    z = 1.5 * mean / math.sqrt(max(square - mean**2, 0.0) + 0.05**2) * math.sqrt(max(total, 1.0))
+    z = 2 * mean / math.sqrt(max(square - mean**2, 0.0) + 0.05**2) * math.sqrt(max(total, 1.0))
     return 10 / (10 + count * math.exp(-z))
 
 
@@ -145,7 +145,7 @@ def dca(rows, centred, basis, variances, memory, parent=None, counts=None):
         if near and far and asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
             losses = {name: keep * losses[name] + (1 + np.clip(margins[name], -1, 1)) / 2 for name in hedge}
             scored = keep * scored + 1
-            ahead += [own - elder] if parent else []
+            ahead += [1.5 * (math.tanh(own / 1.5) - math.tanh(elder / 1.5))] if parent else []
         z, m, g = (
             shortened(v, 8 * sum(variances))
             for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])

@@ -14,7 +14,7 @@ from omdml.metrics.cosine import CosineMetric
 
 # Prefix of the parent's arrays in a state. Names of modalities have no slash.
 PREFIX = "parent/"
-# A margin lies between -4 and 4, so a difference of two margins is at most 8.
+# Earlier states hold sums of plain differences of margins. A margin lies between -4 and 4, so these are at most 8.
 LARGEST_SQUARE = 64.0
 
 

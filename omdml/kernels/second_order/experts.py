@@ -13,7 +13,9 @@ from omdml.kernels.shared.counts import FILLED, MISTAKES, UPDATES, VERSION
 # A parent counts as much as this many events of the model itself.
 PARENT_EVENTS = 10.0
 # How strongly a parent's share follows the scores of the two.
-EAGER = 1.5
+EAGER = 2.0
+# Margins far beyond this one count alike.
+CERTAIN = 1.5
 # The standard deviation of advantages is taken to be at least this.
 LEAST_DEVIATION = 0.05
 
@@ -126,8 +128,8 @@ def trusted(trust: Array, version: int) -> float:
     """The share of a model's parent, from 0 to 1, before the model's event number ``version``, counted from 0.
 
     ``trust`` (4,) is about triplets that both scored before they were learned: the sum of the parent's advantages, the
-    sum of their squares, the sum of their weights, and the number of triplets. An advantage is the model's own margin
-    minus the parent's. The j-th of k triplets has the weight j / k; with a memory, older weights fade geometrically.
+    sum of their squares, the sum of their weights, and the number of triplets. See :func:`compare` for an advantage.
+    The j-th of k triplets has the weight j / k; with a memory, older weights fade geometrically.
     """
     ahead, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
     mean = ahead / weight
@@ -138,11 +140,13 @@ def trusted(trust: Array, version: int) -> float:
 
 
 @njit(cache=True)
-def compare(trust: Array, advantage: float, rule: float) -> None:
-    """Count a triplet in ``trust`` (4,), in place: the parent was ahead by ``advantage``. See :func:`trusted`.
+def compare(trust: Array, own: float, by_parent: float, rule: float) -> None:
+    """Count a triplet in ``trust`` (4,), in place, by its two margins. See :func:`trusted`.
 
-    ``rule`` is 1 - 1/memory, and 1 without a memory.
+    The parent's advantage is the model's own margin minus the parent's, each through a tanh: how far apart two items
+    are, if they are far apart anyway, changes no search. ``rule`` is 1 - 1/memory, and 1 without a memory.
     """
+    advantage = CERTAIN * (math.tanh(own / CERTAIN) - math.tanh(by_parent / CERTAIN))
     trust[3] += 1.0
     span = min(trust[3], 1.0 / (1.0 - rule)) if rule < 1.0 else trust[3]
     keep = 1.0 - 1.0 / span
@@ -229,7 +233,7 @@ def tally(
                 hedge[j] = rule * hedge[j] + loss
             hedge[m + 1] = rule * hedge[m + 1] + 1.0
             if trust.shape[0]:
-                compare(trust, own - parent_margins[e], rule)
+                compare(trust, own, parent_margins[e], rule)
         asked[version % asked.shape[0]] = codes[e]
     for place in (FILLED, VERSION, UPDATES):
         counts[place] += scores.shape[0]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from omdml import DCA, LOMDML, merge
 from omdml.errors import CorruptError, FeedbackError, ParameterError
+from omdml.kernels.second_order.experts import compare
 from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
 from tests.naive import dca as naive
 from tests.support.deep import examples
@@ -165,6 +166,13 @@ def test_a_model_with_a_parent_can_be_read_after_its_memory_became_shorter(merge
     assert shorter._engine.parent.trust[3] > before > 40
     again = DCA.from_bytes(shorter.to_bytes())
     assert again.to_bytes() == shorter.to_bytes()
+
+
+def test_a_parent_gains_little_if_both_metrics_are_certain():
+    certain, unsure = np.zeros(4), np.zeros(4)
+    compare(certain, -3.0, -4.0, 1.0)
+    compare(unsure, 0.5, -0.5, 1.0)
+    assert 0 < certain[0] < unsure[0] / 10
 
 
 def test_merged_learners_add_up_what_they_know_of_one_parent():
