@@ -21,13 +21,18 @@ def stored_length(model: str) -> int:
     return len(quote(model, safe=""))
 
 
+def too_long(model: str) -> str:
+    """What is wrong with a name that no store can keep."""
+    return (
+        f"model {quoted(model)}: the name takes {stored_length(model)} characters once percent-encoded, expected at most "
+        f"{MAX_NAME} (a letter beyond ASCII takes 6 or more)"
+    )
+
+
 def check_name(model: str) -> None:
     """Raise FeedbackError for a model's name that no store could keep."""
     if not can_be_kept(model):
-        raise FeedbackError(
-            f"model {quoted(model)}: the name takes {stored_length(model)} characters once percent-encoded, expected "
-            f"at most {MAX_NAME} (a letter beyond ASCII takes 6 or more)"
-        )
+        raise FeedbackError(too_long(model))
     if part := part_of(model):
         raise FeedbackError(
             f"model {model!r}: names that end with {SEPARATOR} and a number are reserved for parts: send the event to "
