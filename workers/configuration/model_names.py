@@ -24,8 +24,8 @@ def stored_length(model: str) -> int:
 def too_long(model: str) -> str:
     """What is wrong with a name that no store can keep."""
     return (
-        f"model {quoted(model)}: the name takes {stored_length(model)} characters once percent-encoded, expected at most "
-        f"{MAX_NAME} (a letter beyond ASCII takes 6 or more)"
+        f"model {quoted(model)}: the name takes {stored_length(model)} characters once percent-encoded, expected at "
+        f"most {MAX_NAME} (a letter beyond ASCII takes 6 or more)"
     )
 
 

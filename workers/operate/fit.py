@@ -160,13 +160,13 @@ def publish(
 
     If a worker takes the model back between the steps, it is claimed again, a few times.
 
+    Raises StoreError if the model exists already, if the log has no event of it, or if it has another checkpoint than
+    ``since``; Fenced if a worker keeps taking it back; PlacementChanged if models live elsewhere now.
+
     Parameters
     ----------
     since
         The checkpoint that the store had when the log was begun to be read, if no other one may be replaced.
-
-    Raises StoreError if the model exists already, the log has no event of it or it has another checkpoint than ``since``, Fenced if a worker keeps taking it
-    back, PlacementChanged if models live elsewhere now.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")

@@ -54,9 +54,7 @@ def survey(
     return lines
 
 
-def wrong(
-    line: PartitionReport, placement: Placement | None, partitions: int, learning: bool, before: str = ""
-) -> str:
+def wrong(line: PartitionReport, placement: Placement | None, partitions: int, learning: bool, before: str = "") -> str:
     """What keeps workers from going on with this partition, and what to do; empty if nothing is wrong.
 
     Parameters
@@ -75,8 +73,8 @@ def wrong(
     if mark is None and extent.committed is not None and before:
         return (
             f"the models in the store learned from topic id {before}, and this topic's id is "
-            f"{extent.partition.topic_id}: it was deleted and created again, or is another one. Bring the old one back, "
-            "or correct [log], or begin with what this one holds: omdml worker --accept-gap"
+            f"{extent.partition.topic_id}: it was deleted and created again, or is another one. Bring the old one "
+            "back, or correct [log], or begin with what this one holds: omdml worker --accept-gap"
         )
     if mark is None and extent.committed is not None:
         return "the store knows nothing of what was read here: restore the store, or run omdml topics rewind"
