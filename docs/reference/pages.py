@@ -90,6 +90,7 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         "## Models: `[models.NAME]`",
         "",
         'A name may be a pattern, such as `[models."shop-*"]`, which covers many models.',
+        "Any other name has at most 200 characters, and one that is not ASCII counts as six or more.",
         "Every model has these options:",
         "",
         "| option | meaning |",

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from omdml.errors import ConfigurationError
+from omdml.errors import ConfigurationError, CorruptError
+from omdml.snapshot import Checkpoint
 from omdml.streams.disk import put
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.source import SEGMENT_BYTES
@@ -67,6 +68,8 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
         fit.check_absent(store, name)
     if options.left_out != NOTHING and not options.accept_gap:
         check_log(store, name, log_extents(configuration.log))
+    # Of two commands that leave out different users at once, the second one would bring back those of the first.
+    since = readable(store, name) if options.left_out != NOTHING else None
     log = read_log(configuration.log, placement, options.accept_gap)
     log, events = shown(console, log_extents(configuration.log), log), 0
     if options.fitting:
@@ -87,17 +90,31 @@ def run(configuration: Configuration, name: str, options: ReplayOptions, console
     if options.save:
         Path(options.save).write_bytes(models[0].learner.to_bytes())
     if options.publish:
-        console.print(process.visible(published(configuration, models[0], store, options)), markup=False)
+        console.print(process.visible(published(configuration, models[0], store, options, since)), markup=False)
 
 
-def published(configuration: Configuration, model: ReplayedModel, store: Store, options: ReplayOptions) -> str:
+def readable(store: Store, name: str) -> Checkpoint | None:
+    """The newest checkpoint of a model; None if there is none, or none can be read."""
+    try:
+        return store.peek(name)
+    except CorruptError:
+        return None
+
+
+def published(
+    configuration: Configuration,
+    model: ReplayedModel,
+    store: Store,
+    options: ReplayOptions,
+    since: Checkpoint | None = None,
+) -> str:
     """Publish what was learned, unless it is not what was asked for; answers a sentence for the operator."""
     options.left_out.check(model.learner.version, model.name)
     if not options.accept_gap:
         options.left_out.check_users(model.passed_over, model.name)
         fit.check_whole(model, store)
     with closing(open_letters(configuration.log)) as letters:
-        fit.publish(model, store, letters, process.platform(), options.replace)
+        fit.publish(model, store, letters, process.platform(), options.replace, since)
     summary = f"{model.name}: version {model.learner.version:,} is live; a worker goes on from offset {model.next}"
     if options.left_out == NOTHING:
         return summary

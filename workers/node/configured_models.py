@@ -5,8 +5,11 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable
 
+from omdml.errors import quoted
 from omdml.messages.suggestion import suggestion
+from omdml.streams.part_names import part_of
 from omdml.workers.configuration.config import is_pattern
+from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.node.searching.options import SearchError
 
 
@@ -52,9 +55,12 @@ class ConfiguredModels:
     def require(self, model: str) -> None:
         """Raise SearchError ``unknown_model`` if no name or pattern covers a model."""
         if self._cover(model) is None:
-            raise SearchError(f"no model {model!r} is configured{suggestion(model, self.all)}", "unknown_model")
+            raise SearchError(f"no model {quoted(model)} is configured{suggestion(model, self.all)}", "unknown_model")
 
     def _cover(self, model: str) -> str | None:
         if model in self.named:
             return model
+        # No event can name these, so there never is such a model.
+        if part_of(model) or not can_be_kept(model):
+            return None
         return next((pattern for pattern in self.patterns if fnmatch.fnmatchcase(model, pattern)), None)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from omdml.batch import batch_learners, batch_start
 from omdml.errors import CorruptError, Fenced, StartError, StoreError
 from omdml.learners import DCA, LEARNERS, OMDML, Learner
-from omdml.snapshot import Snapshot
+from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.letters import DeadLetters
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Record
@@ -137,7 +137,14 @@ def check_whole(model: ReplayedModel, store: Store) -> None:
         )
 
 
-def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: str, replace: bool = False) -> None:
+def publish(
+    model: ReplayedModel,
+    store: Store,
+    letters: DeadLetters,
+    platform: str,
+    replace: bool = False,
+    since: Checkpoint | None = None,
+) -> None:
     """Begin a model in the store, so that workers go on from where this one has read.
 
     1. claim    the model. A crash changes nothing but the owner.
@@ -153,15 +160,20 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
 
     If a worker takes the model back between the steps, it is claimed again, a few times.
 
-    Raises StoreError if the model exists already or the log has no event of it, Fenced if a worker keeps taking it
-    back, PlacementChanged if models live elsewhere now.
+    Raises StoreError if the model exists already, if the log has no event of it, or if it has another checkpoint than
+    ``since``; Fenced if a worker keeps taking it back; PlacementChanged if models live elsewhere now.
+
+    Parameters
+    ----------
+    since
+        The checkpoint that the store had when the log was begun to be read, if no other one may be replaced.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
     require_placement(model.home.topic_id, model.placement, store)
     # The trail is old, and nobody measures its freshness.
     model.trails.new = None
-    claim = partial(claim_to_begin, model.name, store, replace, exists)
+    claim = partial(claim_to_begin, model.name, store, replace, exists, since)
     epoch = claim()
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
@@ -205,11 +217,24 @@ def claimed(name: str, store: Store, replace: bool) -> Claim:
         return Claim(error.epoch, None)
 
 
-def claim_to_begin(name: str, store: Store, replace: bool, exists: Callable[[str, int], StoreError]) -> str:
-    """The epoch of a claim of a model that is to begin; raises ``exists`` if it has a checkpoint that must stay."""
+def claim_to_begin(
+    name: str,
+    store: Store,
+    replace: bool,
+    exists: Callable[[str, int], StoreError],
+    since: Checkpoint | None = None,
+) -> str:
+    """The epoch of a claim of a model that is to begin; raises ``exists`` if it has a checkpoint that must stay, and
+    StoreError if it has another one than ``since``."""
     claim = claimed(name, store, replace)
     if claim.checkpoint is not None and not replace:
         raise exists(name, claim.checkpoint.version)
+    if since is not None and claim.checkpoint is not None and claim.checkpoint != since:
+        raise StoreError(
+            f"model {name!r} was changed while its log was read: a worker saved it, or somebody else ran omdml forget, "
+            "learn-on or replay. What they did stays. Stop the workers, wait until such commands have ended, and run "
+            "this again; name also the users whom the others have left out"
+        )
     return claim.epoch
 
 

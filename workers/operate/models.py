@@ -11,6 +11,7 @@ from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Store, Written
+from omdml.workers.configuration.model_names import can_be_kept, too_long
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.model.beginning import beginning
 from omdml.workers.model.judging.guard import Guard
@@ -21,7 +22,10 @@ ATTEMPTS = 5
 
 
 def configured_spec(specs: Specs, name: str) -> Spec:
-    """The specification of a model; raises ConfigurationError if no configured model covers its name."""
+    """The specification of a model; raises ConfigurationError if no configured model covers its name, or if no event
+    could ever name it."""
+    if not can_be_kept(name):
+        raise ConfigurationError(too_long(name))
     spec = specs.find(name)
     if spec is None:
         near = suggestion(name, specs.configuration.models)

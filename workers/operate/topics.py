@@ -39,30 +39,42 @@ def survey(
     if any(marks.get(extent.partition, 0) > extent.end for extent in extents):
         # Workers have learned what came in the meantime, or the log was cut: then it still ends before its marks.
         extents = reach()
-    placement = store.placement(extents[0].partition.topic_id)
+    topic_id = extents[0].partition.topic_id
+    placement = store.placement(topic_id)
     homes = [placement.home(name) for name in positions] if placement else []
+    others = sorted({position.home.topic_id for position in positions.values()} - {topic_id})
+    # Models of an earlier topic say nothing once workers have begun with this one.
+    before = "" if placement or not others else others[-1]
     lines = []
     for extent in extents:
         number, mark = extent.partition.number, marks.get(extent.partition)
         unread = placement is not None and number >= placement.count
         line = PartitionReport(extent, mark, homes.count(number), "" if unread else owners.get(number, ""), "")
-        lines.append(line._replace(wrong=wrong(line, placement, len(extents), bool(workers))))
+        lines.append(line._replace(wrong=wrong(line, placement, len(extents), bool(workers), before)))
     return lines
 
 
-def wrong(line: PartitionReport, placement: Placement | None, partitions: int, learning: bool) -> str:
+def wrong(line: PartitionReport, placement: Placement | None, partitions: int, learning: bool, before: str = "") -> str:
     """What keeps workers from going on with this partition, and what to do; empty if nothing is wrong.
 
     Parameters
     ----------
     learning
         Whether any worker is a member of the group.
+    before
+        The id of another topic, if the store only has models that learned from that one.
     """
     extent, mark = line.extent, line.mark
     if placement and extent.partition.number >= placement.count:
         return (
             f"the partition was added later and nobody reads it; {line.lag} events wait: "
             f"{advice(placement.count, partitions)}"
+        )
+    if mark is None and extent.committed is not None and before:
+        return (
+            f"the models in the store learned from topic id {before}, and this topic's id is "
+            f"{extent.partition.topic_id}: it was deleted and created again, or is another one. Bring the old one "
+            "back, or correct [log], or begin with what this one holds: omdml worker --accept-gap"
         )
     if mark is None and extent.committed is not None:
         return "the store knows nothing of what was read here: restore the store, or run omdml topics rewind"

@@ -58,3 +58,11 @@ def test_parts_change_no_digest():
     in_parts, whole = configured().models["hot"], configured(parts=False).models["hot"]
     assert in_parts.parts
     assert in_parts.digest() == whole.digest()
+
+
+def test_a_model_of_a_name_that_no_store_can_keep_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"takes 260 characters once percent-encoded, .* choose a shorter name"
+    ):
+        configured("x" * 260, parts=False)
+    assert configured("?" * 70, parts=False).match("x" * 70) is not None

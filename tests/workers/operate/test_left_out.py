@@ -14,6 +14,7 @@ from omdml.feedback import decode
 from omdml.learners import Learner
 from omdml.streams.files.source import FileSource
 from omdml.workers.cli import main
+from omdml.workers.commands import replay_output
 from tests.support.files.replays import LoggedShop
 from tests.support.worlds import events, run_until_idle
 
@@ -80,6 +81,28 @@ def test_a_user_without_events_is_an_error_and_changes_nothing(tmp_path):
         assert ran.exit_code == 1
         assert "no event of 'nobody' is in the log. Nothing was changed" in " ".join(ran.output.split())
     assert (shop.store.peek("shop").state, shop.store.owner("shop")) == (before.state, epoch)
+
+
+def test_of_two_who_forget_at_once_the_later_one_is_refused(tmp_path, monkeypatch):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(90))
+    shop.worked()
+    learn, others = replay_output.learn, []
+
+    def learn_while_another_forgets(models, log):
+        if not others:
+            others.append(None)
+            others[0] = omdml(shop, "forget", "shop", "--user", "anna")
+        learn(models, log)
+
+    monkeypatch.setattr(replay_output, "learn", learn_while_another_forgets)
+    refused = omdml(shop, "forget", "shop", "--user", "ben")
+    assert refused.exit_code == 1
+    assert "name also the users whom the others have left out" in " ".join(refused.output.split())
+    # Nothing of anna came back.
+    assert digest_told(others[0]) == hashlib.sha256(shop.store.peek("shop").state).hexdigest()
+    assert omdml(shop, "forget", "shop", "--user", "ben", "--user", "anna").exit_code == 0
+    assert shop.store.peek("shop").version == 30
 
 
 def test_a_worker_goes_on_behind_what_was_left_out_and_an_audit_agrees(tmp_path):

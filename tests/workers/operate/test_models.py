@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omdml.errors import StoreError
+from omdml.errors import ConfigurationError, StoreError
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import models
@@ -113,3 +113,10 @@ def test_a_copy_begun_while_models_move_is_made_again_at_its_new_home(tmp_path, 
     assert (world.store.peek(name), world.store.current(name)) == (None, None)
     models.copy(world.store, "shop", name, spec, topic_id, after, "test")
     assert world.store.peek(name).home == (topic_id, 1)
+
+
+def test_a_command_that_would_begin_a_model_of_too_long_a_name_says_so(tmp_path):
+    world = World(tmp_path)
+    specs = Specs(world.configuration, {"items": world.catalogue})
+    with pytest.raises(ConfigurationError, match="the name takes 300 characters once percent-encoded"):
+        models.configured_spec(specs, "user-" + "x" * 295)

@@ -8,14 +8,16 @@ from typing import Any
 from omdml.errors import ConfigurationError
 from omdml.streams.part_names import SEPARATOR, part_name, part_of
 from omdml.workers.configuration.config import is_pattern
-from omdml.workers.configuration.model_names import MAX_NAME, can_be_kept
+from omdml.workers.configuration.model_names import MAX_NAME, can_be_kept, too_long
 
 # The largest number of a partition that a name must have room for.
 LARGEST = 999_999
 
 
 def check_name_of_model(name: str) -> None:
-    """Raise ConfigurationError for a name that is reserved for parts."""
+    """Raise ConfigurationError for a name that is reserved for parts, or that no store can keep."""
+    if not is_pattern(name) and not can_be_kept(name):
+        raise ConfigurationError(f"{too_long(name)}: choose a shorter name")
     if part := part_of(name):
         raise ConfigurationError(
             f"models.{name}: names that end with {SEPARATOR} and a number are reserved for the parts of a model: "

@@ -79,10 +79,10 @@ def create_app(
         gate.insert(1, Middleware(Hosts, names=hosts))
     if access:
         gate.insert(-1, Middleware(Tokens, access=access, is_open=is_open))
-    templates: dict[object, str] = {route.endpoint: route.path for route in routes}
+    templates: dict[object, str] = {route.endpoint: route.path_format for route in routes}
     methods: dict[str, tuple[str, ...]] = {}
     for route in routes:
-        methods[route.path] = (*methods.get(route.path, ()), *((route.methods or set()) - {"HEAD"}))
+        methods[route.path_format] = (*methods.get(route.path_format, ()), *((route.methods or set()) - {"HEAD"}))
     metrics = HttpMetrics(node.metrics.registry, methods, MAX_CONNECTIONS)
     measured = Middleware(Measured, metrics=metrics, template=lambda scope: templates.get(scope.get("endpoint"), OTHER))
     around = [Middleware(Identified), measured]

@@ -10,6 +10,7 @@ from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.doctor.checks.partitions import expiring, partitions
 from omdml.workers.doctor.findings import Level
 from omdml.workers.operate.topics import survey
+from tests.support.learning.store_samples import checkpoint
 
 PARTITIONS = [Partition("topic", number) for number in range(8)]
 NOW = 1_800_000_000.0
@@ -73,6 +74,17 @@ def test_what_the_log_deleted_of_learned_events_is_no_gap():
     store.move_mark(PARTITIONS[0], None, 20)
     (line,) = survey(lambda: [Extent(PARTITIONS[0], 20, 23, 10)], store, lambda: [Member("a", "host", [0])])
     assert (line.wrong, line.lag) == ("", 3)
+
+
+def test_a_topic_that_was_created_again_is_no_lost_store():
+    store, old = MemoryStore(), Partition("before", 0)
+    store.place("before", None, Placement.first("murmur2", 1))
+    store.save(checkpoint(10, home=old), store.claim("shop").epoch)
+    # A worker that did not notice yet has committed its old position.
+    (line,) = survey(lambda: [Extent(PARTITIONS[0], 0, 2, 10)], store, list)
+    assert "deleted and created again" in line.wrong
+    assert "omdml worker --accept-gap" in line.wrong
+    assert "restore the store" not in line.wrong
 
 
 def test_what_workers_learn_while_the_doctor_looks_is_no_cut():

@@ -33,9 +33,9 @@ class Moves:
     @property
     def routes(self) -> list[Route]:
         return [
-            Route("/models/{model}/rollback", self.rollback, methods=["POST"]),
-            Route("/models/{model}/pin", self.pin, methods=["POST"]),
-            Route("/models/{model}/unpin", self.unpin, methods=["POST"]),
+            Route("/models/{model:path}/rollback", self.rollback, methods=["POST"]),
+            Route("/models/{model:path}/pin", self.pin, methods=["POST"]),
+            Route("/models/{model:path}/unpin", self.unpin, methods=["POST"]),
         ]
 
     async def rollback(self, request: Request) -> Response:

@@ -93,11 +93,11 @@ class Watch:
     @property
     def routes(self) -> list[Route]:
         return [
-            Route("/models/{model}/history", self.history, methods=["GET"]),
-            Route("/models/{model}/guard", self.guard, methods=["GET"]),
-            Route("/models/{model}/inspect", self.inspect, methods=["GET"]),
-            Route("/models/{model}/compare", self.compare, methods=["GET"]),
-            Route("/models/{model}/steps", self.steps, methods=["GET"]),
+            Route("/models/{model:path}/history", self.history, methods=["GET"]),
+            Route("/models/{model:path}/guard", self.guard, methods=["GET"]),
+            Route("/models/{model:path}/inspect", self.inspect, methods=["GET"]),
+            Route("/models/{model:path}/compare", self.compare, methods=["GET"]),
+            Route("/models/{model:path}/steps", self.steps, methods=["GET"]),
             Route("/items", self.items, methods=["GET"]),
             Route("/picture", self.picture, methods=["GET"]),
             Route("/atlas", self.atlas, methods=["GET"]),
