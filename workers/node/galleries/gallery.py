@@ -62,6 +62,8 @@ class Query(NamedTuple):
         Names of items that are no answers, because they were put again after the gallery was made.
     place : (R,)
         Where the query lies among the embedded items, if an expansion moved it.
+    old_place
+        The same in the old gallery that proposes candidates.
     """
 
     rows: NDArray[np.int64]
@@ -72,6 +74,7 @@ class Query(NamedTuple):
     pushed: PushedFilter | None = None
     named: Sequence[str] = ()
     place: NDArray[np.float64] | None = None
+    old_place: NDArray[np.float64] | None = None
 
     @property
     def by_elements(self) -> bool:
