@@ -11,7 +11,9 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,8 @@ from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.node.galleries.gallery import Gallery, Query
+from omdml.workers.node.following.making_views import PATIENCE_S
+from omdml.workers.node.galleries.gallery import PROBES, Gallery, Query
 from omdml.workers.node.galleries.reranking import Reranking
 from omdml.workers.node.node import RetrievalNode
 
@@ -53,8 +56,8 @@ MOVES = {
 }
 # Shares of the items that a filter leaves; 1: no filter.
 LEFT = (1.0, 0.1, 0.01)
-# What the node goes through: the version that it has, and the one that is published.
-PUBLISHED = ((1_000, 1_010), (1_000, 6_000), (1_000, 0))
+# What the node goes through, one after the other: all of it is published as new versions.
+PUBLISHED = (1_000, 1_001, 1_010, 1_100, 6_000, 1_000, 0)
 
 
 def main(console: Console) -> None:
@@ -151,17 +154,21 @@ def recalls(title: str, learner: Learner, features: Features, labels: Array) -> 
             for left, asked in queries.items()
         }
     table = Table(
-        "embedded", "answered", "trusted", "trial", "recall@10", *(f"a filter leaves {left:.0%}" for left in LEFT[1:]),
-        "of the version before", "search", "beside the gallery",
+        "embedded", "answered", "prepared", "tried", "trusted", "recall@10",
+        *(f"a filter leaves {left:.0%}" for left in LEFT[1:]), "of the version before", "search", "beside the gallery",
     )  # fmt: skip
     table.title = f"{title}: {count:,} x {sum(x.shape[1] for x in features.values())}, {QUERIES} queries"
     for old, news in MOVES.items():
         gallery = Gallery(metrics[old], features)
+        began = time.thread_time()
+        for number in range(PROBES):
+            gallery.probe(number)
+        prepared = time.thread_time() - began
         for new in news:
             reranking = Reranking(gallery, metrics[new], features, old)
-            began = time.perf_counter()
+            began = time.thread_time()
             trusted = reranking.holds()
-            trial = time.perf_counter() - began
+            trial = time.thread_time() - began
             shares, took, plain = [], [], []
             for left, asked in queries.items():
                 found = []
@@ -178,7 +185,7 @@ def recalls(title: str, learner: Learner, features: Features, labels: Array) -> 
                 shares.append(shared(found, exact[new][left]))
             took = took[:QUERIES]
             table.add_row(
-                f"{old:,}", f"{new:,}", "yes" if trusted else "no", f"{1e3 * trial:.0f} ms",
+                f"{old:,}", f"{new:,}", f"{1e3 * prepared:.0f} ms", f"{1e3 * trial:.0f} ms", "yes" if trusted else "no",
                 *(f"{share:.3f}" for share in shares), f"{shared(exact[old][1.0], exact[new][1.0]):.3f}",
                 f"{1e3 * np.median(took):.1f} ms", f"{np.median(np.divide(took, plain)):.2f}x",
             )  # fmt: skip
@@ -192,49 +199,49 @@ def shared(found: Answers, exact: Answers) -> float:
 
 def published(features: Features, labels: Array) -> Table:
     """How soon a node answers with a version that was just published, and how long searches take meanwhile."""
-    counts = {count for pair in PUBLISHED for count in pair}
-    metrics = versions(begun("dca", features), features, labels, counts)
-    table = Table("embedded", "published", "", "first answer after", "embedded after", "searches meanwhile", "p50", "p99")
-    table.title = f"a node with {COUNT:,} x {WIDTH}, dca: from publishing to answers"
+    metrics = versions(begun("dca", features), features, labels, set(PUBLISHED))
+    table = Table("before", "published", "", "first answer", "embedded", "searches meanwhile", "p50", "p99")
+    table.title = f"a node with {COUNT:,} x {WIDTH}, dca: seconds after a version was published"
     with tempfile.TemporaryDirectory() as folder:
         build_catalogue(Path(folder), features, ids=[f"i{row}" for row in range(COUNT)], mapped=False)
         catalogue = MappedCatalogue(Path(folder))
-        for old, new in PUBLISHED:
-            for way, patience_s in (("candidates", 0.02), ("as before", 1e9)):
-                table.add_row(f"{old:,}", f"{new:,}", way, *swap(catalogue, metrics[old], metrics[new], patience_s))
+        for way, patience_s in (("candidates", PATIENCE_S), ("as before", 1e9)):
+            store = MemoryStore()
+            epoch = store.claim("shop").epoch
+            store.publish(snapshot(catalogue, metrics[PUBLISHED[0]], 0), epoch)
+            with RetrievalNode(store, lambda model: catalogue, ["shop"], patience_s=patience_s) as node:
+                wait(lambda node=node: node.loaded("shop") is not None)
+                for number, (old, new) in enumerate(pairwise(PUBLISHED), 1):
+                    publish = partial(store.publish, snapshot(catalogue, metrics[new], number), epoch)
+                    table.add_row(f"{old:,}", f"{new:,}", way, *swap(node, publish, number))
     return table
 
 
-def swap(catalogue: Catalogue, old: Metric, new: Metric, patience_s: float) -> Iterator[str]:
-    """The cells of one swap."""
-    store = MemoryStore()
-    epoch = store.claim("shop").epoch
-    store.publish(snapshot(catalogue, old, 1), epoch)
-    rows = np.random.default_rng(6).integers(0, COUNT, 100_000)
-    with RetrievalNode(store, lambda model: catalogue, ["shop"], patience_s=patience_s) as node:
-        wait(lambda: node.loaded("shop") is not None)
-        took, answered, done = [], [], threading.Event()
+def swap(node: RetrievalNode, publish: Callable[[], object], version: int) -> Iterator[str]:
+    """The cells of one swap to a version that this publishes."""
+    rows = np.random.default_rng(version).integers(0, COUNT, 100_000)
+    took: list[float] = []
+    answered: list[float] = []
+    done = threading.Event()
 
-        def ask() -> None:
-            for row in rows.tolist():
-                if done.is_set():
-                    return
-                began = time.perf_counter()
-                answer = node.search(ids=[f"i{row}"])
-                took.append(time.perf_counter() - began)
-                if answer.version == 2 and not answered:
-                    answered.append(time.perf_counter())
+    def ask() -> None:
+        for row in rows.tolist():
+            if done.is_set():
+                return
+            began = time.perf_counter()
+            answer = node.search(ids=[f"i{row}"])
+            took.append(time.perf_counter() - began)
+            if answer.version == version and not answered:
+                answered.append(time.perf_counter())
 
-        for row in rows[-20:].tolist():
-            node.search(ids=[f"i{row}"])
-        asking = threading.Thread(target=ask)
-        began = time.perf_counter()
-        store.publish(snapshot(catalogue, new, 2), epoch)
-        asking.start()
-        wait(lambda: bool(answered) and node.view().origin is None)
-        embedded = time.perf_counter()
-        done.set()
-        asking.join()
+    asking = threading.Thread(target=ask)
+    began = time.perf_counter()
+    publish()
+    asking.start()
+    wait(lambda: bool(answered) and node.view().origin is None)
+    embedded = time.perf_counter()
+    done.set()
+    asking.join()
     p50, p99 = 1e3 * np.quantile(took, [0.5, 0.99])
     yield from (f"{answered[0] - began:.2f} s", f"{embedded - began:.1f} s", f"{len(took)}")
     yield from (f"{p50:.0f} ms", f"{p99:.0f} ms")
@@ -248,7 +255,7 @@ def snapshot(catalogue: Catalogue, metric: Metric, version: int) -> Snapshot:
     )  # fmt: skip
 
 
-def wait(condition: Any) -> None:
+def wait(condition: Callable[[], bool]) -> None:
     """Wait until this is so."""
     while not condition():
         time.sleep(0.005)

@@ -18,6 +18,7 @@ from omdml.workers.node.following.making_views import (
     bridged_view,
     embedded_view,
     grown_view,
+    prepare_trials,
     reranked_view,
 )
 from omdml.workers.node.following.went_live import Steps
@@ -160,6 +161,7 @@ class LiveViews:
                 made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
                 if self._needs_index(model, made):
                     made = with_cells(made)
+                prepare_trials(made)
                 with self.changing:
                     self._swap_embedding(model, view, made)
         except Exception as error:

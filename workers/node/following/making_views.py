@@ -16,8 +16,8 @@ from omdml.streams.protocols.store import Pointer
 from omdml.workers.configuration.wording import learn_again
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.candidates import CandidateIndex
-from omdml.workers.node.galleries.gallery import Features, Gallery, Index, ScoredGallery
-from omdml.workers.node.galleries.reranking import Reranking
+from omdml.workers.node.galleries.gallery import PROBES, Features, Gallery, Index, ScoredGallery
+from omdml.workers.node.galleries.reranking import LEAST_ROWS, Reranking
 from omdml.workers.node.galleries.set_gallery import SetGallery
 from omdml.workers.node.galleries.two_stage import TwoStageGallery
 from omdml.workers.node.live_model import SetView, View
@@ -171,6 +171,17 @@ def reranked_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue:
             return None
     made = {task: indexes[own] for task, own in same.items()}
     return View(pointer, snapshot, catalogue, grown.shown, made, time.time(), grown.spread, grown)
+
+
+def prepare_trials(view: View) -> None:
+    """Find by which candidates later metrics are tried, if no bridge can start from this view.
+
+    The next version would otherwise wait for that.
+    """
+    for index in view.indexes.values():
+        if view.slow and view.spread is None and view.count >= LEAST_ROWS and isinstance(index, Gallery):
+            for number in range(PROBES):
+                index.probe(number)
 
 
 def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:

@@ -17,18 +17,27 @@ from omdml.errors import MeasureError
 from omdml.metrics import Metric
 from omdml.retrieval.distances import squared_distances
 from omdml.retrieval.expansion import shares
-from omdml.workers.node.galleries.gallery import AT_ONCE, Array, Features, Gallery, Hits, Query, by_columns, closest
+from omdml.workers.node.galleries.gallery import (
+    PROBED,
+    PROBES,
+    Array,
+    Features,
+    Gallery,
+    Hits,
+    Query,
+    by_columns,
+    closest,
+)
 
 # Candidates of a search at least, and for each item that is asked for. If they were more than MOST, the version before
 # answers.
-DEPTH, FOR_EACH, MOST = 500, 20, 5_000
-# Items that are searched for to see whether candidates will do (one scan finds all of their candidates), and how many
-# answers each of these searches asks for.
-PROBES, PROBED_K = AT_ONCE, 10
-# Of their answers this share may lie behind the first quarter of the candidates. Where it did, recall@10 was 0.99 or
-# more (benchmarks/searches/moved.py).
-BEHIND, FRONT = 0.025, DEPTH // 4
-# To try embeds PROBES * DEPTH rows. Smaller galleries are embedded whole in a few times as long.
+DEPTH, FOR_EACH, MOST = PROBED, 20, 5_000
+# How many answers each search asks for that tries whether candidates will do.
+PROBED_K = 10
+# Of these answers at most this share may lie behind the first quarter of the candidates. Then few of the nearest lie
+# behind all of them (benchmarks/searches/moved.py measures the recall).
+BEHIND, FRONT = 0.01, DEPTH // 4
+# This embeds PROBES * DEPTH rows. Smaller galleries are embedded whole in a few times as long.
 LEAST_ROWS = 40_000
 # Rows whose mean embedding stands for that of all.
 SAMPLE = 1_000
@@ -64,18 +73,19 @@ class Reranking:
 
     def holds(self) -> bool:
         """Whether the nearest under the new metric are among the candidates. Some items of the gallery are tried."""
-        count = len(self.gallery.embedding)
-        if count < LEAST_ROWS:
+        if len(self.gallery.embedding) < LEAST_ROWS:
             return False
-        queries = [Query(row[None]) for row in np.linspace(0, count - 1, PROBES).astype(np.int64)]
         behind = 0
         try:
-            for query, candidates in zip(queries, self.gallery.nearest_each(queries, DEPTH), strict=True):
+            for number in range(PROBES):
+                query, candidates = self.gallery.probe(number)
                 hits = self._ranked(candidates, self._point(query), PROBED_K)
                 behind += int(np.count_nonzero(np.isin(candidates.rows[FRONT:], hits.rows)))
+                if behind > BEHIND * PROBES * PROBED_K:
+                    return False
         except MeasureError:
             return False
-        return behind <= BEHIND * PROBES * PROBED_K
+        return True
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest of the candidates under the new metric; None if too many would have to be compared."""
