@@ -49,6 +49,7 @@ QUERIES = 100
 MOVES = {
     0: (1, 3, 10, 30, 100, 1_000),
     1: (3, 10, 30, 100),
+    3: (4, 5),
     10: (11, 13, 30, 100),
     100: (101, 110, 130, 300, 1_000),
     1_000: (1_001, 1_010, 1_030, 1_100, 1_300, 2_000, 6_000, 0, 100),
@@ -57,7 +58,7 @@ MOVES = {
 # Shares of the items that a filter leaves; 1: no filter.
 LEFT = (1.0, 0.1, 0.01)
 # What the node goes through, one after the other: all of it is published as new versions.
-PUBLISHED = (1_000, 1_001, 1_010, 1_100, 6_000, 1_000, 0)
+PUBLISHED = (1_000, 1_001, 1_010, 1_100, 2_000, 6_000, 1_000, 0)
 
 
 def main(console: Console) -> None:
