@@ -29,7 +29,7 @@ EVERYWHERE = {
     "items": "The items, closest first",
     "parent": "The model that answered, because `model` has no version yet. `version` is 0 then.",
     "parent_version": "The version of `parent` that answered",
-    "candidates_version": "If the items to compare were proposed by an index in a vector database, or by the gallery of "
+    "candidates_version": "If the items to compare come from an index in a vector database, or by the gallery of "
     "an older version while that of this one is embedded: the version that it holds. Near items may be missing.",
     "at": "The time, " + SECONDS,
     "features": 'Raw vectors by modality, such as `{"color": [0.9, 0.1]}`',
