@@ -196,7 +196,8 @@ class LiveViews:
             # A newer version was embedded meanwhile, because nothing led there. It lacks nothing that was made here.
             return
         early = early_view(made, latest.pointer, latest.snapshot, made.catalogue)
-        if early:
+        # Exact answers are not given up for candidates.
+        if early and (latest.reranked or not early.reranked):
             self.views[model] = early
 
 

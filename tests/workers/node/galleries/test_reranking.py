@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from omdml import DCA
-from omdml.metrics import CosineMetric, CoupledMetric
+from omdml.metrics import CosineMetric, CoupledMetric, ProjectionMetric
 from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.protocols.store import Pointer
@@ -19,7 +19,7 @@ from omdml.workers.node.searching.options import Options
 from tests.support import worlds
 from tests.support.catalogues.changing import change
 from tests.support.catalogues.galleries import features, metric
-from tests.support.nodes import assert_exact, metric_value, serves
+from tests.support.nodes import assert_exact, metric_value, refresher, serves
 from tests.support.shops import Shop, asking
 from tests.support.waiting import until
 
@@ -191,6 +191,28 @@ def test_a_bridge_is_preferred_and_candidates_answer_where_none_holds(tmp_path):
     assert Reranking(gallery, new, table, 0).holds()
     assert not Reranking(gallery, metric(1, old, 3.0), table, 0).holds()
     assert not Reranking(Gallery(old, features(1000)), old, features(1000), 0).holds()
+
+
+def test_a_bridge_is_not_given_up_for_candidates_of_a_newer_gallery(tmp_path):
+    shop = Shop(tmp_path, items=many_items)
+    views = refresher(shop, patience_s=0.0).live
+    shop.publish()
+    first = embedded_view(*shop.store.load("shop"), shop.catalogue, None, 0.0)
+    draw, matrices = np.random.default_rng(3), shop.learner.metric.matrices
+    moved = {name: x + (0.05 * draw.normal(size=x.shape)).astype(np.float32) for name, x in matrices.items()}
+    snapshot = shop.snapshot(version=1, metric=ProjectionMetric(shop.learner.metric.weights, moved))
+    made = embedded_view(first.pointer, snapshot, shop.catalogue, None, 0.0)
+    arguments = first.pointer, shop.snapshot(version=2), shop.catalogue
+    bridge = views.views["shop"] = bridged_view(first, *arguments)
+    assert bridged_view(made, *arguments) is None
+    candidates = reranked_view(made, *arguments)
+    assert candidates.reranked
+    views._swap_embedding("shop", made, made)
+    assert views.views["shop"] is bridge
+    views.views["shop"] = reranked_view(first, *arguments)
+    views._swap_embedding("shop", made, made)
+    assert views.views["shop"].origin.snapshot.version == 1
+    views.close()
 
 
 def test_each_task_ranks_the_candidates_of_its_own_gallery(tmp_path):
