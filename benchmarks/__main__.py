@@ -48,6 +48,7 @@ MODULES = (
     "searches.two_stage",
     "searches.missing",
     "searches.million",
+    "searches.moved",
     "searches.ten_million",
     "services.history",
     "services.parts",

@@ -86,9 +86,9 @@ class Answer(msgspec.Struct, frozen=True):
 
     ``version`` is the number of comparisons that the model has learned. ``serial`` rises each time another version goes
     live, even at a rollback. ``took_s`` is the time of the search in the node, in seconds. Before a model's first event
-    its ``parent`` may answer, at ``parent_version``; its own version is 0 then. If an index in a vector database
-    proposed the candidates, it held ``candidates_version``: items may be missing. If the answer is part of an
-    experiment, ``interleaved`` describes it: report clicks with ``Client.clicked``.
+    its ``parent`` may answer, at ``parent_version``; its own version is 0 then. If an index in a vector database or the
+    gallery of an older version proposed the candidates, it held ``candidates_version``: items may be missing. If the
+    answer is part of an experiment, ``interleaved`` describes it: report clicks with ``Client.clicked``.
     """
 
     model: str

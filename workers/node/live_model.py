@@ -28,6 +28,7 @@ from omdml.workers.node.galleries.gallery import (
     Query,
     Searchable,
 )
+from omdml.workers.node.galleries.reranking import Reranking
 from omdml.workers.node.galleries.two_stage import TooFewCandidates, TwoStageGallery, TwoStageSearch
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Paging, single
 from omdml.workers.node.searching.options import (
@@ -50,7 +51,8 @@ class View:
     ``indexes`` holds an index for each task, under None that of the shared metric; tasks of one metric share an index.
     ``shown`` says which of the catalogue's rows are searched in, and which of these are items.
     ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
-    ``origin`` is the view that this one's bridge starts from, None if this is no bridge.
+    ``origin`` is the view whose gallery this one answers from, None if it has its own.
+    ``slow`` says that its gallery took long to embed, so that later views may answer from it at first.
     ``parent`` is the snapshot that answers for a model that has none.
     """
 
@@ -63,6 +65,7 @@ class View:
     spread: Spread | None = None
     origin: View | None = None
     parent: Snapshot | None = None
+    slow: bool = False
 
     @property
     def complete(self) -> View:
@@ -119,6 +122,11 @@ class View:
         return index if isinstance(index, TwoStageGallery) else None
 
     @property
+    def reranked(self) -> bool:
+        """Whether candidates of an older version's gallery are ranked again."""
+        return isinstance(self.indexes[None], Reranking)
+
+    @property
     def work(self) -> int:
         """How many numbers a scan reads for one query."""
         return self.indexes[None].work
@@ -159,6 +167,8 @@ class View:
                 # One version answers all queries, even if this one could answer some of them.
                 return self.complete.search_each(queries, k, task, page, options)
             answers = own_answers
+            if isinstance(index, Reranking):
+                candidates_version = index.version
         return Answers(
             model=self.snapshot.model,
             version=self.snapshot.version,

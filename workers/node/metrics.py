@@ -42,7 +42,7 @@ ALONE = {
     "snapshot_serial": "Serial of the live pointer that is served",
     "snapshot_timestamp_seconds": "When the serving snapshot was published",
     "pinned": "1 if an operator pinned the live version",
-    "gallery_complete": "0 while the gallery of this version is being embedded and a bridge answers",
+    "gallery_complete": "0 while the gallery of this version is being embedded and an older one helps to answer",
 }
 SINGLE = {**ALONE, "gallery_items": "Items that searches look at", "gallery_bytes": "Memory of its gallery"}
 
@@ -63,7 +63,7 @@ class NodeMetrics:
         self.searches = new.counter(
             "searches_total", "Searches answered", model=known, exact=["true"], via=["gallery", "bridge"]
         )
-        at_zero(self.searches, known, ["false"], ["bridge", "index"])
+        at_zero(self.searches, known, ["false"], ["bridge", "index", "reranked"])
         self.search = new.seconds("search", "Seconds of a search, without HTTP", FAST, model=known)
         self.swaps = new.seconds(
             "swap", "Seconds from noticing a new live version until the node answers with it", STORE, model=known
@@ -121,7 +121,7 @@ class NodeMetrics:
         """A search was answered in a view; exact are those of its own ``version`` and of an exact index."""
         label = self.models.of(label)
         exact = "true" if version == view.snapshot.version and not is_approximate(view) else "false"
-        via = "index" if view.two_stage else "bridge" if view.origin else "gallery"
+        via = "index" if view.two_stage else "reranked" if view.reranked else "bridge" if view.origin else "gallery"
         self.searches.labels(label, exact, via).inc()
         self.search.labels(label).observe(took_s)
 

@@ -13,7 +13,14 @@ import structlog
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.following.making_views import PATIENCE_S, bridged_view, embedded_view, grown_view
+from omdml.workers.node.following.making_views import (
+    PATIENCE_S,
+    bridged_view,
+    embedded_view,
+    grown_view,
+    prepare_trials,
+    reranked_view,
+)
 from omdml.workers.node.following.went_live import Steps
 from omdml.workers.node.galleries.candidates import NO_CANDIDATES, CandidateIndex
 from omdml.workers.node.galleries.indexing import is_index_due, with_cells
@@ -41,7 +48,7 @@ class LiveViews:
     label
         The name of a model in metrics.
     patience_s
-        If embedding a gallery takes longer than this, a bridge answers under the new metric in the meantime.
+        If embedding a gallery takes longer than this, the old one helps to answer under the new metric in the meantime.
     approximate
         Whether a model is answered from an approximate index, which is made in the background.
     candidates
@@ -73,10 +80,10 @@ class LiveViews:
         self._embedder.shutdown(cancel_futures=True)
 
     def view_of(self, model: str, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View:
-        """A view of a new snapshot, over a bridge if one is possible."""
+        """A view of a new snapshot, from the gallery of an older one if that is possible."""
         before = self.views.get(model)
-        bridge = before and bridged_view(before.complete, pointer, snapshot, catalogue)
-        return bridge or self._embedded(model, pointer, snapshot, catalogue)
+        view = before and early_view(before.complete, pointer, snapshot, catalogue)
+        return view or self._embedded(model, pointer, snapshot, catalogue)
 
     def _embedded(self, model: str, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View:
         """A view of a snapshot, over the model's index if it has one, else over its embedded gallery."""
@@ -147,13 +154,14 @@ class LiveViews:
             self._embedder.submit(self._embed, model)
 
     def _embed(self, model: str) -> None:
-        """Embed the gallery until its view is complete. Snapshots that come meanwhile get a bridge first."""
+        """Embed the gallery until its view is complete. Snapshots that come meanwhile are answered early."""
         try:
             while (view := self._view_to_embed(model)) is not None:
                 catalogue = self.catalogues(model)
                 made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
                 if self._needs_index(model, made):
                     made = with_cells(made)
+                prepare_trials(made)
                 with self.changing:
                     self._swap_embedding(model, view, made)
         except Exception as error:
@@ -185,8 +193,15 @@ class LiveViews:
             self.views[model] = replace(made, pointer=latest.pointer)
             return
         if latest.origin is None and not self._needs_index(model, latest):
-            # A newer version was embedded meanwhile, because no bridge held. It lacks nothing that was made here.
+            # A newer version was embedded meanwhile, because nothing led there. It lacks nothing that was made here.
             return
-        bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
-        if bridged:
-            self.views[model] = bridged
+        early = early_view(made, latest.pointer, latest.snapshot, made.catalogue)
+        # Exact answers are not given up for candidates.
+        if early and (latest.reranked or not early.reranked):
+            self.views[model] = early
+
+
+def early_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View | None:
+    """A view of a new snapshot before its gallery is embedded; None if neither proof nor candidates lead there."""
+    arguments = origin, pointer, snapshot, catalogue
+    return bridged_view(*arguments) or reranked_view(*arguments)

@@ -1,4 +1,4 @@
-"""Makes views: of a new snapshot with its gallery embedded, over a bridge, or with rows that were added."""
+"""Makes views: of a new snapshot with its gallery embedded or that of an older one, or with rows that were added."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from omdml.streams.protocols.store import Pointer
 from omdml.workers.configuration.wording import learn_again
 from omdml.workers.node.galleries.bridge import Bridge, Spread
 from omdml.workers.node.galleries.candidates import CandidateIndex
-from omdml.workers.node.galleries.gallery import Features, Gallery, Index, ScoredGallery
+from omdml.workers.node.galleries.gallery import PROBES, Features, Gallery, Index, ScoredGallery
+from omdml.workers.node.galleries.reranking import LEAST_ROWS, Reranking
 from omdml.workers.node.galleries.set_gallery import SetGallery
 from omdml.workers.node.galleries.two_stage import TwoStageGallery
 from omdml.workers.node.live_model import SetView, View
 
-# An embedding that takes longer is made in the background, behind a bridge.
+# An embedding that takes longer is made in the background, behind a bridge or candidates that are ranked again.
 PATIENCE_S = 0.02
 
 
@@ -33,7 +34,7 @@ def embedded_view(
     patience_s: float = PATIENCE_S,
     candidates: CandidateIndex | None = None,
 ) -> View:
-    """A view with the whole gallery embedded, and ready for bridges if that takes longer than ``patience_s``.
+    """A view with the whole gallery embedded; later ones can start from it if that takes longer than ``patience_s``.
 
     If ``candidates`` come from an index, nothing is embedded.
 
@@ -65,10 +66,10 @@ def embedded_view(
     same = {task: metric.same_as(task) for task in (None, *metric.tasks)}
     galleries = {task: kind(metric, features, task) for task in dict.fromkeys(same.values())}
     indexes = {task: galleries[own] for task, own in same.items()}
-    spread = None
-    if time.perf_counter() - began > patience_s and isinstance(metric, ProjectionMetric):
+    slow, spread = time.perf_counter() - began > patience_s, None
+    if slow and isinstance(metric, ProjectionMetric):
         spread = spread_of(features, catalogue, before)
-    return View(pointer, snapshot, catalogue, shown, indexes, time.time(), spread)
+    return View(pointer, snapshot, catalogue, shown, indexes, time.time(), spread, slow=slow)
 
 
 def grown_view(view: View, catalogue: Catalogue) -> View | None:
@@ -99,11 +100,14 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
     for index in view.indexes.values():
         if id(index) in made:
             continue
-        if isinstance(index, Bridge):
+        if isinstance(index, Bridge | Reranking):
             assert origin is not None
-            assert spread is not None
-            gallery = origin.indexes[None]
+            gallery = origin.indexes[index.task if isinstance(index, Reranking) else None]
             assert isinstance(gallery, Gallery)
+            if isinstance(index, Reranking):
+                made[id(index)] = index.grown(gallery, features)
+                continue
+            assert spread is not None
             made[id(index)] = index.grown(gallery, features, spread)
         elif isinstance(index, Gallery | ScoredGallery):
             made[id(index)] = index.grown(features)
@@ -148,6 +152,36 @@ def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: 
     if not bridge.holds():
         return None
     return View(pointer, snapshot, catalogue, origin.shown, {None: bridge}, time.time(), origin.spread, origin)
+
+
+def reranked_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View | None:
+    """A view of a new snapshot that ranks candidates of a complete ``origin`` again; None if these will not do."""
+    grown, metric = grown_view(origin, catalogue) if origin.slow else None, snapshot.metric
+    if grown is None or not metric.euclidean or origin.indexes.keys() != {None, *metric.tasks}:
+        return None
+    check_fit(snapshot, catalogue)
+    features = {name: catalogue.features[name][: grown.count] for name in metric.dims}
+    same, indexes = {task: metric.same_as(task) for task in origin.indexes}, {}
+    for task in dict.fromkeys(same.values()):
+        gallery = grown.indexes[task]
+        if not isinstance(gallery, Gallery):
+            return None
+        indexes[task] = Reranking(gallery, metric, features, grown.snapshot.version, task)
+        if not indexes[task].holds():
+            return None
+    made = {task: indexes[own] for task, own in same.items()}
+    return View(pointer, snapshot, catalogue, grown.shown, made, time.time(), grown.spread, grown)
+
+
+def prepare_trials(view: View) -> None:
+    """Find by which candidates later metrics are tried, if no bridge can start from this view.
+
+    The next version would otherwise wait for that.
+    """
+    for index in view.indexes.values():
+        if view.slow and view.spread is None and view.count >= LEAST_ROWS and isinstance(index, Gallery):
+            for number in range(PROBES):
+                index.probe(number)
 
 
 def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:

@@ -28,6 +28,8 @@ LARGEST = float(np.finfo(np.float32).max) / 4
 AT_ONCE = 16
 # Candidates that are compared at once. Of more, the likely ones are compared first, which rules out most of the others.
 FEW = 100
+# Rows by which is tried whether the nearest rows are candidates for another metric, and how many are taken of each.
+PROBES, PROBED = AT_ONCE, 500
 # Rows of cells that are compared exactly, at least.
 DEPTH = 200
 # If a filter leaves a smaller share of the rows, the nearest cells may hold few of them: all rows are scanned.
@@ -62,6 +64,8 @@ class Query(NamedTuple):
         Names of items that are no answers, because they were put again after the gallery was made.
     place : (R,)
         Where the query lies among the embedded items, if an expansion moved it.
+    old_place
+        The same in the old gallery that proposes candidates.
     """
 
     rows: NDArray[np.int64]
@@ -72,6 +76,7 @@ class Query(NamedTuple):
     pushed: PushedFilter | None = None
     named: Sequence[str] = ()
     place: NDArray[np.float64] | None = None
+    old_place: NDArray[np.float64] | None = None
 
     @property
     def by_elements(self) -> bool:
@@ -153,6 +158,7 @@ class Gallery:
         self.reach = float(np.sqrt(squares_of(self.embedding, 0).max(initial=0.0)))
         self.codes = Codes(self.embedding)
         self.cells: Cells | None = None
+        self._probes: dict[int, tuple[Query, Hits]] = {}
 
     @property
     def embedding(self) -> NDArray[np.float32]:
@@ -179,6 +185,13 @@ class Gallery:
         grown._embedded, grown.codes = self._embedded.grown(more), self.codes.grown(more)
         grown.reach = max(self.reach, float(np.sqrt(squares.max(initial=0.0))))
         return grown
+
+    def probe(self, number: int) -> tuple[Query, Hits]:
+        """One of ``PROBES`` rows as a query, and the rows nearest to it, which are searched for only once."""
+        if number not in self._probes:
+            query = Query(np.array([number * (len(self.embedding) - 1) // (PROBES - 1)]))
+            self._probes[number] = query, self.nearest(query, PROBED)
+        return self._probes[number]
 
     @property
     def outside(self) -> int:

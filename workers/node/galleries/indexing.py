@@ -14,8 +14,8 @@ OUTSIDE = 0.05
 
 
 def is_approximate(view: View) -> bool:
-    """Whether an approximate index answers, directly or over a bridge, or one that proposes candidates."""
-    if view.two_stage:
+    """Whether an approximate index answers, directly or over a bridge, or candidates are ranked again."""
+    if view.two_stage or view.reranked:
         return True
     indexes = view.complete.indexes.values()
     return any(isinstance(index, Gallery) and index.cells is not None for index in indexes)

@@ -23,7 +23,7 @@ MODELS = {
             "items": {"type": "object"},
             "description": "Each model that is configured by name or loaded: `model` and `ready`. If it can answer, "
             "also `version`, `serial`, `pinned`, `learner`, `generation` of the catalogue, number of `items`, `tasks`, "
-            "`live_since` (seconds since the epoch), `complete` (false while the gallery is that of the version "
+            "`live_since` (seconds since the epoch), `complete` (false while the gallery is that of a version "
             "before) and `freshness` (`p50_s` and `p99_s` of `count` versions: seconds from a click until answers "
             "have learned from it)",
         },

@@ -72,8 +72,8 @@ class Searches:
     def _tag(self, view: View, asked: Search) -> str:
         """The same tag for the same request on any node, until the answer changes; ``took_s`` does not count."""
         parent = view.parent.version if view.parent else 0
-        # A bridge answers some requests by the version before.
-        moving = int(view.origin is not None)
+        # Before its gallery is embedded, a version answers from an older one's.
+        moving = view.origin.snapshot.version + 1 if view.origin else 0
         # Another state of the index may propose other candidates.
         candidates = view.two_stage.index.tag if view.two_stage else 0
         parts = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving, candidates)
