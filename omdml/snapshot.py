@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -31,6 +32,8 @@ KEY = "omdml"
 FILES = ("state", "reference")
 # Checkpoints before this number hash all bytes of these files.
 HEADERS_ONLY = 3
+# How many names, types and shapes of arrays are remembered as text.
+LABELS = 1024
 # Errors that can occur if JSON does not have the expected fields.
 UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
@@ -128,10 +131,16 @@ def digest(tensors: Mapping[str, NDArray[Any]], files: Collection[str] = ()) -> 
     """Sha256 over names, types, shapes and bytes, in the order of the names; of ``files`` over their headers only."""
     total = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
-        total.update(f"{name}:{tensor.dtype.str}:{tensor.shape}".encode())
+        total.update(_label(name, tensor.dtype, tensor.shape))
         content = np.ascontiguousarray(tensor).data
         total.update(header_of(content) if name in files else content)
     return total.hexdigest()
+
+
+@lru_cache(LABELS)
+def _label(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What a digest says of an array beside its bytes. To write this takes longer than to hash a small array."""
+    return f"{name}:{dtype.str}:{shape}".encode()
 
 
 def metric_to_bytes(metric: Metric) -> bytes:

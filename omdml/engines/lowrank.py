@@ -23,6 +23,8 @@ class LowRankEngine(HedgeEngine):
         Hyperparameters.
     """
 
+    # The walk keeps nothing in its working space, and holds Python's lock: no other one can write there meanwhile.
+    shared = HedgeEngine.shared | {"work"}
     at_close = frozenset({"W", "X", "P", "c", "mean_W", "mean_weights"})
     grown = frozenset({"X", "P", "c"})
     remedy = "scale the features, or with step='ogd' take a lower eta"

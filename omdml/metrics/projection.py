@@ -28,6 +28,7 @@ class ProjectionMetric(Metric):
     def __init__(self, weights: Mapping[str, float], matrices: Mapping[str, Array]) -> None:
         self.weights = {name: float(weights[name]) for name in matrices}
         self.matrices = {name: frozen(matrix) for name, matrix in matrices.items()}
+        self._theta = frozen(np.array(list(self.weights.values()), np.float64))
 
     @property
     def dims(self) -> dict[str, int]:
@@ -68,7 +69,7 @@ class ProjectionMetric(Metric):
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """``<modality>/W`` and ``weights``, in the order of ``modalities``."""
         tensors: dict[str, Array] = {f"{name}/W": matrix for name, matrix in self.matrices.items()}
-        tensors["weights"] = np.array(list(self.weights.values()), np.float64)
+        tensors["weights"] = self._theta
         return tensors, {"modalities": list(self.matrices)}
 
     @classmethod

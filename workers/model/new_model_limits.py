@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from omdml.errors import FeedbackError
 from omdml.streams.protocols.store import Store
@@ -14,8 +14,8 @@ from omdml.workers.model.allowance import Allowance
 
 # A look at the store's list is at most so old when it decides.
 LOOK_S = 1.0
-# Looks take one part in this many of the time.
-SHARE = 20
+# Looks take at most one part in this many of the time.
+SHARE = 50
 # After this many new models the worker looks at its clock and its signals again.
 MAX_NEW_A_TURN = 100
 
@@ -25,7 +25,8 @@ class Newcomers:
 
     A name that the store lists may always go on. Another one may begin as long as the list holds fewer names of its
     pattern than ``max_models``. The list is read again at most a second later, so what other workers begin within that
-    second may come on top of the limit, and a model that was deleted makes room a second later.
+    second may come on top of the limit, and a model that was deleted makes room a second later. With tens of thousands
+    of names it is some seconds.
 
     Parameters
     ----------
@@ -75,11 +76,18 @@ class Newcomers:
         began = clock()
         if began < self._next_look:
             return
-        self._listed = set(store.models())
-        configs = map(specs.configuration.match, self._listed)
-        self._counts = Counter(matched[0] for matched in configs if matched)
+        listed = set(store.models())
+        # Patterns are slow to match, and most names were there at the last look.
+        self._counts.update(_patterns(listed - self._listed, specs))
+        self._counts.subtract(_patterns(self._listed - listed, specs))
+        self._listed = listed
         took = clock() - began
         self._next_look = began + max(LOOK_S, SHARE * took)
+
+
+def _patterns(names: Iterable[str], specs: Specs) -> Iterator[str]:
+    """The name or pattern in the configuration that covers each of these names, if there is one."""
+    return (matched[0] for name in names if (matched := specs.configuration.match(name)))
 
 
 def too_many_models(name: str, spec: Spec) -> FeedbackError:

@@ -7,7 +7,7 @@ answer that means the same.
 """
 
 # What scripts answer beside the values of Written.
-LOST, ABSENT = b"lost", b"absent"
+LOST = b"lost"
 
 CLAIM = """
 -- Raise the epoch. Returns it, the newest checkpoint, the digest of the checkpoint that was saved last, and, if there
@@ -73,17 +73,15 @@ return 'stored'
 """
 
 PUBLISH = """
--- Compare and set the pointer, or only note a snapshot that is withheld; its bytes become permanent either way.
+-- Keep a snapshot, and compare and set the pointer, or only note that the snapshot is withheld.
 -- streams/stores/journal.py makes the same decisions for the other stores: change both together.
--- The bytes were uploaded before, with an expiry. If they have expired, 'absent' makes the client upload them again.
 -- A version lower than the newest one of the same owner can only be a late retry. Another owner may publish a lower
 -- version, because it may have started from an older checkpoint.
 local epoch, current, newest, history, blob = unpack(KEYS)
-local owner, version, digest, held, channel = unpack(ARGV)
+local owner, version, digest, data, held, channel = unpack(ARGV)
 local actual = redis.call('GET', epoch)
 if not actual then return 'lost' end
 if actual ~= owner then return 'fenced' end
-if redis.call('EXISTS', blob) == 0 then return 'absent' end
 local live_version, live_digest, pinned = unpack(redis.call('HMGET', current, 'version', 'digest', 'pinned'))
 local last_version, last_digest, last_epoch = unpack(redis.call('HMGET', newest, 'version', 'digest', 'epoch'))
 if last_epoch == owner and tonumber(version) < tonumber(last_version) then return 'fenced' end
@@ -93,7 +91,7 @@ if held ~= '' and last_version == version and last_digest == digest then return 
 local time = redis.call('TIME')
 local at = string.format('%d.%06d', time[1], time[2])
 local what = 'held'
-redis.call('PERSIST', blob)
+redis.call('SET', blob, data)
 redis.call('HSET', newest, 'version', version, 'digest', digest, 'epoch', owner)
 if held == '' then
   what, pinned = 'published', '0'

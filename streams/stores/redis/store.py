@@ -28,9 +28,10 @@ import itertools
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
-from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
+from omdml.errors import CorruptError, FormatError, StoreLost
 from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.placement import Placement
@@ -48,8 +49,7 @@ from omdml.streams.stores.redis.watch import RedisWatch
 from omdml.streams.stores.retention import RETENTION, SPARE, RetentionOf
 from omdml.streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
-# Bytes that no script made permanent vanish after so long.
-UNPUBLISHED_S = 600
+# How often a move is decided, if publications come between the look and the move.
 ATTEMPTS = 3
 
 
@@ -154,9 +154,13 @@ class RedisStore(RedisMarks):
         return claims
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
-        """The positions of the newest checkpoints."""
+        """The positions of the newest checkpoints. A claim lists a model's name before anything of it is saved."""
         fields = ("home_topic", "home_partition", "next", "damaged")
+        if not models:
+            return {}
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            # New models come by the hundred: one command tells of all of them that there is nothing to read.
+            models = list(compress(models, self._client.smismember(self._keys.models, models)))
             for model in models:
                 keys = self._keys.model(model)
                 pipeline.hmget(keys.checkpoint, *fields).hmget(keys.previous, *fields)
@@ -236,41 +240,19 @@ class RedisStore(RedisMarks):
     def publish_all(
         self, publications: Sequence[tuple[Snapshot, str, str]]
     ) -> list[Written | CorruptError | StoreLost]:
-        """Publish each of these:
-
-        1. Write its bytes, with a time to live: what a refused publisher leaves vanishes.
-        2. Make them permanent and move the pointer, in one script.
-        3. Now and then, drop what need not stay.
-        """
-        rest = {snapshot.model: (snapshot, epoch, withheld) for snapshot, epoch, withheld in publications}
-        outcomes: dict[str, bytes] = {}
-        # Bytes that were there already may vanish before the script runs.
-        for _ in range(ATTEMPTS):
-            outcomes |= self._publish_each(list(rest.values()))
-            rest = {model: request for model, request in rest.items() if outcomes[model] == scripts.ABSENT}
-            if not rest:
-                break
-        for model, outcome in outcomes.items():
-            if outcome == Written.STORED.encode() and next(self._publications[model]) % SPARE == 0:
-                with reaching(self._where, model):
-                    self._thin_out(model)
-        return [self._written(outcomes[snapshot.model], snapshot.model) for snapshot, _, _ in publications]
-
-    def _publish_each(self, publications: Sequence[tuple[Snapshot, str, str]]) -> dict[str, bytes]:
+        """Publish each of these. Now and then, drop what need not stay."""
         models = [snapshot.model for snapshot, _, _ in publications]
-        with self._asking([model for model in models for _ in ("bytes", "pointer")]) as (pipeline, answers):
+        with self._asking(models) as (pipeline, outcomes):
             for snapshot, epoch, withheld in publications:
                 keys, (data, digest) = self._keys.model(snapshot.model), snapshot.packed()
                 key = snapshot.version, digest
-                blob = keys.snapshot(*key)
-                pipeline.set(blob, data, ex=UNPUBLISHED_S, nx=True)
-                run(
-                    pipeline,
-                    self._publish,
-                    [keys.epoch, keys.current, keys.newest, keys.history, blob],
-                    [epoch, *key, withheld, keys.updates],
-                )
-        return dict(zip(models, answers[1::2], strict=True))
+                names = [keys.epoch, keys.current, keys.newest, keys.history, keys.snapshot(*key)]
+                run(pipeline, self._publish, names, [epoch, *key, data, withheld, keys.updates])
+        for model, outcome in zip(models, outcomes, strict=True):
+            if outcome == Written.STORED.encode() and next(self._publications[model]) % SPARE == 0:
+                with reaching(self._where, model):
+                    self._thin_out(model)
+        return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
 
     def current(self, model: str) -> Pointer | None:
         return self.current_all([model])[0]
@@ -375,11 +357,6 @@ class RedisStore(RedisMarks):
     def _written(self, outcome: bytes, model: str) -> Written | StoreLost:
         if outcome == scripts.LOST:
             return store_lost(model, self._where)
-        if outcome == scripts.ABSENT:
-            raise StoreError(
-                f"store {self._where}: model {model!r}: a snapshot was gone {ATTEMPTS} times right after it "
-                "was written. Either another program removes keys, or the server evicts them (maxmemory-policy)"
-            )
         return Written(outcome.decode())
 
 

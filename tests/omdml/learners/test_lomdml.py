@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from pathlib import Path
 
@@ -373,3 +374,18 @@ def test_a_bad_item_is_named_by_the_row_that_was_given():
 def test_a_refused_option_is_reported_as_it_was_given_and_with_what_it_may_be(option, value, says):
     with pytest.raises(ParameterError, match=says):
         LOMDML(dims={"any": 1}, **{option: value})
+
+
+def test_copies_share_working_space_and_learn_as_if_each_had_its_own():
+    features, starts, triplets, _ = world(3)
+    alone = [learner(features, starts) for _ in range(2)]
+    copies = [copy.deepcopy(learner(features, starts))]
+    copies.append(copy.deepcopy(copies[0]))
+    assert copies[0]._engine.work is copies[1]._engine.work
+    halves = triplets[:75], triplets[75:]
+    for model, half in zip(alone, halves, strict=True):
+        model.learn_many(half, features)
+    for rows in zip(*halves, strict=True):
+        for model, row in zip(copies, rows, strict=True):
+            model.learn_one(row, features)
+    assert [model.to_bytes() for model in copies] == [model.to_bytes() for model in alone]

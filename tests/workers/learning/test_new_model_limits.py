@@ -7,6 +7,7 @@ import pytest
 import structlog
 
 from omdml.errors import ConfigurationError, StoreError
+from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.loading import load
 from omdml.workers.learning.partition.portions import PORTION
 from omdml.workers.model import new_model_limits
@@ -97,6 +98,28 @@ def test_what_other_workers_begin_counts_as_well(tmp_path):
     world.send(*of_each(["user-c"], 1))
     run_until_idle(worker)
     assert [letter.model for letter in letters(world)] == ["user-c"]
+
+
+def test_only_names_that_came_or_went_are_matched_with_patterns_again(tmp_path, monkeypatch):
+    world, now = World(tmp_path), [0.0]
+    worker = world.worker()
+    object.__setattr__(worker.services, "clock", lambda: now[0])
+    for name in NAMES:
+        world.store.claim(name)
+    limit, specs, match = worker.services.newcomers, worker.services.specs, Configuration.match
+    matched = []
+    monkeypatch.setattr(Configuration, "match", lambda self, name: (matched.append(name), match(self, name))[1])
+    for change, expected in (
+        (lambda: None, NAMES),
+        (lambda: world.store.delete(NAMES[0]), NAMES[:1]),
+        (lambda: world.store.claim("user-other"), ["user-other"]),
+    ):
+        change()
+        matched.clear()
+        now[0] += 100.0
+        limit._look(specs, world.store, worker.services.clock)
+        assert sorted(matched) == expected
+        assert limit._counts["user-*"] == len(listed(world))
 
 
 @pytest.mark.parametrize("turn", [1, 2, 4])

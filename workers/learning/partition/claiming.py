@@ -23,7 +23,7 @@ from omdml.workers.model.parts.merged_model import begin
 from omdml.workers.model.written import check_written
 
 # At most this many models are claimed together.
-CLAIMED_TOGETHER = 50
+CLAIMED_TOGETHER = 100
 # Models that are claimed together take one part in this many of the memory that models may take.
 MEMORY_SHARE = 16
 
