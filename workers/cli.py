@@ -78,12 +78,14 @@ class Omdml(click.Group):
                 sys.stdout = before
 
     def invoke(self, context: click.Context) -> Any:
-        """Run the command, and turn an error of omdml into a message and an exit code, Ctrl-C into a code alone."""
+        """Run the command, and turn an error of omdml, or Ctrl-C, into a line and an exit code."""
         try:
             return super().invoke(context)
         except OmdmlError as error:
             end(error, exit_code(error))
         except KeyboardInterrupt:
+            with suppress(OSError):
+                say("omdml: stopped by Ctrl-C", err=True)
             sys.exit(INTERRUPTED)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

@@ -80,9 +80,12 @@ def status(configuration: config.Configuration) -> None:
 
     The log holds the offsets from begin to end. Everything below mark is learned and saved; lag is what is left up to
     the end. models counts the models that are learned from the partition. commit is Kafka's own note of the position.
-    The last column says why nobody goes on with a partition, and what to do. The exit code is 1 if something is wrong.
+    The last column says why nobody goes on with a partition, and what to do. A line below the table says if the store
+    names another group. The exit code is 1 if something is wrong.
     """
+    from omdml.workers.operate.topics import other_group
     from omdml.workers.wiring.kafka_topic import survey_topic
+    from omdml.workers.wiring.stores import open_stores
 
     lines = survey_topic(configuration)
     columns = ("partition", "begin", "end", "commit", "mark", "lag", "models", "worker", PROBLEM)
@@ -91,7 +94,10 @@ def status(configuration: config.Configuration) -> None:
          worker or "-", wrong or "nothing")
         for line in lines for extent, mark, models, worker, wrong in (line,)
     ])  # fmt: skip
-    sys.exit(1 if any(line.wrong for line in lines) else 0)
+    other = other_group(open_stores(configuration), lines[0].extent.partition.topic_id, configuration.log.group)
+    if other:
+        say(other)
+    sys.exit(1 if other or any(line.wrong for line in lines) else 0)
 
 
 def none(offset: int | None) -> str:

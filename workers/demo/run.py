@@ -108,6 +108,7 @@ def run_demo(
                     tell(f"{figures.measure}: {figures.course}")
                 tell(figures.last_line)
     except Interrupted as interrupted:
+        screen.print("stopped; nothing that the demo started runs any more", highlight=False)
         return interrupted.exit_code
     return 0
 

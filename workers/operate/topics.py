@@ -29,6 +29,18 @@ class PartitionReport(NamedTuple):
         return self.extent.end - (self.extent.begin if self.mark is None else max(self.extent.begin, self.mark))
 
 
+def other_group(store: Store, topic_id: str, group: str) -> str:
+    """What it means that workers recorded another group in the store, and what to do; empty if they did not."""
+    recorded = store.group(topic_id)
+    if recorded in ("", group):
+        return ""
+    return (
+        f"log.group is {group!r}, but store {store} says that group {recorded!r} reads this log, so its workers "
+        f"would not be noticed: set log.group to {recorded!r}. If workers read as {group!r} from now on, start "
+        "one and stop it again, which records that"
+    )
+
+
 def survey(
     reach: Callable[[], Sequence[Extent]], store: Store, members: Callable[[], Sequence[Member]]
 ) -> list[PartitionReport]:

@@ -23,7 +23,7 @@ from omdml.streams.protocols.log import Partition, Record, Sink, Source
 from omdml.streams.protocols.store import Store
 from omdml.streams.topic_extents import Extent
 from omdml.workers.configuration.config import FileLog, KafkaLog
-from omdml.workers.operate.topics import PartitionReport
+from omdml.workers.operate.topics import PartitionReport, other_group
 from omdml.workers.wiring.kafka_topic import connection, workers_of
 
 # Seconds that a look at a log may take.
@@ -122,13 +122,8 @@ def require_stopped(log: FileLog | KafkaLog, store: Store) -> None:
     Workers are looked for in the configured group, so it must be the one that they recorded in the store.
     """
     topic_id = _identity(log)
-    group = store.group(topic_id) if topic_id else ""
-    if group not in ("", log.group):
-        raise ConfigurationError(
-            f"log.group is {log.group!r}, but store {store} says that group {group!r} reads this log, so its workers "
-            f"would not be noticed: set log.group to {group!r}. If workers read as {log.group!r} from now on, start "
-            "one and stop it again, which records that"
-        )
+    if topic_id and (refusal := other_group(store, topic_id, log.group)):
+        raise ConfigurationError(refusal)
     if isinstance(log, FileLog):
         if reader := GroupState(open_log(log.path), log.group).reader():
             raise ConfigurationError(f"process {reader} learns from {log.path}: stop the worker first")

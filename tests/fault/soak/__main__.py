@@ -22,7 +22,18 @@ from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.service import Service
 from tests.fault.chaos.verdict import Verdict, judge
 from tests.fault.soak.plot import drawn
-from tests.fault.soak.samples import MEASURES, Sample, Sampler, growth, lived_throughout, quarters, rise
+from tests.fault.soak.samples import (
+    MEASURES,
+    SHOWN,
+    USED,
+    Sample,
+    Sampler,
+    growth,
+    lived_throughout,
+    quarters,
+    rise,
+    scattered,
+)
 from tests.fault.soak.service import Soaked
 
 BUILD = Path("build")
@@ -56,8 +67,8 @@ def main() -> int:
         f"{name}: {sentence}"
         for name, some in samples.items()
         if lived_throughout(some)
-        for measure in MEASURES
-        if (sentence := growth(some, measure))
+        for sentence in (*(growth(some, measure) for measure in MEASURES), scattered(some))
+        if sentence
     ]
     title = f"Soak of {took_s / 60:.1f} minutes: {len(Soaked.models)} models, {Soaked.rate} events/s, mixed faults"
     flat = results or ["Memory, files and threads of what lived throughout are flat."]
@@ -99,16 +110,12 @@ def soaked(
 
 def table(samples: Mapping[str, Sequence[Sample]]) -> str:
     """In Markdown: what each process held, by quarters of the time."""
-    lines = [
-        "| process | "
-        + " | ".join(f"{measure.told}, by quarter" for measure in MEASURES)
-        + " | MB an hour, last half |"
-    ]
-    lines.append("|---|" + "---|" * (len(MEASURES) + 1))
+    lines = ["| process | " + " | ".join(f"{told}, by quarter" for told, _ in SHOWN) + " | in use: MB an hour |"]
+    lines.append("|---|" + "---|" * (len(SHOWN) + 1))
     for name, some in samples.items():
-        cells = [" ".join(f"{number:.0f}" for number in quarters(some, measure.field)) for measure in MEASURES]
+        cells = [" ".join(f"{number:.0f}" for number in quarters(some, field)) for _, field in SHOWN]
         started = len({entry.pid for entry in some})
-        cells.append(f"{rise(some, MEASURES[0]):+.0f}" if started == 1 else "-")
+        cells.append(f"{rise(some, USED):+.0f}" if started == 1 else "-")
         lines.append(f"| {name}{f', started {started} times' if started > 1 else ''} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from tests.fault.soak.samples import MEASURES, Sample
+from tests.fault.soak.samples import SHOWN, Sample
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 900, 150, 60, 110, 30, 45
 # Okabe and Ito's, which people who see few colours can tell apart.
@@ -14,7 +14,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 
 def drawn(samples: Mapping[str, Sequence[Sample]], title: str) -> str:
     """The picture; a line is broken at each restart of its process."""
-    height = TOP + len(MEASURES) * (PANEL + GAP)
+    height = TOP + len(SHOWN) * (PANEL + GAP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}">',
         "<style>text { font: 12px sans-serif }</style>",
@@ -22,16 +22,16 @@ def drawn(samples: Mapping[str, Sequence[Sample]], title: str) -> str:
         f'<text x="{LEFT}" y="18">{escape(title)}</text>',
     ]
     end = max(entry.at for some in samples.values() for entry in some)
-    for number, measure in enumerate(MEASURES):
+    for number, (told, field) in enumerate(SHOWN):
         top = TOP + number * (PANEL + GAP) + 15
-        most = max(getattr(sample, measure.field) for some in samples.values() for sample in some) * 1.1
-        parts += _frame(top, measure.told, most, end)
+        most = max(getattr(sample, field) for some in samples.values() for sample in some) * 1.1
+        parts += _frame(top, told, most, end)
         for line, (name, some) in enumerate(samples.items()):
             colour = COLOURS[line % len(COLOURS)]
             for pid in dict.fromkeys(sample.pid for sample in some):
                 points = " ".join(
                     f"{LEFT + sample.at / end * (WIDTH - LEFT - RIGHT):.1f},"
-                    f"{top + PANEL - getattr(sample, measure.field) / most * PANEL:.1f}"
+                    f"{top + PANEL - getattr(sample, field) / most * PANEL:.1f}"
                     for sample in some
                     if sample.pid == pid
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,16 +10,21 @@ from pathlib import Path
 from statistics import linear_regression, median
 from typing import NamedTuple
 
+from tests.fault.soak.held import MB, place
+
 EVERY_S = 5.0
-MB = 1e6
 
 
 class Sample(NamedTuple):
-    """What a process held: ``at`` is seconds since the beginning."""
+    """What a process held: ``at`` is seconds since the beginning.
+
+    Of its memory, ``used_mb`` are in use; the rest it has freed and not given back (held.py).
+    """
 
     at: float
     pid: int
     memory_mb: float
+    used_mb: float
     files: int
     threads: int
 
@@ -29,8 +35,8 @@ class Measure(NamedTuple):
     Parameters
     ----------
     most
-        By how much it may rise, by the straight line through the last half of the time: in an hour if it is memory,
-        otherwise in all.
+        By how much it may rise, by the straight line through the lowest values of the last half of the time: in an
+        hour if it is memory, otherwise in all.
     """
 
     told: str
@@ -41,18 +47,31 @@ class Measure(NamedTuple):
 
 # A share of what is held would let a slow leak pass: 5 % of 250 MB in seven minutes are 100 MB an hour. Faults come in
 # turn, and one that is at work at the end has a few more connections open than none.
+USED = Measure("memory in use, MB", "used_mb", 20.0, hourly=True)
 MEASURES = (
-    Measure("memory, MB", "memory_mb", 20.0, hourly=True),
+    USED,
     Measure("open files", "files", 4.0),
     Measure("threads", "threads", 2.0),
 )
+
+
+# What the table and the plot show.
+SHOWN = (("memory, MB", "memory_mb"), *((measure.told, measure.field) for measure in MEASURES))
+# How much memory a process may have freed and not given back, by the medians of the last quarter. The most that was
+# ever in use at once bounds it, so it says nothing about a leak.
+MOST_FREE_MB = 30.0
+# The last half is divided into so many parts. At 1800 seconds a part is longer than a fault on a busy machine.
+PARTS = 3
 
 
 def sample(pid: int, at: float) -> Sample:
     """What a process holds now; raises OSError if it is gone."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return Sample(at, pid, int(status["VmRSS"].split()[0]) * 1024 / MB, files, int(status["Threads"]))
+    memory_mb, used = int(status["VmRSS"].split()[0]) * 1024 / MB, place(pid)
+    # A process that has just begun says nothing yet.
+    used_mb = float(used.read_text()) if used.exists() else memory_mb
+    return Sample(at, pid, memory_mb, used_mb, files, int(status["Threads"]))
 
 
 class Sampler(threading.Thread):
@@ -101,12 +120,17 @@ def lived_throughout(samples: Sequence[Sample]) -> bool:
 def rise(samples: Sequence[Sample], measure: Measure) -> float:
     """How much more a process held at the end, by the straight line through the last half; memory in MB an hour.
 
-    The first half is not looked at: models come into memory, and caches fill.
+    The first half is not looked at: models come into memory, and caches fill. Of each part of the last half only the
+    lowest value counts. What a fault takes for its time is given back, such as the models of a worker that is away. A
+    leak is not, so it raises the lowest values as much as the others.
     """
     late = [sample for sample in samples if sample.at >= samples[-1].at / 2]
-    if len({entry.at for entry in late}) < 2:
+    if len(late) < PARTS:
         return 0.0
-    slope = linear_regression([entry.at for entry in late], [getattr(sample, measure.field) for sample in late]).slope
+    ends = [len(late) * part // PARTS for part in range(PARTS + 1)]
+    parts = [late[begin:end] for begin, end in itertools.pairwise(ends)]
+    lows = [min(part, key=lambda each: getattr(each, measure.field)) for part in parts]
+    slope = linear_regression([low.at for low in lows], [getattr(low, measure.field) for low in lows]).slope
     return slope * (3600 if measure.hourly else late[-1].at - late[0].at)
 
 
@@ -116,3 +140,11 @@ def growth(samples: Sequence[Sample], measure: Measure) -> str:
         return ""
     span = "an hour" if measure.hourly else "in the last half"
     return f"{measure.told}: {more:+.0f} {span}, at most {measure.most:+.0f} is flat"
+
+
+def scattered(samples: Sequence[Sample]) -> str:
+    """A sentence if a process keeps much memory that it does not use, otherwise empty."""
+    free = quarters(samples, "memory_mb")[-1] - quarters(samples, "used_mb")[-1]
+    if free <= MOST_FREE_MB:
+        return ""
+    return f"memory freed and not given back: {free:.0f} MB in the last quarter, at most {MOST_FREE_MB:.0f} is flat"

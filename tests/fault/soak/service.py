@@ -12,6 +12,7 @@ from tests.support.processes import Process, free_port, wait_for
 
 MODELS = [f"shop-{number}" for number in range(200)]
 MORE_NODES = ("node-2", "node-3")
+HELD = "tests.fault.soak.held"
 
 
 class Soaked(Service):
@@ -47,6 +48,10 @@ class Soaked(Service):
         super().__exit__()
         for node in self.more_nodes:
             node.close()
+
+    def start_process(self, name: str, entry: str, *arguments: str) -> Process:
+        """The same process, which says what it holds beside its work."""
+        return super().start_process(name, HELD if entry == "omdml.workers.cli" else entry, *arguments)
 
     @property
     def pids(self) -> dict[str, int]:

@@ -87,6 +87,10 @@ def test_a_rewind_under_another_group_notices_the_workers_that_read(place):
     refused = place.omdml("rewind", "--yes")
     assert (refused.exit_code, place.states()) == (2, before)
     assert f"says that group '{place.topic}' reads this log" in flowing(refused.output)
+    status = place.omdml("status")
+    assert (status.exit_code, f"set log.group to '{place.topic}'" in flowing(status.output)) == (1, True)
+    doctor = {finding for finding in examine(load(str(place.path), {}, {})) if finding.check == "partitions"}
+    assert [finding for finding in doctor if f"set log.group to '{place.topic}'" in finding.text]
     # If a worker reads under the new name, I expect the command to look for workers of this name.
     assert worker.stop() == 0
     learn_what_is_old(place)

@@ -123,6 +123,7 @@ def test_ctrl_c_ends_everything(demo, tmp_path):
     assert sorted(running(children)) == ["node", "valkey", "worker"]
     process.send(signal.SIGINT)
     assert process.wait() == 130
+    assert process.said.splitlines()[-1] == "stopped; nothing that the demo started runs any more"
     assert not running(children)
     assert not list(tmp_path.glob("omdml-demo-*"))
 

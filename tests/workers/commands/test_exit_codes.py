@@ -60,13 +60,13 @@ def test_the_exit_code_says_who_can_help(code, error):
     assert "what is wrong" in result.output
 
 
-def test_ctrl_c_ends_a_command_without_a_word():
+def test_ctrl_c_ends_a_command_with_a_line_that_says_so():
     def pressed():
         raise KeyboardInterrupt
 
     group = Omdml("omdml", commands={"wait": click.Command("wait", callback=pressed)})
     result = click.testing.CliRunner().invoke(group, ["wait"])
-    assert (result.exit_code, result.output) == (130, "")
+    assert (result.exit_code, result.output) == (130, "omdml: stopped by Ctrl-C\n")
 
 
 # What the installed command does, with a signal as it comes to import a module.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import open_log
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
 from omdml.workers.doctor.checks import installation
 from omdml.workers.doctor.findings import Level
@@ -47,9 +49,36 @@ def test_a_store_that_lost_what_was_read_is_an_error_if_a_worker_waits(shop):
     run_until_idle(worker)
     state = shop.folder / "state"
     away = state.rename(state.with_name("away"))
+    text = problem(shop, "store", Level.ERROR)
+    assert "state is not there, but group 'omdml' has read this log before" in text
+    assert "correct store.url" in text
+    # A worker makes the folder as it starts, and then waits.
+    DirectoryStore(state).secret()
     assert "was read before, but the store knows nothing of it" in problem(shop, "reading", Level.ERROR)
+    shutil.rmtree(state)
     away.rename(state)
     assert "everything" in problem(shop, "reading", Level.OK)
+
+
+def test_dead_letters_tell_of_a_store_that_is_gone_if_the_group_is_a_new_one(shop):
+    shop.tell(UNKNOWN)
+    shop.learn(7)
+    shutil.rmtree(shop.folder / "state")
+    shop.table["log"]["group"] = "new"
+    text = problem(shop, "store", Level.ERROR)
+    assert "state is not there, but workers have read this log before: they left 1 dead letter" in text
+    assert "learns the whole log again, into a new store" in text
+
+
+def test_a_group_that_is_not_the_one_of_the_workers_is_an_error(shop):
+    shop.learn(7)
+    # Workers that were started by the command line record this.
+    shop.store.note_group(open_log(shop.folder / "feedback").topic_id, "omdml")
+    assert "no worker is running" in problem(shop, "reading", Level.WARNING)
+    shop.table["log"]["group"] = "mistyped"
+    text = problem(shop, "reading", Level.ERROR)
+    assert "says that group 'omdml' reads this log" in text
+    assert "set log.group to 'omdml'" in text
 
 
 def test_a_look_at_who_reads_keeps_no_worker_from_starting(tmp_path):

@@ -208,8 +208,9 @@ def unsafe_topic(topic: str, safety: TopicSafety, use: Use, servers: str) -> Ite
 def _short_retention(topic: str, safety: TopicSafety, use: Use, set_it: str) -> Iterator[str]:
     if safety.retention_s is not None and safety.retention_s < SAFE_RETENTION_S:
         yield (
-            f"topic {topic!r} deletes {use.records} after {duration(safety.retention_s)}, expected 7 days or more: "
-            f"{use.after_deletion}. To keep them for ever: {set_it} retention.ms=-1"
+            f"topic {topic!r} deletes {use.records} after {duration(safety.retention_s)}, expected "
+            f"{duration(SAFE_RETENTION_S)} or more: {use.after_deletion}. To keep them for ever: {set_it} "
+            "retention.ms=-1"
         )
     if safety.retention_bytes is not None:
         yield (

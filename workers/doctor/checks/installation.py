@@ -13,7 +13,7 @@ from omdml.errors import CatalogueError, ConfigurationError, StartError, StoreRe
 from omdml.messages.suggestion import suggestion
 from omdml.streams.addresses import masked
 from omdml.streams.catalogues.redis.place import is_redis_url
-from omdml.streams.files.reader import has_begun
+from omdml.streams.files.reader import has_begun, open_log
 from omdml.streams.kafka.topic import look_up
 from omdml.streams.part_names import part_of
 from omdml.streams.placement import Placement
@@ -27,6 +27,7 @@ from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.checks import durability
 from omdml.workers.doctor.checks.checkpoints import checkpoints
 from omdml.workers.doctor.checks.letters import missing, unsent
+from omdml.workers.doctor.checks.lost_store import lost_store
 from omdml.workers.doctor.checks.node import access, node_here
 from omdml.workers.doctor.checks.partitions import expiring, partitions
 from omdml.workers.doctor.checks.rate_check import inert_rates
@@ -35,6 +36,7 @@ from omdml.workers.doctor.checks.serving import serving
 from omdml.workers.doctor.checks.waiting_events import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.facts import Facts
 from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, error, look, warning
+from omdml.workers.operate.topics import other_group
 from omdml.workers.wiring.dead_letters import letters_topic
 from omdml.workers.wiring.feedback_log import newest_events, open_sink, open_source
 from omdml.workers.wiring.kafka_topic import connection
@@ -50,9 +52,10 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     facts.opened = all_well(catalogues)
     if facts.opened:
         yield from _models_and_rates(facts)
-    log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(facts))
-    yield from (*log, *store)
+    log = look("log", lambda: _log(configuration.log))
     facts.readable = all_well(log)
+    store = look("store", lambda: _store(facts))
+    yield from (*log, *store)
     readable = configuration.log if facts.readable else None
     if readable:
         yield from look("log's safety", lambda: durability.of_log(readable))
@@ -185,7 +188,8 @@ def _store(facts: Facts) -> str | list[Remark]:
     url, store, names = facts.configuration.store.url, facts.store, facts.names
     check_eviction(url)
     if isinstance(store, DirectoryStore) and not store.store_id:
-        return cannot_come(f"store {masked(url)}", store.path) or f"{masked(url)} is made by the first worker"
+        refused = lost_store(facts) or cannot_come(f"store {masked(url)}", store.path)
+        return refused or f"{masked(url)} is made by the first worker"
     return f"{masked(url)} holds {amount(len(names), 'model')}"
 
 
@@ -221,20 +225,28 @@ def _letters(facts: Facts) -> str | list[Remark]:
     if isinstance(log, KafkaLog) and look_up(connection(log), topic := letters_topic(log)) is None:
         begun = any(extent.committed is not None for extent in facts.reach()) or facts.workers
         return missing(topic, bool(log.letters or begun))
-    return unsent(*facts.letters, time.time())
+    return unsent(*facts.letters, time.time(), hasty=facts.look_s is not None)
 
 
 def _reading(facts: Facts, log: FileLog) -> str | list[Remark]:
-    return file_log(log, facts.reading, time.time())
+    seen = file_log(log, facts.reading, time.time())
+    return _with_other_group(facts, open_log(log.path).topic_id, seen)
 
 
 def _partitions(facts: Facts, log: KafkaLog) -> str | list[Remark]:
     now = time.time()
     soon = expiring(facts.lines, facts.since, facts.retention_s, log, now)
     seen = partitions(facts.lines, facts.placement, log.partitioner, bool(facts.workers), facts.since, now)
-    if isinstance(seen, str):
-        return soon or seen
-    return [*soon, *seen]
+    if soon:
+        seen = soon if isinstance(seen, str) else [*soon, *seen]
+    return _with_other_group(facts, facts.lines[0].extent.partition.topic_id, seen)
+
+
+def _with_other_group(facts: Facts, topic_id: str, seen: str | list[Remark]) -> str | list[Remark]:
+    """What was seen of a log; first, if so, that workers read it as another group, which may explain the rest."""
+    if not (other := other_group(facts.store, topic_id, facts.configuration.log.group)):
+        return seen
+    return [error(other), *([] if isinstance(seen, str) else seen)]
 
 
 def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:

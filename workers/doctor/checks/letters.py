@@ -23,7 +23,7 @@ def missing(topic: str, begun: bool) -> str | list[Remark]:
     return [error(without_topic(topic))]
 
 
-def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
+def unsent(book: Book, whole: bool, now: float, hasty: bool = False) -> str | list[Remark]:
     """What the letters say.
 
     Parameters
@@ -32,14 +32,17 @@ def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
         Whether the book holds every letter, or only the newest ones.
     now
         Seconds since the epoch.
+    hasty
+        Whether a screen asks, which reads for a shorter time than the doctor, and says itself what it could not count.
     """
     letters = book.open
     among = "" if whole else f" (among the newest {amount(len(book.letters), 'letter')}; older ones were not looked at)"
     if not whole and not book.letters:
-        return (
+        text = (
             "not counted: the log was too slow for this check, so there may be any number. "
             "To count them: omdml letters list"
         )
+        return text if hasty else [warning(text)]
     if not letters:
         return f"no dead letter is open{among}" if book.letters else "no dead letters"
     letters.sort(key=lambda letter: letter.at or now)

@@ -135,7 +135,10 @@ ERROR = {
     "properties": {
         "title": {"type": "string", "description": "What the status means"},
         "status": {"type": "integer", "description": "The HTTP status of the response"},
-        "detail": {"type": "string", "description": "The same as `message`"},
+        "detail": {
+            "type": "string",
+            "description": "The same as `message`, under the name that clients of RFC 9457 know",
+        },
         "error": {"type": "string", "description": "A code that never changes, for programs"},
         "message": {"type": "string"},
         "version": {"type": "integer", "description": "With the error `behind`: the live version"},

@@ -15,6 +15,7 @@ from omdml.streams.kafka.safety import TopicSafety
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.safety import ServerSafety
 from omdml.workers.configuration.config import FileLog
+from omdml.workers.doctor.checks import durability
 from omdml.workers.doctor.checks.durability import (
     FEEDBACK,
     LETTERS,
@@ -90,6 +91,12 @@ def test_an_unsafe_server_is_a_warning_that_says_what_to_do(setting, expected):
     (text,) = unsafe_server(SERVER._replace(**setting))
     for words in expected:
         assert words in text
+
+
+def test_the_sentence_about_retention_names_the_time_that_is_compared(monkeypatch):
+    monkeypatch.setattr(durability, "SAFE_RETENTION_S", 3 * DAY_S)
+    (text,) = unsafe_topic("feedback", TOPIC._replace(retention_s=DAY_S), FEEDBACK, "kafka:9092")
+    assert "after 1 day, expected 3 days or more" in text
 
 
 def test_a_topic_is_reported_by_what_it_is_for():

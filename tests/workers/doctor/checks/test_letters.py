@@ -64,7 +64,10 @@ def test_a_letter_that_nobody_can_mend_is_dismissed_and_no_longer_counted(shop):
 def test_letters_that_could_not_be_read_in_time_are_not_taken_for_none():
     nothing = read_book([])
     assert unsent(nothing, True, 0.0) == "no dead letters"
-    assert str(unsent(nothing, False, 0.0)).startswith("not counted")
+    (remark,) = unsent(nothing, False, 0.0)
+    assert remark.level is Level.WARNING
+    assert remark.text.startswith("not counted")
+    assert str(unsent(nothing, False, 0.0, hasty=True)).startswith("not counted")
 
 
 def test_an_empty_list_says_whether_there_are_other_letters(shop):

@@ -202,4 +202,6 @@ def test_refusals_are_problems_as_the_standard_describes_them(shop):
         answer = response.json()
         assert (answer["title"], answer["status"], answer["error"]) == ("Not Found", 404, "unknown_item")
         assert answer["detail"] == answer["message"]
+        meanings = client.get("/schema").json()["components"]["schemas"]["Error"]["properties"]
+        assert "clients of RFC 9457" in meanings["detail"]["description"]
         assert client.get("/nowhere").json()["status"] == 404
