@@ -17,6 +17,8 @@ from omdml.kernels.shared.counts import FILLED
 BLOCK = 64
 # Answers to the same search are recognised if at most this many triplets lie between them.
 RECENT = 64
+# Most numbers of an item whose sums are turned for each metric. With more, turning takes longer than the rest of it.
+TURNED = 128
 # What the model knows of the catalogue, the symmetric matrices, the rows of the open block, and all arrays of which
 # only the beginning counts.
 CONSTANT = AXES
@@ -26,7 +28,7 @@ PARTLY_USED = (*OPEN, "W")
 
 
 class State(NamedTuple):
-    """A model: D numbers per item, d principal coordinates. For the sums ``near`` to ``seen`` see Moments."""
+    """A model: D numbers per item, d principal coordinates. For the sums ``near`` to ``seen`` see Moments and :attr:`sums_items`."""
 
     # The catalogue's mean.
     mean: Array  # (D,)
@@ -70,6 +72,20 @@ class State(NamedTuple):
     def moments(self) -> Moments:
         """Moments of the pairs of closed blocks: these arrays, not copies."""
         return Moments(*(getattr(self, name) for name in Moments._fields))
+
+    @property
+    def sums_items(self) -> bool:
+        """Whether the sums are of items as they come: if the basis is square, and small enough to turn them later.
+
+        Then the basis is a rotation, which leaves the lengths of vectors as they are. Otherwise the sums are of
+        principal coordinates.
+        """
+        return len(self.basis) == len(self.mean) <= TURNED
+
+    @property
+    def turning(self) -> Array:
+        """The basis that turns the sums to principal coordinates; (0, D) if they are of these already."""
+        return self.basis if self.sums_items else self.basis[:0]
 
     @property
     def open_block(self) -> list[Array]:

@@ -35,6 +35,7 @@ def learn(
     most: float,
     gemm: int,
     syrk: int,
+    sums_items: bool,
     state: Any,
     parent: Any,
     items: Array,
@@ -43,8 +44,8 @@ def learn(
 ) -> int:
     """Score triplets in order, each before it is learned, and take their items into the open block.
 
-    A full block is closed before the next triplet. If items are not coordinates yet, this returns instead: whoever
-    calls makes the coordinates, closes the block, and calls again.
+    A full block is closed before the next triplet. If its sums are of coordinates that items are not yet, this returns
+    instead: whoever calls makes the coordinates, closes the block, and calls again.
 
     BLAS may round a row differently, depending on the number of rows and on the row's place among them. So the whole
     tile is always multiplied, whatever it holds, and a triplet's place in the tile follows from its number in the
@@ -64,6 +65,8 @@ def learn(
         See :func:`combine`.
     gemm, syrk
         The entry of ``GEMM`` for the type of the items, and ``SYRK``.
+    sums_items
+        Whether the sums are of items as they come.
     state
         A ``State``. Its open block, its sums, ``hedge``, ``asked`` and ``counts`` change in place.
     parent
@@ -88,7 +91,7 @@ def learn(
     while done < rows.shape[0]:
         filled = state.counts[FILLED]
         if filled == state.Q.shape[0]:
-            if state.basis.shape[0] > 0:
+            if state.basis.shape[0] > 0 and not sums_items:
                 return done
             Q, R, S = state.Q, state.R, state.S
             add_block(state, Q, R, S, Q, R, S, state.weights, factors, rule, most, syrk)
