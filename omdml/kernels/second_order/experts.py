@@ -20,30 +20,22 @@ LEAST_DEVIATION = 0.05
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def squared(x: Array) -> float:
-    """``|x|^2`` of a vector (n,), summed as float64."""
+    """``|x|^2`` of a vector (n,), computed as float64: in float32 the squares of small numbers would become 0."""
     total = 0.0
     for j in range(x.shape[0]):
-        total += float(x[j]) * float(x[j])
+        # In compiled code float() leaves a float32 what it is.
+        value = np.float64(x[j])
+        total += value * value
     return total
 
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def inner(x: Array, y: Array) -> float:
-    """``x . y`` of vectors (n,), summed as float64."""
+    """``x . y`` of vectors (n,), computed as float64."""
     total = 0.0
     for j in range(x.shape[0]):
-        total += float(x[j]) * float(y[j])
+        total += np.float64(x[j]) * np.float64(y[j])
     return total
-
-
-@njit(cache=True, fastmath={"reassoc", "contract"})
-def length(x: Array) -> float:
-    """``|x|`` of a vector (n,), whose numbers are squared as float64: in float32 small ones would become 0."""
-    total = 0.0
-    for j in range(x.shape[0]):
-        value = np.float64(x[j])
-        total += value * value
-    return math.sqrt(total)
 
 
 @njit(cache=True, nogil=True)
@@ -60,7 +52,7 @@ def unit_rows(projected: Array, factor: float, target: Array) -> None:
     """
     for i in range(projected.shape[0]):
         # It is float64: 1 / length of the smallest float32 vectors would be infinite in float32.
-        divisor = length(projected[i])
+        divisor = math.sqrt(squared(projected[i]))
         if divisor == 0:
             divisor = 1.0
         for j in range(projected.shape[1]):
