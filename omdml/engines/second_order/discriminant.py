@@ -26,7 +26,7 @@ LEAST = 1e-6
 TAIL = 0.005
 # A search near earlier directions takes this many of them for granted. So with fewer than twice as many coordinates all
 # directions are computed, which is as fast then.
-FEWEST = 32
+FEWEST = 60
 # With fewer coordinates, one covariance after the other is as fast as both side by side.
 ONE_BY_ONE = 128
 # Earlier directions are a guide if each still has this share of its length apart from the ones before it.

@@ -27,7 +27,7 @@ LEARNED = ("items", "far")
 
 
 class Moments(NamedTuple):
-    """Sums over pairs in d coordinates, see :attr:`State.sums_items`. Only the upper triangles of symmetric matrices count."""
+    """Sums over pairs in d coordinates: see ``State.sums_items``. Only upper triangles of symmetric matrices count."""
 
     # Sum of z z' / 2 over the differences z of near pairs.
     near: Array  # (d, d)

@@ -28,7 +28,7 @@ PARTLY_USED = (*OPEN, "W")
 
 
 class State(NamedTuple):
-    """A model: D numbers per item, d principal coordinates. For the sums ``near`` to ``seen`` see Moments and :attr:`sums_items`."""
+    """A model: D numbers per item, d principal coordinates. For ``near`` to ``seen`` see Moments and ``sums_items``."""
 
     # The catalogue's mean.
     mean: Array  # (D,)
