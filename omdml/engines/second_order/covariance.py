@@ -84,8 +84,9 @@ class CovarianceEngine(SummingEngine):
         return self.parent.trust if self.parent else np.zeros(0)
 
     def _used(self) -> list[Array]:
-        """Views of the used rows of the arrays in ``PARTLY_USED``."""
-        return [*self.state.open_block, *self.state.rows]
+        """Views of the used parts of the arrays in ``PARTLY_USED``."""
+        state = self.state
+        return [*state.open_block, state.W[: len(state.mean) * int(state.used.sum())]]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t, (weights,) = self.state, 0, columns
@@ -95,7 +96,7 @@ class CovarianceEngine(SummingEngine):
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
-        products = np.empty(items.size, items.dtype)
+        products = np.empty(len(LEARNED) * items.size, items.dtype)
         with one_blas_thread():
             while t < len(rows):
                 end = min(len(rows), t + int(state.next[0]) - int(state.counts[VERSION]))

@@ -123,7 +123,7 @@ def rows_near_earlier(
 
     Directions are searched in the span of ``S^-1 T A'`` only: one step of subspace iteration with the Rayleigh-Ritz
     procedure (Saad, Numerical methods for large eigenvalue problems, 2011, 5.2; MATHS 12 (k)). All directions are
-    searched if there are fewer than 128 coordinates, or more than half as many rows in A as coordinates; if a column of
+    searched if there are fewer than 120 coordinates, or more than half as many rows in A as coordinates; if a column of
     ``S^-1 T A'`` lies close to the span of those before it; if no direction in the span has b above 1; or if S or the
     small problem cannot be factored in this type.
 

@@ -51,8 +51,8 @@ class State(NamedTuple):
     # Open block: what each triplet counts for in the sums, at most 1.
     weights: Array  # (BLOCK,)
     # Rows that score triplets, made by the last refresh, with room for d rows of each learned expert. The matrix
-    # (used, D) lies by columns at the beginning of this room: BLAS projects fastest so.
-    W: Array  # (2, D d)
+    # (used, D) of all experts lies by columns at the beginning: BLAS projects fastest so.
+    W: Array  # (2 D d,)
     used: Array  # (2,)
     # Share of the plain coordinates, as of the last refresh.
     share: Array  # (1,)
@@ -95,8 +95,8 @@ class State(NamedTuple):
     @property
     def rows(self) -> list[Array]:
         """The rows (used, D) in ``W``, as views, by expert."""
-        D = len(self.mean)
-        return [room[: D * used].reshape(D, used).T for room, used in zip(self.W, self.used, strict=True)]
+        D, used = len(self.mean), int(self.used.sum())
+        return np.split(self.W[: D * used].reshape(D, used).T, self.used[:-1])
 
 
 def new_state(start: Mapping[str, Array]) -> State:
@@ -116,7 +116,7 @@ def new_state(start: Mapping[str, Array]) -> State:
         R=np.zeros((BLOCK, D), dtype),
         S=np.zeros((BLOCK, D), dtype),
         weights=np.zeros(BLOCK),
-        W=np.zeros((len(LEARNED), D * d), dtype),
+        W=np.zeros(len(LEARNED) * D * d, dtype),
         used=np.zeros(len(LEARNED), np.int64),
         share=np.ones(1),
         hedge=np.zeros(len(LEARNED) + 3),

@@ -60,13 +60,15 @@ def unit_rows(projected: Array, factor: float, target: Array) -> None:
 
 
 @njit(cache=True)
-def margins_of(projected: Array, first: int, margins: Array) -> None:
+def margins_of(projected: Array, start: int, end: int, first: int, margins: Array) -> None:
     """``D(q, r) - D(q, s)`` by one expert, D being the squared distance of projections that are scaled to unit length.
 
     Parameters
     ----------
     projected : (3 tile, k)
         Projections of query, relevant and irrelevant item of each triplet of the tile.
+    start, end
+        The expert's columns.
     first
         Place of the first triplet in the tile.
     margins : (e,)
@@ -74,7 +76,8 @@ def margins_of(projected: Array, first: int, margins: Array) -> None:
     """
     for e in range(margins.shape[0]):
         place = 3 * (first + e)
-        query, relevant, irrelevant = projected[place], projected[place + 1], projected[place + 2]
+        query, relevant = projected[place, start:end], projected[place + 1, start:end]
+        irrelevant = projected[place + 2, start:end]
         qq, rr, ss = squared(query), squared(relevant), squared(irrelevant)
         near, far = inner(query, relevant), inner(query, irrelevant)
         near = near / math.sqrt(qq) / math.sqrt(rr) if qq > 0 and rr > 0 else 0.0
