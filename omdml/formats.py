@@ -59,8 +59,8 @@ class NumberedLater(msgspec.Struct):
 
 
 # States with number 1 were written while what dca keeps still changed. Number 3 knows the parents of dca, number 4
-# the weights of its triplets.
-STATE = Format("learner state", 4)
+# the weights of its triplets, number 5 its sums of items as they come.
+STATE = Format("learner state", 5)
 # The progress in a checkpoint is part of the format (workers/model/progress.py). Number 3 hashes only the headers of
 # the files in it.
 CHECKPOINT = Format("checkpoint", 3)

@@ -49,7 +49,7 @@ def test_every_format_has_samples():
 
 @pytest.mark.parametrize("path", sorted((HERE / "earlier_states").iterdir()), ids=lambda path: path.stem)
 def test_a_state_of_before_its_layout_was_settled_is_no_damage(path):
-    with pytest.raises(FormatError, match=r"written by an older omdml \(format 1, this one writes 4\): run the"):
+    with pytest.raises(FormatError, match=r"written by an older omdml \(format 1, this one writes 5\): run the"):
         Learner.from_bytes(path.read_bytes())
 
 

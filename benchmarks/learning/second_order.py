@@ -66,10 +66,10 @@ def parts(table: Table, dims: Mapping[str, int], learned: int = 15_000) -> None:
     engine = model._engine
     state, addresses = engine.state, np.array([x.__array_interface__["data"][0]], np.uint64)
     gemm = GEMM[x.dtype.name]
-    rule = engine.shape, engine.limit, factors(state.mean), engine.rule, engine.most, gemm, SYRK
+    rule = engine.shape, engine.limit, factors(state.mean), engine.rule, engine.most, gemm, SYRK, True
     tile, products, scores = (
         np.zeros((3 * TILE, len(x.T)), x.dtype),
-        np.empty(3 * TILE * len(x.T), x.dtype),
+        np.empty(2 * 3 * TILE * len(x.T), x.dtype),
         np.empty(9 * BLOCK),
     )
     weights = np.ones(len(scores))
@@ -86,10 +86,12 @@ def parts(table: Table, dims: Mapping[str, int], learned: int = 15_000) -> None:
 
     once = shortest(lambda: walk(1))
     pairs, total = np.zeros((BLOCK, len(x.T))), np.zeros((len(x.T), len(x.T)))
+    used = int(state.used.sum())
+    columns = state.W[: len(x.T) * used].reshape(len(x.T), used)
+    product = np.empty((len(tile), used), x.dtype)
     costs = {
-        f"projection, {len(W)} rows": 2
-        * shortest(partial(times, tile, W.T, np.empty((len(tile), len(W)), x.dtype), gemm))
-        for W in state.rows
+        f"projection, {' + '.join(map(str, state.used))} rows": 2
+        * shortest(partial(times, tile, columns, product, gemm))
     }
     costs["a symmetric rank update"] = shortest(lambda: add_products(pairs, 0.5, 1.0, total, SYRK))
     costs["scored, a block at a time"] = once

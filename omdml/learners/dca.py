@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # The most principal coordinates.
 MOST = 4_096
+# Before this number of the format all sums were of principal coordinates.
+SUMS_OF_ITEMS = 5
 # The functions that compute the arrays that a learner starts from, by the name in ``init``.
 STARTS = {"pca": principal_start, "coordinates": coordinates_start}
 
@@ -197,6 +199,10 @@ class DCA(Learner):
             raise CorruptError(f"state of {directions} directions for {d} coordinates of {D} numbers")
         triangles = dict.fromkeys(SYMMETRIC, (d * (d + 1) // 2,))
         return {"mean": (D,), "basis": (directions, D), "deviations": (d,), **triangles}
+
+    def _convert(self, number: int) -> None:
+        if number < SUMS_OF_ITEMS:
+            self._started("from_bytes").turn_older_sums()
 
     def learn_many(
         self,

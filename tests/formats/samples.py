@@ -108,9 +108,17 @@ def with_parent() -> DCA:
     return child
 
 
+def sums_of_items() -> Learner:
+    """One of DCA with as many principal coordinates as an item has numbers, a block of it closed."""
+    model = made("dca", rank=11)
+    learn(model, *comparisons("dca"), end=80)
+    return model
+
+
 def write_states(folder: Path) -> None:
     for model in learned():
         (folder / f"{model.name}.safetensors").write_bytes(model.to_bytes())
+    (folder / "dca-sums-of-items.safetensors").write_bytes(sums_of_items().to_bytes())
     (folder / "dca-with-parent.safetensors").write_bytes(with_parent().to_bytes())
 
 

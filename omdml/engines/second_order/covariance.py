@@ -26,7 +26,7 @@ from omdml.engines.base import Array, fill, with_copies
 from omdml.engines.second_order.discriminant import symmetric
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
-from omdml.engines.second_order.moments import LEARNED, ROUNDING
+from omdml.engines.second_order.moments import LEARNED, ROUNDING, principal_block
 from omdml.engines.second_order.parent import Parent
 from omdml.engines.second_order.refresh_schedule import next_refresh, searches_all
 from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC
@@ -84,18 +84,19 @@ class CovarianceEngine(SummingEngine):
         return self.parent.trust if self.parent else np.zeros(0)
 
     def _used(self) -> list[Array]:
-        """Views of the used rows of the arrays in ``PARTLY_USED``."""
-        return [*self.state.open_block, *self.state.rows]
+        """Views of the used parts of the arrays in ``PARTLY_USED``."""
+        state = self.state
+        return [*state.open_block, state.W[: len(state.mean) * int(state.used.sum())]]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t, (weights,) = self.state, 0, columns
         # Addresses of this process, which would be wrong in a pickled engine.
         products_by = GEMM[state.mean.dtype.name], SYRK
-        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, *products_by
+        constants = self.shape, self.limit, factors(state.mean), self.rule, self.most, *products_by, state.sums_items
         parent = self.parent or self.no_parent
         # Allocated for each call, so that thousands of models do not each keep working space.
         items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
-        products = np.empty(items.size, items.dtype)
+        products = np.empty(len(LEARNED) * items.size, items.dtype)
         with one_blas_thread():
             while t < len(rows):
                 end = min(len(rows), t + int(state.next[0]) - int(state.counts[VERSION]))
@@ -180,10 +181,20 @@ class CovarianceEngine(SummingEngine):
         self.parent = Parent.of(metric, version, self.state.mean, self.state.basis)
 
     def near_covariance(self) -> Array:
-        """The covariance (d, d) of all near pairs so far."""
+        """The covariance (d, d) of all near pairs so far, in principal coordinates."""
         moments = self.moments()
-        covariance: Array = symmetric(moments.near) / (moments.sums[0] or 1.0)
+        near = principal_block(moments.near, np.arange(len(moments.near)), self.state.turning)
+        covariance: Array = symmetric(near) / (moments.sums[0] or 1.0)
         return covariance
+
+    def turn_older_sums(self) -> None:
+        """Make sums of items, if this engine adds to such, from the sums of principal coordinates that it has."""
+        state, back = self.state, self.state.turning.T
+        if state.sums_items:
+            for name in SYMMETRIC:
+                matrix = getattr(state, name)
+                matrix[...] = np.triu(principal_block(matrix, np.arange(len(matrix)), back))
+            state.centre[:] = back @ state.centre
 
     def absorb(self, other: CovarianceEngine) -> None:
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""

@@ -26,7 +26,7 @@ LEAST = 1e-6
 TAIL = 0.005
 # A search near earlier directions takes this many of them for granted. So with fewer than twice as many coordinates all
 # directions are computed, which is as fast then.
-FEWEST = 64
+FEWEST = 60
 # With fewer coordinates, one covariance after the other is as fast as both side by side.
 ONE_BY_ONE = 128
 # Earlier directions are a guide if each still has this share of its length apart from the ones before it.
@@ -123,7 +123,7 @@ def rows_near_earlier(
 
     Directions are searched in the span of ``S^-1 T A'`` only: one step of subspace iteration with the Rayleigh-Ritz
     procedure (Saad, Numerical methods for large eigenvalue problems, 2011, 5.2; MATHS 12 (k)). All directions are
-    searched if there are fewer than 128 coordinates, or more than half as many rows in A as coordinates; if a column of
+    searched if there are fewer than 120 coordinates, or more than half as many rows in A as coordinates; if a column of
     ``S^-1 T A'`` lies close to the span of those before it; if no direction in the span has b above 1; or if S or the
     small problem cannot be factored in this type.
 

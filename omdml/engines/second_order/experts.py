@@ -49,7 +49,7 @@ def learned_rows(
     With ``last``, the rows of the last refresh by expert, directions are searched near these only, which is faster.
     """
     made = {}
-    compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
+    compared = covariances(moments, state.deviations.astype(np.float64) ** 2, state.turning)
     others = {name: compared.others[name] for name in names}
     if not len(compared.coordinates):
         return {}

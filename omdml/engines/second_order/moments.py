@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpotrf
 
+from omdml.blas import one_blas_thread
 from omdml.engines.second_order.discriminant import catalogue_share, shrinkage, told_apart
 from omdml.engines.second_order.distinct import distinct
 
@@ -25,7 +27,7 @@ LEARNED = ("items", "far")
 
 
 class Moments(NamedTuple):
-    """Sums over pairs of items in d coordinates. Only the upper triangles of symmetric matrices count."""
+    """Sums over pairs in d coordinates: see ``State.sums_items``. Only upper triangles of symmetric matrices count."""
 
     # Sum of z z' / 2 over the differences z of near pairs.
     near: Array  # (d, d)
@@ -82,20 +84,24 @@ def effective_pairs(moments: Moments) -> float:
     return float(min(total**2 / squares if squares else 1.0, most or 1.0))
 
 
-def covariances(moments: Moments, variances: Array) -> ComparedCovariances:
+def covariances(moments: Moments, variances: Array, turning: Array) -> ComparedCovariances:
     """The covariance of near pairs, and for each expert the covariance to compare it with.
 
     *items* is the covariance of the items in near pairs, within pairs and between them. It replaces the catalogue's
     ``variances`` (d,) gradually, as pairs come in. *far* is the covariance of far pairs, with the same variance added
-    as to near pairs, and with *items* in place of the far pairs that near pairs came without.
+    as to near pairs, and with *items* in place of the far pairs that near pairs came without. ``turning`` (d, D) turns
+    the moments to principal coordinates; (0, D) leaves them as they are.
     """
     d, (total, _, total_far) = len(variances), moments.sums
     most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
     added = shrinkage(effective_pairs(moments), d) * float((moments.near.diagonal() / pairs).sum()) / d
     coordinates = told_apart(variances, added)
-    near, middle, far = (_block(matrix, coordinates) for matrix in (moments.near, moments.middle, moments.far))
+    near, middle, far = (
+        principal_block(matrix, coordinates, turning) for matrix in (moments.near, moments.middle, moments.far)
+    )
     near /= pairs
-    centre, diagonal = moments.centre[coordinates] / pairs, np.diag_indices(len(coordinates))
+    centre, diagonal = moments.centre / pairs, np.diag_indices(len(coordinates))
+    centre = turning[coordinates] @ centre if len(turning) else centre[coordinates]
     share = catalogue_share(min(total, most), d)
     items = (1 - share) * (near / 2 + middle / pairs - np.outer(centre, centre))
     items[diagonal] += share * variances[coordinates]
@@ -110,7 +116,18 @@ def covariances(moments: Moments, variances: Array) -> ComparedCovariances:
     return ComparedCovariances(coordinates, near, added, {"items": items, "far": far})
 
 
-def _block(matrix: Array, coordinates: Array) -> Array:
-    """A copy of the rows and columns with these numbers: take does it in a third of the time of indexing."""
-    block: Array = matrix.take(coordinates, axis=0).take(coordinates, axis=1)
+def principal_block(matrix: Array, coordinates: Array, turning: Array) -> Array:
+    """The rows and columns of these principal coordinates, from a sum over items as ``turning`` says; a copy.
+
+    Of both matrices only the upper triangle counts.
+    """
+    block: Array
+    if len(turning) and len(coordinates):
+        axes = turning[coordinates].astype(np.float64)
+        with one_blas_thread():
+            # BLAS stores matrices by columns: the lower triangle of the transpose is our upper triangle.
+            block = axes @ dsymm(1.0, matrix.T, axes.T, lower=1)
+    else:
+        # This takes a third of the time of indexing.
+        block = matrix.take(coordinates, axis=0).take(coordinates, axis=1)
     return block

@@ -17,6 +17,8 @@ from omdml.kernels.shared.counts import FILLED
 BLOCK = 64
 # Answers to the same search are recognised if at most this many triplets lie between them.
 RECENT = 64
+# Most numbers of an item whose sums are turned for each metric. With more, turning takes longer than the rest of it.
+TURNED = 128
 # What the model knows of the catalogue, the symmetric matrices, the rows of the open block, and all arrays of which
 # only the beginning counts.
 CONSTANT = AXES
@@ -26,7 +28,7 @@ PARTLY_USED = (*OPEN, "W")
 
 
 class State(NamedTuple):
-    """A model: D numbers per item, d principal coordinates. For the sums ``near`` to ``seen`` see Moments."""
+    """A model: D numbers per item, d principal coordinates. For ``near`` to ``seen`` see Moments and ``sums_items``."""
 
     # The catalogue's mean.
     mean: Array  # (D,)
@@ -49,8 +51,8 @@ class State(NamedTuple):
     # Open block: what each triplet counts for in the sums, at most 1.
     weights: Array  # (BLOCK,)
     # Rows that score triplets, made by the last refresh, with room for d rows of each learned expert. The matrix
-    # (used, D) lies by columns at the beginning of this room: BLAS projects fastest so.
-    W: Array  # (2, D d)
+    # (used, D) of all experts lies by columns at the beginning: BLAS projects fastest so.
+    W: Array  # (2 D d,)
     used: Array  # (2,)
     # Share of the plain coordinates, as of the last refresh.
     share: Array  # (1,)
@@ -72,6 +74,20 @@ class State(NamedTuple):
         return Moments(*(getattr(self, name) for name in Moments._fields))
 
     @property
+    def sums_items(self) -> bool:
+        """Whether the sums are of items as they come: if the basis is square, and small enough to turn them later.
+
+        Then the basis is a rotation, which leaves the lengths of vectors as they are. Otherwise the sums are of
+        principal coordinates.
+        """
+        return len(self.basis) == len(self.mean) <= TURNED
+
+    @property
+    def turning(self) -> Array:
+        """The basis that turns the sums to principal coordinates; (0, D) if they are of these already."""
+        return self.basis if self.sums_items else self.basis[:0]
+
+    @property
     def open_block(self) -> list[Array]:
         """The used rows of the open block, as views: queries, relevant items, irrelevant items, weights."""
         return [getattr(self, name)[: self.counts[FILLED]] for name in OPEN]
@@ -79,8 +95,8 @@ class State(NamedTuple):
     @property
     def rows(self) -> list[Array]:
         """The rows (used, D) in ``W``, as views, by expert."""
-        D = len(self.mean)
-        return [room[: D * used].reshape(D, used).T for room, used in zip(self.W, self.used, strict=True)]
+        D, used = len(self.mean), int(self.used.sum())
+        return np.split(self.W[: D * used].reshape(D, used).T, self.used[:-1])
 
 
 def new_state(start: Mapping[str, Array]) -> State:
@@ -100,7 +116,7 @@ def new_state(start: Mapping[str, Array]) -> State:
         R=np.zeros((BLOCK, D), dtype),
         S=np.zeros((BLOCK, D), dtype),
         weights=np.zeros(BLOCK),
-        W=np.zeros((len(LEARNED), D * d), dtype),
+        W=np.zeros(len(LEARNED) * D * d, dtype),
         used=np.zeros(len(LEARNED), np.int64),
         share=np.ones(1),
         hedge=np.zeros(len(LEARNED) + 3),

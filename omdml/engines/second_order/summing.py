@@ -113,9 +113,10 @@ class SummingEngine(Engine):
 
     def _add_block(self, moments: Moments) -> None:
         """Add the pairs of the open block to moments, in place. Callers limit BLAS to one thread."""
-        (*items, weights), basis = self.state.open_block, self.state.basis
+        *items, weights = self.state.open_block
         if len(weights):
-            coordinates = [projected(item, basis) for item in items]
+            turned = self.state.sums_items
+            coordinates = items if turned else [projected(item, self.state.basis) for item in items]
             add_block(moments, *items, *coordinates, weights, factors(self.state.mean), self.rule, self.most, SYRK)
 
     def _most(self) -> float:

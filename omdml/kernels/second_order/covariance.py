@@ -35,6 +35,7 @@ def learn(
     most: float,
     gemm: int,
     syrk: int,
+    sums_items: bool,
     state: Any,
     parent: Any,
     items: Array,
@@ -43,8 +44,8 @@ def learn(
 ) -> int:
     """Score triplets in order, each before it is learned, and take their items into the open block.
 
-    A full block is closed before the next triplet. If items are not coordinates yet, this returns instead: whoever
-    calls makes the coordinates, closes the block, and calls again.
+    A full block is closed before the next triplet. If its sums are of coordinates that items are not yet, this returns
+    instead: whoever calls makes the coordinates, closes the block, and calls again.
 
     BLAS may round a row differently, depending on the number of rows and on the row's place among them. So the whole
     tile is always multiplied, whatever it holds, and a triplet's place in the tile follows from its number in the
@@ -64,6 +65,8 @@ def learn(
         See :func:`combine`.
     gemm, syrk
         The entry of ``GEMM`` for the type of the items, and ``SYRK``.
+    sums_items
+        Whether the sums are of items as they come.
     state
         A ``State``. Its open block, its sums, ``hedge``, ``asked`` and ``counts`` change in place.
     parent
@@ -71,7 +74,7 @@ def learn(
     items : (3 TILE, D)
         Working space, of the type of the items. Every number in it must be finite.
     products
-        Working space, of that type, with room for the widest projection of all items of a tile.
+        Working space, of that type, with room for the widest projection of all items of a tile: that by all experts.
     scores : (e,)
         Written.
 
@@ -80,7 +83,7 @@ def learn(
     The number of triplets learned. If it is below e, either the open block is full, or the next triplet has a value or
     a score that is not finite or is too large.
     """
-    m = state.used.shape[0]
+    m, used = state.used.shape[0], state.used.sum()
     margins, parent_margins = np.zeros((1 + m, TILE)), np.zeros(TILE)
     codes = np.zeros(TILE, np.uint64)
     near, far, weights = np.zeros(TILE, np.bool_), np.zeros(TILE, np.bool_), np.zeros(m)
@@ -88,7 +91,7 @@ def learn(
     while done < rows.shape[0]:
         filled = state.counts[FILLED]
         if filled == state.Q.shape[0]:
-            if state.basis.shape[0] > 0:
+            if state.basis.shape[0] > 0 and not sums_items:
                 return done
             Q, R, S = state.Q, state.R, state.S
             add_block(state, Q, R, S, Q, R, S, state.weights, factors, rule, most, syrk)
@@ -101,12 +104,16 @@ def learn(
             return done + sound
         if state.share[0] > 0:
             margins_by(state.basis, items, first, products, gemm, margins[0, :count])
-        for j in range(m):
-            if state.used[j] > 0:
-                columns = matrix(state.W[j], 0, items.shape[1], state.used[j])
-                projected = matrix(products, 0, items.shape[0], state.used[j])
-                times(items, columns, projected, gemm)
-                margins_of(projected, first, margins[1 + j, :count])
+        if used > 0:
+            columns = matrix(state.W, 0, items.shape[1], used)
+            projected = matrix(products, 0, items.shape[0], used)
+            times(items, columns, projected, gemm)
+            start = 0
+            for j in range(m):
+                end = start + state.used[j]
+                if end > start:
+                    margins_of(projected, start, end, first, margins[1 + j, :count])
+                start = end
         if parent.trust.shape[0] > 0:
             margins_of_parent(parent, state.basis, items, first, products, gemm, parent_margins[:count])
         q = state.Q[filled : filled + count]
@@ -172,11 +179,11 @@ def margins_by(W: Array, items: Array, first: int, products: Array, gemm: int, m
     ``products`` is working space for the projections of all items of the tile.
     """
     if W.shape[0] == 0:
-        margins_of(items, first, margins)
+        margins_of(items, 0, items.shape[1], first, margins)
         return
     projected = matrix(products, 0, items.shape[0], W.shape[0])
     times_transposed(items, W, projected, gemm)
-    margins_of(projected, first, margins)
+    margins_of(projected, 0, W.shape[0], first, margins)
 
 
 @njit(cache=True)

@@ -22,30 +22,22 @@ LEAST_DEVIATION = 0.05
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def squared(x: Array) -> float:
-    """``|x|^2`` of a vector (n,), summed as float64."""
+    """``|x|^2`` of a vector (n,), computed as float64: in float32 the squares of small numbers would become 0."""
     total = 0.0
     for j in range(x.shape[0]):
-        total += float(x[j]) * float(x[j])
+        # In compiled code float() leaves a float32 what it is.
+        value = np.float64(x[j])
+        total += value * value
     return total
 
 
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def inner(x: Array, y: Array) -> float:
-    """``x . y`` of vectors (n,), summed as float64."""
+    """``x . y`` of vectors (n,), computed as float64."""
     total = 0.0
     for j in range(x.shape[0]):
-        total += float(x[j]) * float(y[j])
+        total += np.float64(x[j]) * np.float64(y[j])
     return total
-
-
-@njit(cache=True, fastmath={"reassoc", "contract"})
-def length(x: Array) -> float:
-    """``|x|`` of a vector (n,), whose numbers are squared as float64: in float32 small ones would become 0."""
-    total = 0.0
-    for j in range(x.shape[0]):
-        value = np.float64(x[j])
-        total += value * value
-    return math.sqrt(total)
 
 
 @njit(cache=True, nogil=True)
@@ -62,7 +54,7 @@ def unit_rows(projected: Array, factor: float, target: Array) -> None:
     """
     for i in range(projected.shape[0]):
         # It is float64: 1 / length of the smallest float32 vectors would be infinite in float32.
-        divisor = length(projected[i])
+        divisor = math.sqrt(squared(projected[i]))
         if divisor == 0:
             divisor = 1.0
         for j in range(projected.shape[1]):
@@ -70,13 +62,15 @@ def unit_rows(projected: Array, factor: float, target: Array) -> None:
 
 
 @njit(cache=True)
-def margins_of(projected: Array, first: int, margins: Array) -> None:
+def margins_of(projected: Array, start: int, end: int, first: int, margins: Array) -> None:
     """``D(q, r) - D(q, s)`` by one expert, D being the squared distance of projections that are scaled to unit length.
 
     Parameters
     ----------
     projected : (3 tile, k)
         Projections of query, relevant and irrelevant item of each triplet of the tile.
+    start, end
+        The expert's columns.
     first
         Place of the first triplet in the tile.
     margins : (e,)
@@ -84,7 +78,8 @@ def margins_of(projected: Array, first: int, margins: Array) -> None:
     """
     for e in range(margins.shape[0]):
         place = 3 * (first + e)
-        query, relevant, irrelevant = projected[place], projected[place + 1], projected[place + 2]
+        query, relevant = projected[place, start:end], projected[place + 1, start:end]
+        irrelevant = projected[place + 2, start:end]
         qq, rr, ss = squared(query), squared(relevant), squared(irrelevant)
         near, far = inner(query, relevant), inner(query, irrelevant)
         near = near / math.sqrt(qq) / math.sqrt(rr) if qq > 0 and rr > 0 else 0.0

@@ -208,6 +208,9 @@ class Learner(base.Base):
         self._started("from_bytes").restore(tensors)
         return self
 
+    def _convert(self, number: int) -> None:
+        """Turn a state that was restored as it is, of this number of the format, into one of the newest number."""
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An independent learner in the same state. Hyperparameters never change, and are shared."""
         twin = copy.copy(self)
@@ -289,4 +292,5 @@ class Learner(base.Base):
             learner = LEARNERS[name](**{**metadata["parameters"], **({"init": given} if given else {})})
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"learner state of {name!r}: not its parameters ({error})") from error
-        return learner._resumed(tensors)  # type: ignore[return-value]
+        learner._resumed(tensors)._convert(metadata["format"])
+        return learner  # type: ignore[return-value]
