@@ -27,6 +27,7 @@ from omdml.engines.second_order.discriminant import symmetric
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
 from omdml.engines.second_order.moments import LEARNED, ROUNDING
+from omdml.engines.second_order.near_last import AllPairs
 from omdml.engines.second_order.parent import Parent
 from omdml.engines.second_order.refresh_schedule import next_refresh, searches_all
 from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC
@@ -130,7 +131,7 @@ class CovarianceEngine(SummingEngine):
 
     def _own(self) -> dict[str, tuple[float, Array]]:
         fresh = bool(self.state.made[0] == self.version)
-        return own_experts(self.state, self.state.moments if fresh else self.moments(), self._weights(), fresh)
+        return own_experts(self.state, self.all_pairs(), self._weights(), fresh)
 
     def _weights(self) -> dict[str, float]:
         """Hedge's weight of each learned expert, 1 in total."""
@@ -144,7 +145,7 @@ class CovarianceEngine(SummingEngine):
         """
         state, moments = self.state, self.state.moments
         last = {} if search_all else {name: rows for name, rows in zip(LEARNED, state.rows, strict=True) if len(rows)}
-        rows = learned_rows(state, moments, LEARNED, last)
+        rows = learned_rows(state, AllPairs.of_closed(moments), LEARNED, last)
         state.share[0] = plain_share(moments) if rows else 1.0
         state.used[:] = [len(rows.get(name, ())) for name in LEARNED]
         for name, part in zip(LEARNED, state.rows, strict=True):

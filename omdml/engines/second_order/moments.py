@@ -62,6 +62,22 @@ class Moments(NamedTuple):
             raise ValueError("near is no sum of squares: it has negative eigenvalues")
 
 
+class Scales(NamedTuple):
+    """What sums are divided by and weighted with, before they are compared (MATHS 12.3)."""
+
+    # Numbers of the k coordinates that vary enough.
+    coordinates: Array  # (k,)
+    # Near pairs, and far pairs together with those that are missing.
+    pairs: float
+    pairs_far: float
+    # Share of the catalogue's variances.
+    share: float
+    # Share of the far pairs that are not missing.
+    mean_far: float
+    # The variance that is added to each coordinate of near pairs.
+    added: float
+
+
 class ComparedCovariances(NamedTuple):
     """Covariances in the k coordinates that vary enough; only the upper triangles of matrices count."""
 
@@ -82,6 +98,18 @@ def effective_pairs(moments: Moments) -> float:
     return float(min(total**2 / squares if squares else 1.0, most or 1.0))
 
 
+def scales(moments: Moments, diagonal: Array, variances: Array) -> Scales:
+    """The scales of these moments. ``diagonal`` (d,) is that of ``near``, ``variances`` (d,) are the catalogue's."""
+    d, (total, _, total_far) = len(variances), moments.sums.tolist()
+    most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
+    added = shrinkage(effective_pairs(moments), d) * float((diagonal / pairs).sum()) / d
+    # *items* stands for missing far pairs. Otherwise, in a model of a thousand near pairs, the first far pair would
+    # decide half of what is served.
+    pairs_far = max(pairs, total_far)
+    share = catalogue_share(min(total, most), d)
+    return Scales(told_apart(variances, added), pairs, pairs_far, share, total_far / pairs_far, added)
+
+
 def covariances(moments: Moments, variances: Array) -> ComparedCovariances:
     """The covariance of near pairs, and for each expert the covariance to compare it with.
 
@@ -89,20 +117,12 @@ def covariances(moments: Moments, variances: Array) -> ComparedCovariances:
     ``variances`` (d,) gradually, as pairs come in. *far* is the covariance of far pairs, with the same variance added
     as to near pairs, and with *items* in place of the far pairs that near pairs came without.
     """
-    d, (total, _, total_far) = len(variances), moments.sums
-    most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
-    added = shrinkage(effective_pairs(moments), d) * float((moments.near.diagonal() / pairs).sum()) / d
-    coordinates = told_apart(variances, added)
+    coordinates, pairs, pairs_far, share, mean_far, added = scales(moments, moments.near.diagonal(), variances)
     near, middle, far = (_block(matrix, coordinates) for matrix in (moments.near, moments.middle, moments.far))
     near /= pairs
     centre, diagonal = moments.centre[coordinates] / pairs, np.diag_indices(len(coordinates))
-    share = catalogue_share(min(total, most), d)
     items = (1 - share) * (near / 2 + middle / pairs - np.outer(centre, centre))
     items[diagonal] += share * variances[coordinates]
-    # *items* stands for missing far pairs. Otherwise, in a model of a thousand near pairs, the first far pair would
-    # decide half of what is served.
-    pairs_far = max(pairs, total_far)
-    mean_far = total_far / pairs_far
     far /= pairs_far
     far[diagonal] += mean_far * added
     if mean_far < 1:
