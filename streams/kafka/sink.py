@@ -20,7 +20,8 @@ from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.protocols.log import Outgoing
 
-LINGER_MS = 5
+# A click waits so long for others that may share its request.
+LINGER_MS = 1
 BATCH_BYTES = 256 << 10
 # The client itself waits for metadata alone. It does not bound its memory, so the sink does.
 METADATA_LIMIT_S = 2.0

@@ -16,8 +16,8 @@ from omdml.retrieval.distances import squared_distances
 
 # Enough rows for every start.
 ROWS = 64
-# After this many turns a block is closed.
-TURNS = 40
+# After one turn less a block is closed, and metrics are made again. So what is served then is made from an open block.
+TURNS = 41
 
 
 def warm_up(learners: Iterable[tuple[str, str]]) -> None:

@@ -26,7 +26,8 @@ from omdml.engines.base import Array, fill, with_copies
 from omdml.engines.second_order.discriminant import symmetric
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.experts import FADED, learned_rows, own_experts, plain_share
-from omdml.engines.second_order.moments import LEARNED, ROUNDING, principal_block
+from omdml.engines.second_order.moments import LEARNED, ROUNDING, turned
+from omdml.engines.second_order.near_last import AllPairs
 from omdml.engines.second_order.parent import Parent
 from omdml.engines.second_order.refresh_schedule import next_refresh, searches_all
 from omdml.engines.second_order.state import BLOCK, CONSTANT, OPEN, PARTLY_USED, SYMMETRIC
@@ -131,7 +132,7 @@ class CovarianceEngine(SummingEngine):
 
     def _own(self) -> dict[str, tuple[float, Array]]:
         fresh = bool(self.state.made[0] == self.version)
-        return own_experts(self.state, self.state.moments if fresh else self.moments(), self._weights(), fresh)
+        return own_experts(self.state, self.all_pairs(), self._weights(), fresh)
 
     def _weights(self) -> dict[str, float]:
         """Hedge's weight of each learned expert, 1 in total."""
@@ -145,7 +146,7 @@ class CovarianceEngine(SummingEngine):
         """
         state, moments = self.state, self.state.moments
         last = {} if search_all else {name: rows for name, rows in zip(LEARNED, state.rows, strict=True) if len(rows)}
-        rows = learned_rows(state, moments, LEARNED, last)
+        rows = learned_rows(state, AllPairs.of_closed(moments), LEARNED, last)
         state.share[0] = plain_share(moments) if rows else 1.0
         state.used[:] = [len(rows.get(name, ())) for name in LEARNED]
         for name, part in zip(LEARNED, state.rows, strict=True):
@@ -182,19 +183,21 @@ class CovarianceEngine(SummingEngine):
 
     def near_covariance(self) -> Array:
         """The covariance (d, d) of all near pairs so far, in principal coordinates."""
-        moments = self.moments()
-        near = principal_block(moments.near, np.arange(len(moments.near)), self.state.turning)
+        state, moments = self.state, self.moments()
+        with one_blas_thread():
+            near = turned(moments.near, state.basis) if state.sums_items else moments.near
         covariance: Array = symmetric(near) / (moments.sums[0] or 1.0)
         return covariance
 
     def turn_older_sums(self) -> None:
         """Make sums of items, if this engine adds to such, from the sums of principal coordinates that it has."""
-        state, back = self.state, self.state.turning.T
+        state = self.state
         if state.sums_items:
+            with one_blas_thread():
+                moments = state.moments.turned(state.basis.T)
             for name in SYMMETRIC:
-                matrix = getattr(state, name)
-                matrix[...] = np.triu(principal_block(matrix, np.arange(len(matrix)), back))
-            state.centre[:] = back @ state.centre
+                getattr(state, name)[...] = np.triu(getattr(moments, name))
+            state.centre[:] = moments.centre
 
     def absorb(self, other: CovarianceEngine) -> None:
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""

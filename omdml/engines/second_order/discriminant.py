@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -116,47 +116,49 @@ def _eigenvectors(lower: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     return values, vectors
 
 
-def rows_near_earlier(
-    near: Array, others: Mapping[str, Array], added: float, earlier: Mapping[str, Array], dtype: DTypeLike = np.float64
-) -> dict[str, Array]:
+def is_guide(rows: Array, coordinates: int) -> bool:
+    """Whether a search near these rows is faster than a search of all directions, in so many coordinates."""
+    return 2 * max(len(rows), FEWEST) <= coordinates
+
+
+class Comparison(NamedTuple):
+    """Covariances in c coordinates, in the type of a search near earlier rows; upper triangles."""
+
+    # Variance that is added to every coordinate of near pairs: the unit of S.
+    added: float
+    # The covariance of near pairs in this unit, plus I.
+    S: Array  # (c, c)
+    # By name: a covariance to compare with, divided by its unit, and that unit.
+    others: Mapping[str, tuple[Array, float]]  # (c, c) each
+
+
+def rows_near_earlier(compared: Comparison, earlier: Mapping[str, Array]) -> dict[str, Array]:
     """What :func:`discriminant_rows` returns, searched near rows A made shortly before: in a third of its time.
 
     Directions are searched in the span of ``S^-1 T A'`` only: one step of subspace iteration with the Rayleigh-Ritz
-    procedure (Saad, Numerical methods for large eigenvalue problems, 2011, 5.2; MATHS 12 (k)). All directions are
-    searched if there are fewer than 120 coordinates, or more than half as many rows in A as coordinates; if a column of
-    ``S^-1 T A'`` lies close to the span of those before it; if no direction in the span has b above 1; or if S or the
-    small problem cannot be factored in this type.
+    procedure (Saad, Numerical methods for large eigenvalue problems, 2011, 5.2; MATHS 12 (k)). A name is left out, and
+    all directions must be searched, if there are fewer than 120 coordinates, or more than half as many rows in A as
+    coordinates; if a column of ``S^-1 T A'`` lies close to the span of those before it; if no direction in the span has
+    b above 1; or if S or the small problem cannot be factored in this type.
 
     Parameters
     ----------
-    near, others, added, dtype
-        As for :func:`discriminant_rows`.
-    earlier : (k, d) each
+    compared
+        ``S`` is overwritten.
+    earlier : (k, c) each
         Rows A that were computed from sums close to these, by name.
     """
-    few = {name: rows for name, rows in earlier.items() if 2 * max(len(rows), FEWEST) <= len(near)}
-    learned = _searched_near(near, others, added, few, np.dtype(dtype)) if few else {}
-    if rest := {name: other for name, other in others.items() if name not in learned}:
-        learned |= discriminant_rows(near, rest, added, dtype)
-    return learned
-
-
-def _searched_near(
-    near: Array, others: Mapping[str, Array], added: float, earlier: Mapping[str, Array], dtype: np.dtype[Any]
-) -> dict[str, Array]:
-    """The rows in the spans that earlier rows lead to, by name; a name is left out if they lead to none."""
     learned: dict[str, Array] = {}
+    S, added, dtype = compared.S, compared.added, compared.S.dtype
+    few = {name: rows for name, rows in earlier.items() if is_guide(rows, len(S))}
     symm, trsm = get_blas_funcs(("symm", "trsm"), dtype=dtype)
     # Problems are small here, so it does not matter that these keep other threads waiting.
     potrf, syevd = get_lapack_funcs(("potrf", "syevd"), dtype=dtype)
-    # In these units single precision has room for both matrices, whatever the scale of the features is.
-    S = near / added
-    S[np.diag_indices(len(S))] += 1.0
     with one_blas_thread(), np.errstate(divide="ignore", invalid="ignore"):
-        L, indefinite = potrf(S.astype(dtype).T, lower=1, clean=0, overwrite_a=1)
-        for name, rows in earlier.items() if not indefinite else ():
-            unit = float(others[name].trace())
-            T = (others[name] / unit).astype(dtype).T
+        L, indefinite = potrf(S.T, lower=1, clean=0, overwrite_a=1)
+        for name, rows in few.items() if not indefinite else ():
+            other, unit = compared.others[name]
+            T = other.T
             X = trsm(1.0, L, symm(1.0, T, _unit_columns(rows.T.astype(dtype)), lower=1), lower=1, overwrite_b=1)
             # An orthonormal basis. It takes half the time of a QR decomposition, and is as good if no column is close
             # to the span of the others.

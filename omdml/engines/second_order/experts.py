@@ -1,4 +1,4 @@
-"""The experts of DCA's metric, made from moments: the rows of each learned one, and what each counts for (MATHS 12)."""
+"""The experts of DCA's metric, made from sums: the rows of each learned one, and what each counts for (MATHS 12)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array
-from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
-from omdml.engines.second_order.moments import LEARNED, Moments, covariances
+from omdml.engines.second_order.discriminant import discriminant_rows, is_guide, rows_near_earlier
+from omdml.engines.second_order.moments import LEARNED, Moments, covariances, scales
+from omdml.engines.second_order.near_last import AllPairs, comparison
 from omdml.engines.second_order.state import State
 
 # The plain coordinates count as much as this many triplets. A share below the second number is taken for 0.
@@ -17,17 +18,17 @@ PLAIN, FADED = 5.0, 0.005
 
 
 def own_experts(
-    state: State, moments: Moments, weights: Mapping[str, float], fresh: bool
+    state: State, pairs: AllPairs, weights: Mapping[str, float], fresh: bool
 ) -> dict[str, tuple[float, Array]]:
-    """Share and matrix (r, D) of a model's own experts, from the moments of all pairs and Hedge's weights.
+    """Share and matrix (r, D) of a model's own experts, from all pairs and Hedge's weights.
 
-    ``W`` is ``fresh`` if it was made from these moments: then it is served. A matrix without rows stands for the
+    ``W`` is ``fresh`` if it was made from these pairs: then it is served. A matrix without rows stands for the
     coordinates as they are.
     """
-    plain = plain_share(moments)
+    plain = plain_share(pairs.moments)
     wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
     last = {name: rows for name, rows in zip(LEARNED, state.rows, strict=True) if name in wanted and len(rows)}
-    rows = {name: array.copy() for name, array in last.items()} if fresh else learned_rows(state, moments, wanted, last)
+    rows = {name: array.copy() for name, array in last.items()} if fresh else learned_rows(state, pairs, wanted, last)
     learned = sum(weights[name] for name in rows)
     if not rows:
         return {"plain": (1.0, state.basis)}
@@ -42,33 +43,51 @@ def plain_share(moments: Moments) -> float:
 
 
 def learned_rows(
-    state: State, moments: Moments, names: Sequence[str], last: Mapping[str, Array] | None = None
+    state: State, pairs: AllPairs, names: Sequence[str], last: Mapping[str, Array] | None = None
 ) -> dict[str, Array]:
-    """The rows (k, D) of these experts, computed from moments; experts without any direction are left out.
+    """The rows (k, D) of these experts, computed from all pairs; experts without any direction are left out.
 
     With ``last``, the rows of the last refresh by expert, directions are searched near these only, which is faster.
     """
-    made = {}
-    compared = covariances(moments, state.deviations.astype(np.float64) ** 2, state.turning)
-    others = {name: compared.others[name] for name in names}
-    if not len(compared.coordinates):
-        return {}
-    if last:
-        earlier = {name: _in_coordinates(state, rows, compared.coordinates) for name, rows in last.items()}
-        computed = rows_near_earlier(compared.near, others, compared.added, earlier, state.W.dtype)
-    else:
-        computed = discriminant_rows(compared.near, others, compared.added, state.W.dtype)
-    for name, rows in computed.items():
-        if len(state.basis):
-            with one_blas_thread():
-                whole = rows @ state.basis[compared.coordinates]
-        else:
-            whole = np.zeros((len(rows), len(state.mean)), rows.dtype)
-            whole[:, compared.coordinates] = rows
-        with np.errstate(over="ignore"):
-            made[name] = whole.astype(state.W.dtype, copy=False)
+    if state.sums_items:
+        with one_blas_thread():
+            pairs = AllPairs.of_closed(pairs.whole().turned(state.basis))
+    variances = state.deviations.astype(np.float64) ** 2
+    made = _near_last(state, pairs, variances, last) if last else {}
+    if rest := [name for name in names if name not in made]:
+        with one_blas_thread():
+            whole = pairs.whole()
+        compared = covariances(whole, variances)
+        others = {name: compared.others[name] for name in rest}
+        if len(compared.coordinates):
+            computed = discriminant_rows(compared.near, others, compared.added, state.W.dtype)
+            made |= {name: _over_items(state, rows, compared.coordinates) for name, rows in computed.items()}
     # If features are close to the smallest numbers of the type, rows can be too large for it.
     return {name: rows for name, rows in made.items() if np.isfinite(rows).all()}
+
+
+def _near_last(state: State, pairs: AllPairs, variances: Array, last: Mapping[str, Array]) -> dict[str, Array]:
+    """The rows (k, D) found near the last ones; experts for which all directions must be searched are left out."""
+    scale = scales(pairs.moments, pairs.diagonals()[0], variances)
+    guides = {name: rows for name, rows in last.items() if is_guide(rows, len(scale.coordinates))}
+    if not guides:
+        return {}
+    earlier = {name: _in_coordinates(state, rows, scale.coordinates) for name, rows in guides.items()}
+    computed = rows_near_earlier(comparison(pairs, scale, variances, state.W.dtype), earlier)
+    return {name: _over_items(state, rows, scale.coordinates) for name, rows in computed.items()}
+
+
+def _over_items(state: State, rows: Array, coordinates: Array) -> Array:
+    """Rows (k, c) over these c principal coordinates, as rows (k, D) over the numbers of an item."""
+    if len(state.basis):
+        with one_blas_thread():
+            whole = rows @ state.basis[coordinates]
+    else:
+        whole = np.zeros((len(rows), len(state.mean)), rows.dtype)
+        whole[:, coordinates] = rows
+    with np.errstate(over="ignore"):
+        made: Array = whole.astype(state.W.dtype, copy=False)
+    return made
 
 
 def _in_coordinates(state: State, rows: Array, coordinates: Array) -> Array:

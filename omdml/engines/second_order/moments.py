@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsymm
 from scipy.linalg.lapack import dpotrf
 
-from omdml.blas import one_blas_thread
 from omdml.engines.second_order.discriminant import catalogue_share, shrinkage, told_apart
 from omdml.engines.second_order.distinct import distinct
 
@@ -42,6 +41,11 @@ class Moments(NamedTuple):
     # Which items were in near pairs; see distinct.py.
     seen: Array  # (SLOTS / 8,)
 
+    def turned(self, axes: Array) -> Moments:
+        """The same moments in the coordinates along these axes (d, d), which are a rotation. Callers limit BLAS."""
+        matrices = {name: turned(getattr(self, name), axes) for name in ("near", "far", "middle")}
+        return self._replace(**matrices, centre=axes @ self.centre)
+
     def check(self, version: int, most: float) -> None:
         """Raise ValueError for sums that ``version`` pairs of squared lengths up to ``most`` cannot have."""
         total, squares, far = self.sums.tolist()
@@ -64,6 +68,22 @@ class Moments(NamedTuple):
             raise ValueError("near is no sum of squares: it has negative eigenvalues")
 
 
+class Scales(NamedTuple):
+    """What sums are divided by and weighted with, before they are compared (MATHS 12.3)."""
+
+    # Numbers of the k coordinates that vary enough.
+    coordinates: Array  # (k,)
+    # Near pairs, and far pairs together with those that are missing.
+    pairs: float
+    pairs_far: float
+    # Share of the catalogue's variances.
+    share: float
+    # Share of the far pairs that are not missing.
+    mean_far: float
+    # The variance that is added to each coordinate of near pairs.
+    added: float
+
+
 class ComparedCovariances(NamedTuple):
     """Covariances in the k coordinates that vary enough; only the upper triangles of matrices count."""
 
@@ -84,31 +104,31 @@ def effective_pairs(moments: Moments) -> float:
     return float(min(total**2 / squares if squares else 1.0, most or 1.0))
 
 
-def covariances(moments: Moments, variances: Array, turning: Array) -> ComparedCovariances:
+def scales(moments: Moments, diagonal: Array, variances: Array) -> Scales:
+    """The scales of these moments. ``diagonal`` (d,) is that of ``near``, ``variances`` (d,) are the catalogue's."""
+    d, (total, _, total_far) = len(variances), moments.sums.tolist()
+    most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
+    added = shrinkage(effective_pairs(moments), d) * float((diagonal / pairs).sum()) / d
+    # *items* stands for missing far pairs. Otherwise, in a model of a thousand near pairs, the first far pair would
+    # decide half of what is served.
+    pairs_far = max(pairs, total_far)
+    share = catalogue_share(min(total, most), d)
+    return Scales(told_apart(variances, added), pairs, pairs_far, share, total_far / pairs_far, added)
+
+
+def covariances(moments: Moments, variances: Array) -> ComparedCovariances:
     """The covariance of near pairs, and for each expert the covariance to compare it with.
 
     *items* is the covariance of the items in near pairs, within pairs and between them. It replaces the catalogue's
     ``variances`` (d,) gradually, as pairs come in. *far* is the covariance of far pairs, with the same variance added
-    as to near pairs, and with *items* in place of the far pairs that near pairs came without. ``turning`` (d, D) turns
-    the moments to principal coordinates; (0, D) leaves them as they are.
+    as to near pairs, and with *items* in place of the far pairs that near pairs came without.
     """
-    d, (total, _, total_far) = len(variances), moments.sums
-    most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
-    added = shrinkage(effective_pairs(moments), d) * float((moments.near.diagonal() / pairs).sum()) / d
-    coordinates = told_apart(variances, added)
-    near, middle, far = (
-        principal_block(matrix, coordinates, turning) for matrix in (moments.near, moments.middle, moments.far)
-    )
+    coordinates, pairs, pairs_far, share, mean_far, added = scales(moments, moments.near.diagonal(), variances)
+    near, middle, far = (_block(matrix, coordinates) for matrix in (moments.near, moments.middle, moments.far))
     near /= pairs
-    centre, diagonal = moments.centre / pairs, np.diag_indices(len(coordinates))
-    centre = turning[coordinates] @ centre if len(turning) else centre[coordinates]
-    share = catalogue_share(min(total, most), d)
+    centre, diagonal = moments.centre[coordinates] / pairs, np.diag_indices(len(coordinates))
     items = (1 - share) * (near / 2 + middle / pairs - np.outer(centre, centre))
     items[diagonal] += share * variances[coordinates]
-    # *items* stands for missing far pairs. Otherwise, in a model of a thousand near pairs, the first far pair would
-    # decide half of what is served.
-    pairs_far = max(pairs, total_far)
-    mean_far = total_far / pairs_far
     far /= pairs_far
     far[diagonal] += mean_far * added
     if mean_far < 1:
@@ -116,18 +136,15 @@ def covariances(moments: Moments, variances: Array, turning: Array) -> ComparedC
     return ComparedCovariances(coordinates, near, added, {"items": items, "far": far})
 
 
-def principal_block(matrix: Array, coordinates: Array, turning: Array) -> Array:
-    """The rows and columns of these principal coordinates, from a sum over items as ``turning`` says; a copy.
-
-    Of both matrices only the upper triangle counts.
-    """
-    block: Array
-    if len(turning) and len(coordinates):
-        axes = turning[coordinates].astype(np.float64)
-        with one_blas_thread():
-            # BLAS stores matrices by columns: the lower triangle of the transpose is our upper triangle.
-            block = axes @ dsymm(1.0, matrix.T, axes.T, lower=1)
-    else:
-        # This takes a third of the time of indexing.
-        block = matrix.take(coordinates, axis=0).take(coordinates, axis=1)
+def _block(matrix: Array, coordinates: Array) -> Array:
+    """A copy of the rows and columns with these numbers: take does it in a third of the time of indexing."""
+    block: Array = matrix.take(coordinates, axis=0).take(coordinates, axis=1)
     return block
+
+
+def turned(matrix: Array, axes: Array) -> Array:
+    """``axes matrix axes'`` (d, d), of a symmetric matrix (D, D) of which only the upper triangle counts."""
+    wide = axes.astype(np.float64)
+    # BLAS stores matrices by columns: the lower triangle of the transpose is our upper triangle.
+    product: Array = wide @ dsymm(1.0, matrix.T, wide.T, lower=1)
+    return product

@@ -83,11 +83,6 @@ class State(NamedTuple):
         return len(self.basis) == len(self.mean) <= TURNED
 
     @property
-    def turning(self) -> Array:
-        """The basis that turns the sums to principal coordinates; (0, D) if they are of these already."""
-        return self.basis if self.sums_items else self.basis[:0]
-
-    @property
     def open_block(self) -> list[Array]:
         """The used rows of the open block, as views: queries, relevant items, irrelevant items, weights."""
         return [getattr(self, name)[: self.counts[FILLED]] for name in OPEN]

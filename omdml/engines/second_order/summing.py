@@ -11,9 +11,10 @@ from omdml.engines.base import Array, Engine
 from omdml.engines.second_order.discriminant import shrinkage
 from omdml.engines.second_order.distinct import factors
 from omdml.engines.second_order.moments import REACH, Moments, effective_pairs
+from omdml.engines.second_order.near_last import AllPairs
 from omdml.engines.second_order.state import BLOCK, RECENT, State, new_state
 from omdml.kernels.second_order.blas import SYRK
-from omdml.kernels.second_order.covariance import TILE, add_block, take
+from omdml.kernels.second_order.covariance import TILE, add_block, take, weigh
 from omdml.kernels.shared.counts import FILLED, UPDATES, VERSION
 from omdml.metrics.cosine import projected
 
@@ -106,18 +107,35 @@ class SummingEngine(Engine):
 
     def moments(self) -> Moments:
         """Moments of all pairs, open block included, as copies."""
-        moments = Moments(*(array.copy() for array in self.state.moments))
         with one_blas_thread():
-            self._add_block(moments)
-        return moments
+            return Moments(*(array.copy() for array in self.all_pairs().whole()))
+
+    def all_pairs(self) -> AllPairs:
+        """All pairs, without adding those of the open block to the matrices."""
+        moments = self.state.moments
+        with one_blas_thread():
+            block = self._open_block()
+        if not block:
+            return AllPairs.of_closed(moments)
+        moments = moments._replace(centre=moments.centre.copy(), sums=moments.sums.copy(), seen=moments.seen.copy())
+        y, m, g, weight, weight_far, _ = weigh(*block, self.rule, self.most, moments.seen, moments.centre, moments.sums)
+        return AllPairs(moments, y, m, g, weight, weight_far)
+
+    def _open_block(self) -> tuple[Array, ...]:
+        """What ``add_block`` takes of the open block: items, what is summed of them, weights, factors of hashes.
+
+        It is () if the block is empty. Callers limit BLAS to one thread.
+        """
+        *items, weights = self.state.open_block
+        if not len(weights):
+            return ()
+        summed = items if self.state.sums_items else [projected(item, self.state.basis) for item in items]
+        return (*items, *summed, weights, factors(self.state.mean))
 
     def _add_block(self, moments: Moments) -> None:
         """Add the pairs of the open block to moments, in place. Callers limit BLAS to one thread."""
-        *items, weights = self.state.open_block
-        if len(weights):
-            turned = self.state.sums_items
-            coordinates = items if turned else [projected(item, self.state.basis) for item in items]
-            add_block(moments, *items, *coordinates, weights, factors(self.state.mean), self.rule, self.most, SYRK)
+        if block := self._open_block():
+            add_block(moments, *block, self.rule, self.most, SYRK)
 
     def _most(self) -> float:
         """The squared length to which longer pairs are shortened."""

@@ -11,7 +11,8 @@ from numba import njit
 from omdml.kernels import Array
 from omdml.kernels.second_order.blas import add_products, times, times_transposed
 from omdml.kernels.second_order.experts import margins_of, squared, tally
-from omdml.kernels.second_order.vectors import add_scaled, copy, scale, subtract
+from omdml.kernels.second_order.fading import fade
+from omdml.kernels.second_order.vectors import copy, subtract
 from omdml.kernels.shared.counts import FILLED
 from omdml.kernels.shared.memory import at_address, matrix
 
@@ -330,59 +331,47 @@ def add_block(
     syrk
         ``SYRK``.
     """
-    near, far = np.empty(len(Q), np.bool_), np.empty(len(Q), np.bool_)
-    mark_others(Q, R, near)
-    mark_others(Q, S, far)
-    mark(moments.seen, Q.view(np.uint32), factors, near)
-    mark(moments.seen, R.view(np.uint32), factors, near)
-    y, m, g = np.empty(q.shape), np.empty(q.shape), np.empty(q.shape)
-    combine(q, r, 1.0, -1.0, most, y)
-    combine(q, r, 0.5, 0.5, most, m)
-    combine(q, s, 1.0, -1.0, most, g)
-    weight, weight_far = fade(near, far, weights, rule, y, m, g, moments.centre, moments.sums)
+    sums = moments.seen, moments.centre, moments.sums
+    y, m, g, weight, weight_far, any_far = weigh(Q, R, S, q, r, s, weights, factors, rule, most, *sums)
     add_products(y, 0.5, weight, moments.near, syrk)
     add_products(m, 1.0, weight, moments.middle, syrk)
-    if far.any():
+    if any_far:
         add_products(g, 0.5, weight_far, moments.far, syrk)
 
 
 @njit(cache=True)
-def fade(
-    near: Array, far: Array, weights: Array, rule: float, y: Array, m: Array, g: Array, centre: Array, sums: Array
-) -> tuple[float, float]:
-    """Weigh the pairs of a block: each pair makes the earlier pairs of its kind fade.
+def weigh(
+    Q: Array,
+    R: Array,
+    S: Array,
+    q: Array,
+    r: Array,
+    s: Array,
+    weights: Array,
+    factors: Array,
+    rule: float,
+    most: float,
+    seen: Array,
+    centre: Array,
+    sums: Array,
+) -> tuple[Array, Array, Array, float, float, bool]:
+    """What :func:`add_block` adds to the matrices: rows whose products are the sums of the block.
 
-    Parameters
-    ----------
-    near, far, weights : (n,)
-        Which triplets have a near pair, and which have a far one; what each counts for before it fades.
-    rule
-        The factor by which a pair multiplies the weights of the pairs before it, at most 1.
-    y, m, g : (n, d)
-        Differences of near pairs, their midpoints, and differences of far pairs. Changed in place: multiplied by the
-        square root of the weight that the pair has at the end of the block, and by 0 if there is no such pair.
-    centre, sums
-        See ``Moments``. Changed in place: the block is added.
+    The parameters are those of :func:`add_block`; ``seen``, ``centre`` and ``sums`` are changed in place.
 
     Returns
     -------
-    The weights that the block leaves to the near pairs before it, and to the far pairs before it.
+    Differences of near pairs, their midpoints, and differences of far pairs, (n, d) each and weighted; the weights that
+    the block leaves to the near pairs before it, and to the far pairs; and whether it has far pairs.
     """
-    rest, rest_far = 1.0, 1.0
-    total = squares = total_far = 0.0
-    middle = np.zeros(centre.shape[0])
-    for e in range(near.shape[0] - 1, -1, -1):
-        weight = rest * weights[e] if near[e] else 0.0
-        weight_far = rest_far * weights[e] if far[e] else 0.0
-        add_scaled(m[e], weight, middle)
-        scale(y[e], math.sqrt(weight))
-        scale(m[e], math.sqrt(weight))
-        scale(g[e], math.sqrt(weight_far))
-        total, squares, total_far = total + weight, squares + weight * weight, total_far + weight_far
-        rest, rest_far = rest * (rule if near[e] else 1.0), rest_far * (rule if far[e] else 1.0)
-    scale(centre, rest)
-    add_scaled(middle, 1.0, centre)
-    sums[0] = rest * sums[0] + total
-    sums[1] = rest * rest * sums[1] + squares
-    sums[2] = rest_far * sums[2] + total_far
-    return rest, rest_far
+    near, far = np.empty(len(Q), np.bool_), np.empty(len(Q), np.bool_)
+    mark_others(Q, R, near)
+    mark_others(Q, S, far)
+    mark(seen, Q.view(np.uint32), factors, near)
+    mark(seen, R.view(np.uint32), factors, near)
+    y, m, g = np.empty(q.shape), np.empty(q.shape), np.empty(q.shape)
+    combine(q, r, 1.0, -1.0, most, y)
+    combine(q, r, 0.5, 0.5, most, m)
+    combine(q, s, 1.0, -1.0, most, g)
+    weight, weight_far = fade(near, far, weights, rule, y, m, g, centre, sums)
+    return y, m, g, weight, weight_far, bool(far.any())

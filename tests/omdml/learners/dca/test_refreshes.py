@@ -10,8 +10,9 @@ import pytest
 from omdml import DCA
 from omdml.engines.second_order import experts
 from omdml.engines.second_order.discriminant import discriminant_rows, rows_near_earlier
-from omdml.engines.second_order.moments import LEARNED, covariances
-from tests.support.learning.dca import learner, world
+from omdml.engines.second_order.moments import LEARNED, covariances, scales
+from omdml.engines.second_order.near_last import AllPairs, comparison
+from tests.support.learning.dca import in_units, learner, with_pairs, world
 
 # Refreshes up to the second one after 8,192 triplets.
 LAST, EVENTS = (2757, 3309, 3971, 4766, 5720, 6864, 8237, 9885), 9_885
@@ -49,13 +50,71 @@ def test_a_refresh_between_them_searches_near_the_last_rows(many, dtype, toleran
     state = model._engine.state
     earlier = {name: part.copy() for name, part in zip(LEARNED, state.rows, strict=True)}
     model.learn_many(rows[4766:5720], features)
-    compared = covariances(state.moments, state.deviations.astype(np.float64) ** 2, state.turning)
+    moments = state.moments.turned(state.basis) if state.sums_items else state.moments
+    compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
     assert len(compared.coordinates) == len(state.mean)
     in_coordinates = {name: part @ state.basis.T for name, part in earlier.items()}
-    expected = rows_near_earlier(compared.near, compared.others, compared.added, in_coordinates, dtype)
+    expected = rows_near_earlier(in_units(compared.near, compared.others, compared.added, dtype), in_coordinates)
     for name, part in zip(LEARNED, state.rows, strict=True):
         found = part @ state.basis.T
         np.testing.assert_allclose(found, expected[name], rtol=0, atol=tolerance * np.abs(expected[name]).max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("far", [1.0, 0.6])
+def test_one_pass_makes_the_same_bytes_of_closed_blocks_as_the_covariances(many, dtype, far):
+    features, rows = many
+    rows = with_pairs(rows[:700], (far, 1 - far, 0), np.random.default_rng(6))
+    model = learner(features, dtype=dtype)
+    model.learn_many(rows, features)
+    state, variances = model._engine.state, model._engine.state.deviations.astype(np.float64) ** 2
+    pairs = AllPairs.of_closed(state.moments)
+    made = comparison(pairs, scales(state.moments, pairs.diagonals()[0], variances), variances, dtype)
+    compared = covariances(state.moments, variances)
+    expected = in_units(compared.near, compared.others, compared.added, dtype)
+    assert made.added == expected.added
+    assert (np.triu(made.S) == np.triu(expected.S)).all()
+    for name, (other, unit) in expected.others.items():
+        assert made.others[name][1] == unit
+        assert (np.triu(made.others[name][0]) == np.triu(other)).all()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-13)])
+@pytest.mark.parametrize("memory", [0, 500])
+def test_one_pass_counts_the_pairs_of_the_open_block_too(many, dtype, tolerance, memory):
+    features, rows = many
+    rows = with_pairs(rows[:745], (0.6, 0.3, 0.1), np.random.default_rng(7))
+    model = learner(features, dtype=dtype, memory=memory)
+    model.learn_many(rows, features)
+    engine, variances = model._engine, model._engine.state.deviations.astype(np.float64) ** 2
+    pairs, whole = engine.all_pairs(), engine.moments()
+    assert len(pairs.near) > 0
+    made = comparison(pairs, scales(pairs.moments, pairs.diagonals()[0], variances), variances, dtype)
+    compared = covariances(whole, variances)
+    expected = in_units(compared.near, compared.others, compared.added, dtype)
+    assert made.added == pytest.approx(expected.added, rel=1e-12)
+    np.testing.assert_allclose(np.triu(made.S), np.triu(expected.S), rtol=0, atol=tolerance * np.abs(expected.S).max())
+    for name, (other, unit) in expected.others.items():
+        assert made.others[name][1] == pytest.approx(unit, rel=1e-12)
+        exact = {"rtol": 0, "atol": tolerance * np.abs(other).max()}
+        np.testing.assert_allclose(np.triu(made.others[name][0]), np.triu(other), **exact)
+
+
+def test_what_is_served_searches_all_directions_if_the_last_rows_are_no_guide(many, monkeypatch):
+    features, rows = many
+    model, searched = learner(features), []
+    model.learn_many(rows[:700], features)
+    assert model.metric.experts.keys() >= set(LEARNED)
+
+    def counted(near, others, *rest):
+        searched.extend(others)
+        return discriminant_rows(near, others, *rest)
+
+    monkeypatch.setattr(experts, "discriminant_rows", counted)
+    monkeypatch.setattr(experts, "rows_near_earlier", lambda compared, earlier: {})
+    model.learn_many(rows[700:710], features)
+    assert model.metric.experts.keys() >= set(LEARNED)
+    assert searched == list(LEARNED)
 
 
 def test_what_forgets_searches_all_directions_at_every_refresh(many, monkeypatch):
