@@ -25,6 +25,7 @@ from omdml.initial import principal_start
 from omdml.kernels.second_order.blas import GEMM, SYRK, add_products, times
 from omdml.kernels.second_order.covariance import TILE, learn
 from omdml.kernels.shared.counts import FILLED
+from omdml.workers.configuration.warm_up import warm_up
 
 Array = NDArray[Any]
 ITEMS, EVENTS, CALL, FIRST = 10_000, 200_000, 1_000, 100
@@ -145,6 +146,8 @@ def main(console: Console) -> None:
     times = ("slowest of first 100", "refresh", "metric", "lone event", "start")
     columns = ("items", "events/s (of)", *times, "memory", "state")
     table = Table(*columns, title=f"DCA, processor time of one core, {CALL:,} events a call, refreshes included")
+    # A worker loads compiled code when it starts, too.
+    warm_up([("dca", "float32")])
     with one_blas_thread():
         for name, case in CASES.items():
             table.add_row(name, *measure(*case, alike=name == ALIKE))
