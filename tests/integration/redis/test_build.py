@@ -117,7 +117,7 @@ def test_another_generation_takes_the_place_in_redis_only_where_asked_to(items: 
     ("target", "options", "expected"),
     [
         ("s3://bucket/shop", [], "a catalogue is made in a folder, or in Redis"),
-        ("redis://127.0.0.1:1#shop", [], "is the server up"),
+        ("redis://127.0.0.1:1#shop", [], "see that the server is up"),
         ("redis://127.0.0.1:1", [], "expected a name as in redis://host:6379/0#shop"),
         ("folder", ["--add"], "make one with `omdml catalogue build`"),
         ("folder", ["--add", "--replace"], "--add keeps the catalogue's generation"),

@@ -216,7 +216,7 @@ def test_a_server_out_of_reach_is_reported_without_the_password(valkey_server: S
     address = valkey_server.address
     valkey_server.stop()
 
-    with pytest.raises(CatalogueError, match=f"redis://{address}#shop: .*is the server up") as caught:
+    with pytest.raises(CatalogueError, match=f"redis://{address}#shop: .*see that the server is up") as caught:
         open_catalogue(f"redis://user:secret@{address}#shop")
     assert "secret" not in str(caught.value)
 
