@@ -258,6 +258,15 @@ def test_the_trial_of_a_metric_that_moved_far_ends_early(shop):
     assert len(gallery._probes) < PROBES
 
 
+def test_a_gallery_can_be_tried_after_one_that_grew_from_it():
+    old, table = metric(), features(LEAST_ROWS + 20)
+    fewer = {name: x[:LEAST_ROWS] for name, x in table.items()}
+    gallery = Gallery(old, fewer)
+    grown = gallery.grown(table)
+    assert Reranking(grown, metric(1, old, 0.05), table, 0).holds()
+    assert Reranking(gallery, metric(1, old, 0.05), fewer, 0).holds()
+
+
 def test_an_approximate_index_proposes_candidates_too(shop):
     pytest.importorskip("faiss")
     view = early(shop)
