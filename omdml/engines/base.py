@@ -134,7 +134,7 @@ class Engine(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, working space included unless copies share it."""
+        """Bytes of all arrays, working space included unless it is shared."""
         own = [value for name, value in vars(self).items() if name not in self.shared]
         attributes = [value if isinstance(value, tuple) else (value,) for value in own]
         arrays = {id(part): part for parts in attributes for part in parts if isinstance(part, np.ndarray)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +12,9 @@ from omdml.engines.base import BLOCK, Array, HedgeEngine, fill, near_and_far, st
 from omdml.errors import CorruptError
 from omdml.kernels import lowrank as kernel
 from omdml.kernels.shared.counts import FILLED
+
+# For so many sizes of models working space is remembered.
+SIZES = 16
 
 
 class LowRankEngine(HedgeEngine):
@@ -23,7 +28,8 @@ class LowRankEngine(HedgeEngine):
         Hyperparameters.
     """
 
-    # The walk keeps nothing in its working space, and holds Python's lock: no other one can write there meanwhile.
+    # The walk keeps nothing in its working space, and holds Python's lock: no other one can write there meanwhile. So
+    # all engines of one size share it, those of checkpoints too.
     shared = HedgeEngine.shared | {"work"}
     at_close = frozenset({"W", "X", "P", "c", "mean_W", "mean_weights"})
     grown = frozenset({"X", "P", "c"})
@@ -49,13 +55,7 @@ class LowRankEngine(HedgeEngine):
             mean_weights=np.zeros(m),
         )
         super().__init__(list(start), state)
-        self.work = kernel.Work(
-            D=np.zeros_like(state.X),
-            PQ=np.zeros_like(state.P),
-            grams=np.zeros((2, rows), dtype),
-            f=np.zeros(m),
-            weights=np.zeros(m),
-        )
+        self.work = _working_space(len(state.X), len(state.P), rows, m, dtype)
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         return kernel.walk(near_and_far(rows), addresses, self.shape, self.state, self.rule, self.work, scores)
@@ -117,6 +117,18 @@ class LowRankEngine(HedgeEngine):
         for i, name in enumerate(self.names):
             for part, target in zip(_parts(name), self._rows(i), strict=True):
                 fill(target, tensors[part], part)
+
+
+@lru_cache(SIZES)
+def _working_space(numbers: int, projected: int, rows: int, m: int, dtype: np.dtype[Any]) -> kernel.Work:
+    """Working space for all engines of this size."""
+    return kernel.Work(
+        D=np.zeros(numbers, dtype),
+        PQ=np.zeros(projected, dtype),
+        grams=np.zeros((2, rows), dtype),
+        f=np.zeros(m),
+        weights=np.zeros(m),
+    )
 
 
 def _parts(name: str) -> tuple[str, str, str]:

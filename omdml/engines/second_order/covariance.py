@@ -196,7 +196,10 @@ class CovarianceEngine(SummingEngine):
             with one_blas_thread():
                 moments = state.moments.turned(state.basis.T)
             for name in SYMMETRIC:
-                getattr(state, name)[...] = np.triu(getattr(moments, name))
+                matrix = getattr(state, name)
+                matrix[...] = np.triu(getattr(moments, name))
+                # If all pairs are alike in a number, rounding can turn its 0 into less, which no state may hold.
+                np.fill_diagonal(matrix, np.maximum(matrix.diagonal(), 0.0))
             state.centre[:] = moments.centre
 
     def absorb(self, other: CovarianceEngine) -> None:

@@ -184,6 +184,8 @@ class Gallery:
         grown = copy.copy(self)
         grown._embedded, grown.codes = self._embedded.grown(more), self.codes.grown(more)
         grown.reach = max(self.reach, float(np.sqrt(squares.max(initial=0.0))))
+        # Its rows must not become candidates of this one, which may be tried at the same time.
+        grown._probes = self._probes.copy()
         return grown
 
     def probe(self, number: int) -> tuple[Query, Hits]:

@@ -21,7 +21,7 @@ LOOK_EVERY_S = 0.01
 
 
 class Behind(SearchError):
-    """What is live here is older than what was asked for; ``version`` is the live one."""
+    """What is live here is older than what was asked for; ``version`` is the one that answers."""
 
     def __init__(self, message: str, version: int) -> None:
         super().__init__(message, "behind")
@@ -41,6 +41,17 @@ async def view_from(node: RetrievalNode, model: str | None, min_version: int | N
         await asyncio.sleep(LOOK_EVERY_S)
         view = await _view(node, model)
     return view
+
+
+def check_version(view: View, version: int, min_version: int | None) -> None:
+    """Raise Behind if a search in this view was answered by an older ``version``, whose gallery still helps out."""
+    if view.origin and min_version is not None and version < min_version:
+        raise Behind(
+            f"model {view.snapshot.model!r}: until the gallery of version {view.snapshot.version} is embedded, version "
+            f"{version} answers this search, and min_version is {min_version}: ask again, for fewer items at once, or "
+            "another node",
+            version,
+        )
 
 
 async def _view(node: RetrievalNode, model: str | None) -> View:

@@ -33,7 +33,8 @@ MinVersion = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
     msgspec.Meta(
         description="The lowest version that may answer, such as the `version` of an earlier answer of any node. If "
-        "a node does not have it yet, it waits two seconds for it. Then it answers 503 `behind`, with its own version.",
+        "a node does not have it yet, it waits two seconds for it. Then it answers 503 `behind`, with its own version. "
+        "So it does at once if it has it, but an older version answers this search until the gallery is embedded.",
     ),
 ]
 Version = Annotated[

@@ -141,7 +141,7 @@ ERROR = {
         },
         "error": {"type": "string", "description": "A code that never changes, for programs"},
         "message": {"type": "string"},
-        "version": {"type": "integer", "description": "With the error `behind`: the live version"},
+        "version": {"type": "integer", "description": "With the error `behind`: the version that answers"},
         "number": {"type": "integer", "description": "The first bad event of `POST /feedback`, counted from 1"},
         "bad": {"type": "integer", "description": "How many events of `POST /feedback` are bad"},
         "errors": {

@@ -63,6 +63,17 @@ def test_a_state_of_before_sums_of_items_goes_on_as_one_of_today():
     assert again.to_bytes() == older.to_bytes()
 
 
+def test_a_state_of_before_is_kept_if_all_its_pairs_are_alike_in_a_number(monkeypatch):
+    draw = np.random.default_rng(0)
+    features, rows = {"m0": (draw.random((400, 24)) < 0.15) * 1.0}, draw.integers(0, 6, (60, 3))
+    model = learner(features, dtype="float64", rank=24)
+    as_principal(monkeypatch)
+    model.learn_many(rows, features)
+    monkeypatch.undo()
+    model._engine.turn_older_sums()
+    assert DCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
+
+
 def test_merged_sums_of_a_state_of_before_are_those_of_one_of_today(monkeypatch):
     features, rows, *_ = world(42)
     start = learner(features, dtype="float64")

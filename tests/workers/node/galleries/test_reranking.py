@@ -20,7 +20,7 @@ from tests.support import worlds
 from tests.support.catalogues.changing import change
 from tests.support.catalogues.galleries import features, metric
 from tests.support.nodes import assert_exact, metric_value, refresher, serves
-from tests.support.shops import Shop, asking
+from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import until
 
 EMBED_LATER = "omdml.workers.node.following.hot_swap.LiveViews._embed_later"
@@ -100,6 +100,19 @@ def test_over_http_an_answer_says_so_until_the_gallery_is_embedded(shop, monkeyp
         assert then.raise_for_status().json().get("candidates_version") is None
         assert [item["id"] for item in then.json()["items"]] == [item["id"] for item in first.json()["items"]]
         assert_exact(shop, node.search(ids=["i3"]), "i3")
+
+
+def test_over_http_an_older_version_never_answers_below_min_version(shop, monkeypatch):
+    with shop.serving(patience_s=0.0) as node, asking(node) as client:
+        monkeypatch.setattr(EMBED_LATER, lambda self, model: None)
+        shop.learn(20)
+        until(serves(node, shop.publish()))
+        deep = {"id": "i3", "k": DEEPEST + 1}
+        assert client.get("/search", params=deep).raise_for_status().json()["version"] == 300
+        response = client.get("/search", params={**deep, "min_version": 320})
+        assert "version 300 answers this search, and min_version is 320" in refused(response, 503, "behind")
+        assert response.json()["version"] == 300
+        assert client.get("/search", params={**deep, "min_version": 300}).raise_for_status().json()["version"] == 300
 
 
 def test_a_version_far_away_goes_live_with_its_gallery(shop, monkeypatch):
@@ -243,6 +256,15 @@ def test_the_trial_of_a_metric_that_moved_far_ends_early(shop):
     gallery = Gallery(shop.learner.metric, shop.catalogue.features)
     assert not Reranking(gallery, far(shop), shop.catalogue.features, 300).holds()
     assert len(gallery._probes) < PROBES
+
+
+def test_a_gallery_can_be_tried_after_one_that_grew_from_it():
+    old, table = metric(), features(LEAST_ROWS + 20)
+    fewer = {name: x[:LEAST_ROWS] for name, x in table.items()}
+    gallery = Gallery(old, fewer)
+    grown = gallery.grown(table)
+    assert Reranking(grown, metric(1, old, 0.05), table, 0).holds()
+    assert Reranking(gallery, metric(1, old, 0.05), fewer, 0).holds()
 
 
 def test_an_approximate_index_proposes_candidates_too(shop):

@@ -13,7 +13,7 @@ from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.http.body_limits import INLINE_BYTES, MAX_PICTURE_QUERY_BYTES
 from omdml.workers.node.http.endpoints.experiments import Trials
 from omdml.workers.node.http.endpoints.items.describing import described
-from omdml.workers.node.http.min_version import view_from
+from omdml.workers.node.http.min_version import check_version, view_from
 from omdml.workers.node.http.problems import reply
 from omdml.workers.node.http.requests import Search, body_of, own_query, search_of_body, search_of_parameters
 from omdml.workers.node.live_model import View
@@ -42,6 +42,7 @@ class Searches:
         asked = search_of_parameters(request.query_params)
         view = await self._view(asked)
         if mixed := await self._trials.answer(view, asked, request, self._answers_of):
+            check_version(view, mixed.version, asked.min_version)
             return reply(mixed)
         headers = {"etag": self._tag(view, asked), "cache-control": "no-cache"}
         if headers["etag"] in request.headers.get("if-none-match", "").split(", "):
@@ -58,6 +59,7 @@ class Searches:
         if any(query.brings for query in asked.queries or [own_query(asked)]):
             asked = await run_in_threadpool(described, view.catalogue, asked)
         if mixed := await self._trials.answer(view, asked, request, self._answers_of):
+            check_version(view, mixed.version, asked.min_version)
             return reply(mixed)
         return await self._search(view, asked)
 
@@ -96,6 +98,7 @@ class Searches:
         else:
             page, options = self._page_and_options(view, asked)
             answers = await self._scans.answers(view, queries, Asked(asked.k, asked.task, page, options))
+        check_version(view, answers.version, asked.min_version)
         return reply(single(answers) if asked.queries is None else answers)
 
     def _page_and_options(self, view: View, asked: Search) -> tuple[Paging, Options]:
