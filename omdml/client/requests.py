@@ -87,7 +87,7 @@ class Requests:
                 attempts = "once" if number == 1 else f"{number} times"
                 failure = Unreachable(
                     f"node {self.url} did not answer {method} {target.partition('?')[0]}, tried {attempts} "
-                    f"({error}): is it up? (request {request_id})",
+                    f"({error}): is it up? Start omdml node, or correct the address (request {request_id})",
                     "unreachable",
                     request_id,
                 )

@@ -145,6 +145,11 @@ def build(
         f"{amount(built.shown.items, 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
     )
     say(f"{masked(target)}: {summary}")
+    if not (add or replace) and (kept := _later(*built.later)):
+        say(
+            f"It was built from the same vectors before, and got {kept} since: items that were put or deleted stay so. "
+            "To have only what the inputs have, add --replace."
+        )
     if before and (before.generation != built.generation or not is_redis_url(target)):
         _say_what_to_do_next(target, before)
         if lost:
@@ -171,15 +176,12 @@ def _confirmed_loss(target: str, yes: bool) -> str:
     from omdml.streams.addresses import masked
     from omdml.streams.catalogues.opening import open_catalogue
     from omdml.workers.commands.store.models import confirm
-    from omdml.workers.configuration.wording import amount
 
     try:
-        added, changes = open_catalogue(target).later
+        lost = _later(*open_catalogue(target).later)
     except CatalogueError as error:
         say(f"{masked(target)} cannot be opened, so its later changes could not be counted: {error}", err=True)
         return ""
-    parts = [amount(added, "added item")] * (added > 0) + [amount(changes, "change")] * (changes > 0)
-    lost = " and ".join(parts)
     if lost:
         confirm(
             f"{masked(target)} got {lost} after its build: items were put, changed or deleted. The new catalogue has "
@@ -187,6 +189,14 @@ def _confirmed_loss(target: str, yes: bool) -> str:
             yes,
         )
     return lost
+
+
+def _later(added: int, changes: int) -> str:
+    """How much came to a catalogue after its build; empty if nothing came."""
+    from omdml.workers.configuration.wording import amount
+
+    parts = [amount(added, "added item")] * (added > 0) + [amount(changes, "change")] * (changes > 0)
+    return " and ".join(parts)
 
 
 def _say_what_to_do_next(target: str, before: Manifest) -> None:

@@ -128,7 +128,7 @@ def models_texts(models: ModelsStatus, now: float) -> Iterator[str]:
     if models.not_begun:
         yield f"not begun: {names(models.not_begun)}"
     odd = {"waiting": models.waiting, "withheld by the guard": models.withheld, "pinned": models.pinned}
-    among = "" if models.looked == models.count else f" (of {models.looked:,} that were looked at)"
+    among = "" if models.looked == models.count else f" (of {models.looked:,} looked at)"
     for what, which in odd.items():
         if which:
             yield f"{what}: {names(which)}{'' if what == 'pinned' else among}"

@@ -43,7 +43,9 @@ class ConfiguredModels:
             return self.named[0]
         known = ", ".join(self.all) or "none"
         raise SearchError(
-            f'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body; configured: {known}', "invalid"
+            'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body, --model NAME in a command; '
+            f"configured: {known}",
+            "invalid",
         )
 
     def find(self, model: str | None) -> str:

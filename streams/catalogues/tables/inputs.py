@@ -103,6 +103,11 @@ def _open(
                 return ParquetTable(Path(text), id_column, columns, with_vectors=with_vectors)
     except UNREADABLE as error:
         raise CatalogueError(f"{text}: cannot be read as {suffix} ({cause(error)})") from error
+    if Path(text).is_dir():
+        raise CatalogueError(
+            f"{text} is a folder, expected a file that ends in one of {SUFFIXES}: name the catalogue's folder first, "
+            "then the files"
+        )
     raise CatalogueError(f"{text}: unknown kind {suffix!r}, expected one of {SUFFIXES}")
 
 

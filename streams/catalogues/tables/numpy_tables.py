@@ -110,7 +110,9 @@ def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[s
     """Number of items; CatalogueError if an array is no matrix or has another number of rows."""
     for name, shape in shapes.items():
         if len(shape) != 2:
-            raise CatalogueError(f"{table}: array {name!r} has shape {shape}, expected (n, d)")
+            raise CatalogueError(
+                f"{table}: array {name!r} has shape {shape}, expected a row for each item and a column for each number"
+            )
     counts = {name: shape[0] for name, shape in shapes.items()} | ({} if ids is None else {"ids": len(ids)})
     if len(set(counts.values())) > 1:
         counted = ", ".join(f"{name} {count}" for name, count in counts.items())

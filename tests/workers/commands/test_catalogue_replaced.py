@@ -66,6 +66,9 @@ def test_changes_after_the_build_are_counted_and_not_dropped_without_a_yes(tmp_p
     assert {item for item in (*ids, "b") if item in kept} == ids
     assert kept.attributes["a"] == {"price": 9}
 
+    again = " ".join(build().output.split())
+    assert "got 2 added items and 3 changes since: items that were put or deleted stay so" in again
+
     replaced = build("--replace", "--yes")
     assert replaced.exit_code == 0, replaced.output
     assert "not in it, unless the inputs have it: 2 added items and 3 changes" in " ".join(replaced.output.split())

@@ -109,7 +109,7 @@ def test_what_cannot_be_answered_is_said_in_a_sentence(omdml, words, code, expec
 def test_a_node_that_is_away_is_reported():
     ran = CliRunner().invoke(main, ["search", "i5", "--node", f"http://127.0.0.1:{free_port()}"])
     assert ran.exit_code == 1
-    assert "is it up?" in ran.output
+    assert "is it up? Start omdml node, or correct the address" in ran.output
 
 
 @pytest.mark.parametrize("words", [("search", "i1"), ("compare", "i1", "20"), ("compare-live",)], ids=" ".join)

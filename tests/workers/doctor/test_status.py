@@ -16,7 +16,7 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.cli import main
 from omdml.workers.configuration.config import StoreConfig
 from omdml.workers.doctor.checks.node import NodeStatus
-from omdml.workers.doctor.screen import screen
+from omdml.workers.doctor.screen import LABEL, models_texts, screen
 from omdml.workers.doctor.status import (
     CatalogueStatus,
     LettersStatus,
@@ -253,6 +253,14 @@ def crowded(names=50, partitions=64, workers=12):
         errors=12,
         warnings=30,
     )  # fmt: skip
+
+
+def test_how_many_models_were_looked_at_fits_into_a_line():
+    models = ModelsStatus(
+        count=10_000, looked=900, newest=None, newest_version=None, newest_at=None, waiting=[], withheld=[], pinned=[],
+        not_begun=[],
+    )  # fmt: skip
+    assert max(map(len, models_texts(models, 1e9))) <= 80 - LABEL
 
 
 class OnPostgres:

@@ -137,7 +137,7 @@ def test_models_of_a_pattern_are_loaded_and_followed_once_asked_for(tmp_path):
         until(serves(node, shop.publish(), "user-7"))
         with pytest.raises(SearchError, match="no snapshot"):
             node.search("user-8", ids=["i0"])
-        with pytest.raises(SearchError, match=r"&model=NAME in a URL.* configured: user-\*"):
+        with pytest.raises(SearchError, match=r"&model=NAME in a URL.* --model NAME in a command; configured: user-\*"):
             node.search(ids=["i0"])
         # Asking for what is not there makes nothing stale.
         assert node.stale_seconds == 0

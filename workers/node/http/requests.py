@@ -308,9 +308,10 @@ def own_query(asked: Search) -> OneQuery:
 
 
 def _check_query(query: OneQuery, what: str) -> None:
-    if (query.id is not None and query.ids is not None) or query == OneQuery():
-        expected = "exactly one of id and ids, or features, or features beside one; text and a picture are features too"
-        raise SearchError(f"{what} needs {expected}", "invalid")
+    if query.id is not None and query.ids is not None:
+        raise SearchError(f"{what} has both id and ids: put all items into ids", "invalid")
+    if query == OneQuery():
+        raise SearchError(f"{what} says nothing to search for: add id, ids, features, text or picture", "invalid")
 
 
 def _fields(body: bytes) -> dict[str, Any]:

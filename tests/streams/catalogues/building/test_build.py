@@ -153,7 +153,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         ({"v": [[1.0, np.nan]]}, {"ids": ["a"]}, "item 'a', modality 'v', column 1 is nan"),
         ({"v": [[1.0, -np.inf]]}, {"ids": ["a"]}, "item 'a', modality 'v', column 1 is -inf"),
         ({"v": [[1e39], [0.0]]}, {"scaling": "none"}, "item '0', modality 'v', column 0 is 1e.39, which float32"),
-        ({"v": [1.0, 2.0]}, {}, r"'v' has shape \(2,\), expected \(n, d\)"),
+        ({"v": [1.0, 2.0]}, {}, r"'v' has shape \(2,\), expected a row for each item and a column for"),
         ({"v": [["x"], ["y"]]}, {}, "modality 'v' is <U1 .*, expected numbers"),
         ({"v": np.empty((2, 0))}, {}, r"modality 'v' is float64 \(2, 0\), expected numbers"),
         ({"v": np.empty((0, 2))}, {}, "no items"),
@@ -164,6 +164,7 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         ({"v": [[1.0]]}, {"scaling": {"w": "unit"}}, "scaling names modality 'w', the inputs have v"),
         ({"v": [[1.0]]}, {"columns": {"v": ["x"]}}, "columns are given, but no input"),
         (["items.txt"], {}, "unknown kind '.txt'"),
+        (["/"], {}, "/ is a folder, expected a file .*: name the catalogue's folder first, then the files"),
         (["nothing.npz"], {}, "nothing.npz: cannot be read"),
         (
             {"v": [[1.0]]},
