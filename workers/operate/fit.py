@@ -186,7 +186,7 @@ def publish(
             if go_live(snapshot, epoch, store) is Written.FENCED:
                 return Written.FENCED
         model.epoch = epoch
-        return store.replace(model.checkpoint(platform), epoch, model.last.get(home, model.next), model.placement)
+        return store.replace(model.checkpoint(platform), epoch, model.read.get(home, model.next), model.placement)
 
     put_in_place(model.name, home.topic_id, epoch, claim, put)
     finish = store.drop_earlier if replace else store.publish

@@ -165,8 +165,9 @@ class ReplayedModel(OwnedModel):
         self.placement = placement
         self.curve: list[CurvePoint] = []
         self.refused: list[Refusal] = []
-        # The offset of the last record that was read in each partition, of any model.
-        self.last: dict[Partition, int] = {}
+        # The offset behind the last record that was read in each partition, of any model. Workers go on there: if they
+        # read that record again, a model that was deleted would begin with it.
+        self.read: dict[Partition, int] = {}
         # The metric before the first event was learned.
         self.start: Metric | None = None
         # The number of comparisons and the metric after each stretch; None if no page needs them.
@@ -248,7 +249,7 @@ class ReplayedModel(OwnedModel):
         Everything that will not be learned is kept as a refusal.
         """
         for partition, part in by_partition(records).items():
-            self.last[partition] = part[-1].offset
+            self.read[partition] = part[-1].offset + 1
             batches, others = sort_out(part, lambda name: self.accepts if name == self.sent_as else None)
             batch, refused = batches.get(self.sent_as, Batch()), others.get(self.sent_as, [])
             refused_at_home = [refusal for refusal in refused if self._belongs(refusal.record)]

@@ -189,6 +189,17 @@ def test_what_a_reset_took_away_does_not_come_back_by_forgetting(tmp_path):
     assert shop.store.peek("shop").version == 20 + 8
 
 
+def test_a_deleted_model_stays_deleted_if_another_one_forgets_somebody(tmp_path):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(30), *(nobodys(event) for event in clicks(4, seed=7)))
+    shop.worked()
+    assert shop.store.models() == ["shop", "user-1"]
+    assert CliRunner().invoke(main, ["models", "delete", "user-1", "--yes", "-c", str(shop.file)]).exit_code == 0
+    assert omdml(shop, "forget", "shop", "--user", "ben").exit_code == 0
+    shop.worked()
+    assert shop.store.models() == ["shop"]
+
+
 def test_nobody_forgets_while_a_worker_learns(tmp_path):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(30))

@@ -44,11 +44,6 @@ class Archive(NamedTuple):
     groups: tuple[RowGroup, ...]
     covers: tuple[tuple[int, int], ...]
 
-    @property
-    def last(self) -> int:
-        """The offset of the last record."""
-        return max(group.last for group in self.groups)
-
 
 class Piece(NamedTuple):
     """The offsets ``begin`` to ``end`` of a partition, and the row groups that may hold them."""

@@ -169,7 +169,7 @@ def learned(
     if not model.learner.version and not adding.version:
         raise StartError(f"the input holds no event of model {job.model!r} that can be learned: nothing to begin with")
     model.learner = adding.learner()
-    model.end(archive.end, archive.last)
+    model.end(archive.end)
     model.decide()
     return LearnedHistory(model, records, len(held), again)
 
@@ -228,7 +228,7 @@ def adopt(
         if replace and store.publish(snapshot, epoch, withheld) is Written.FENCED:
             return Written.FENCED
         model.epoch = epoch
-        return store.replace(model.checkpoint(platform), epoch, model.last, placement)
+        return store.replace(model.checkpoint(platform), epoch, model.next, placement)
 
     put_in_place(model.name, home.topic_id, epoch, claim, put)
     if not replace:

@@ -81,7 +81,6 @@ class HistoryModel(OwnedModel):
         super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret, spec.max_share_a_user)
         self.home = home
         self.refused: list[Refusal] = []
-        self.last = 0
         self._facts: ChunkFacts | None = None
         self._taken: list[int] = []
 
@@ -115,9 +114,9 @@ class HistoryModel(OwnedModel):
         """Have the guard compare what was learned with the start, on the held-out events."""
         self._decide()
 
-    def end(self, offset: int, last: int) -> None:
-        """End the history at ``offset``, from which a worker goes on. Its last record is at ``last``."""
-        self.next, self.last = max(self.next, offset), last
+    def end(self, offset: int) -> None:
+        """End the history at ``offset``, from which a worker goes on."""
+        self.next = max(self.next, offset)
 
 
 def is_home(placement: Placement, name: str) -> bool:
