@@ -153,8 +153,9 @@ def test_a_process_that_dies_ends_the_demo_and_is_quoted(demo, role):
     wait_for(lambda: "console: " in process.said, "the demo's address", SET_UP_S, process)
     os.kill(children[role], signal.SIGKILL)
     assert process.wait() == 1
-    lines = process.said.splitlines()
-    quoted = lines[lines.index(f"omdml: {role} ended with exit code -9; its last lines:") + 1 :]
+    lines, heading = process.said.splitlines(), f"omdml: {role} ended with exit code -9; its last lines:"
+    assert heading in lines, process.said
+    quoted = lines[lines.index(heading) + 1 :]
     # As it wrote them: line by line.
     assert len(quoted) > 1
     assert all(line.startswith("  ") for line in quoted)
