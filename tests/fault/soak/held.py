@@ -17,7 +17,7 @@ EVERY_S = 2.0
 MB = 1e6
 # Bytes: malloc's arenas beside the main one begin at multiples of this.
 ARENA = 64 << 20
-# A mapping's first line in smaps: where it begins, what may be done there, and its name.
+# The first line of a mapping in smaps says where it begins, what may be done there, and its name.
 MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ (\S+) \S+ \S+ \S+ *(.*)")
 FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 
