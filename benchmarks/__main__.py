@@ -19,6 +19,7 @@ MODULES = (
     "quality",
     "mapped",
     "clicks",
+    "rivals",
     "feedback.pages",
     "feedback.pairs",
     "feedback.rankings",

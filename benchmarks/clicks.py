@@ -1,7 +1,8 @@
 """Quality by the number of comparisons: what the first handful is worth, with how many of them wrong (MATHS 12).
 
-The whole takes hours on one core. Each curve is kept as soon as it is there (``benchmarks/papers/cache.py``). So the
-same command goes on after an interruption, and computes again only what other code or data would change.
+Here is the default learner, with LOMDML in the closed loop; ``rivals`` has more. Each curve is kept as soon as it is
+there (``benchmarks/papers/cache.py``). So the same command goes on after an interruption, and computes again only what
+other code or data would change.
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ from rich.table import Table
 from scipy.linalg import eigh
 
 from benchmarks.papers.cache import unit_of
-from benchmarks.papers.omdml.rivals import lmnn
 from benchmarks.quality import SEEDS, SETS, data_folder, split
 from omdml import DCA, LOMDML, Learner
 from omdml.blas import one_blas_thread
 from omdml.builders import from_labels
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.evaluate import mean_average_precision
-from omdml.initial import principal_start, start_matrices
+from omdml.initial import principal_start
 from omdml.metrics import Metric
 
 Array = NDArray[Any]
@@ -35,8 +35,6 @@ DATA = tuple(SETS)
 COUNTS = (50, 200, 1_000, 10_000, 50_000)
 # Shares of triplets whose two answers are swapped.
 WRONG = (0.0, 0.05, 0.2, 0.4)
-# Steps of LMNN, and the most triplets that it is given.
-DESCENTS, LEARNED_IN_BATCH = 500, 10_000
 # Principal coordinates before LDA.
 AXES = 256
 PAGE, LOOP_COUNTS, LOOP_WRONG = 50, (300, 1_000, 3_000), 0.05
@@ -45,15 +43,24 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "LOMDML, paper": lambda dims, seed: LOMDML(dims, eta=0.003, step="ogd", beta=0.99, memory=0, seed=seed),
     "DCA": DCA,
 }
-# learners, what they learn on, and whether their embeddings are measured centred, at unit length, too
-METHODS = (
-    ("LOMDML, paper", "features", False),
-    ("LOMDML", "features", True),
-    ("DCA", "features", False),
-    ("DCA", MAPPED, False),
-)
 CENTRED = "LOMDML, centred, cosine"
-LOOPS = (("LOMDML", "features"), ("DCA", "features"), ("DCA", MAPPED))
+
+
+class Method(NamedTuple):
+    """A learner, and what it learns on."""
+
+    learner: str
+    of: str
+    # Whether its embeddings are measured centred and at unit length, too.
+    centred: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.learner}, {MAPPED}" if self.of == MAPPED else self.learner
+
+
+METHODS = (Method("DCA", MAPPED),)
+LOOPS = (Method("LOMDML", "features"), Method("DCA", MAPPED))
 
 
 class Case(NamedTuple):
@@ -136,15 +143,6 @@ def embedding(metric: Metric, features: Mapping[str, Array]) -> Array:
         return metric.embed(features).astype(np.float64)
 
 
-def in_batch(case: Case, rows: Array, looks: Sequence[int]) -> list[Score]:
-    """Scores of LMNN on all descriptors side by side, given so many triplets at once."""
-    x = case.side_by_side
-    start = start_matrices({"x": x[case.train]}, {"x": min(50, x.shape[1])}, "pca", case.seed)["x"]
-    fit = [look for look in looks if look <= LEARNED_IN_BATCH]
-    results = [scores((x @ lmnn(x, rows[:look], start, [DESCENTS])[0].T).astype(np.float64), case) for look in fit]
-    return results + [(np.nan, np.nan)] * (len(looks) - len(fit))
-
-
 def ceiling(case: Case) -> Score:
     """Scores of linear discriminants of the training items' principal coordinates, given all of their labels."""
     x, labels = case.side_by_side, case.labels[case.train]
@@ -195,19 +193,12 @@ def after_triplets(case: Case, wrong: float, method: str, of: str, also: bool) -
     return [list(curve) for curve in zip(*([measure(x, case) for measure in measures] for x in embedded), strict=True)]
 
 
-def batch(case: Case) -> list[Score]:
-    """Scores of LMNN, given so many clean triplets."""
-    return in_batch(case, triplets(case, COUNTS[-1], 0.0), COUNTS)
-
-
 def loop(case: Case, method: str, of: str) -> list[Score]:
     """Scores of a method in the closed loop."""
     return closed_loop(method, case.items[of], case)
 
 
-PARTS: dict[str, Callable[..., Any]] = {
-    "bounds": bounds, "triplets": after_triplets, "batch": batch, "loop": loop
-}  # fmt: skip
+PARTS: dict[str, Callable[..., Any]] = {"bounds": bounds, "triplets": after_triplets, "loop": loop}
 
 
 def run(part: str, name: str, seed: int, **options: Any) -> Any:
@@ -221,32 +212,30 @@ def means(part: str, name: str, seeds: Sequence[int], **options: Any) -> Array:
     return mean([unit_of(__name__, unit).result for unit in units])
 
 
-def random_triplets(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> Table:
+def random_triplets(
+    name: str, seeds: Sequence[int], tick: Callable[[], None], methods: Sequence[Method] = METHODS
+) -> Table:
     """The rows of one data set, by share of wrong answers and by method; means over the seeds."""
     title = f"{name}, mAP after so many triplets (in brackets among items that no triplet named)"
     table = Table("wrong", "method", *(f"{count:,}" for count in COUNTS), title=title)
     for label, bound in zip(("plain features", "all labels: PCA + LDA"), means("bounds", name, seeds), strict=True):
         table.add_row("", label, *[told(bound)] * len(COUNTS))
     for wrong in WRONG:
-        for method, of, also in METHODS:
-            label = f"{method}, {MAPPED}" if of == MAPPED else method
-            curves = means("triplets", name, seeds, wrong=wrong, method=method, of=of, also=also)
-            for row, curve in zip((label, CENTRED), curves, strict=False):
+        for method in methods:
+            options = {"method": method.learner, "of": method.of, "also": method.centred}
+            curves = means("triplets", name, seeds, wrong=wrong, **options)
+            for row, curve in zip((method.label, CENTRED), curves, strict=False):
                 table.add_row(f"{wrong:.0%}", row, *map(told, curve))
-            tick()
-        if wrong == 0:
-            table.add_row(f"{wrong:.0%}", f"LMNN-C, {DESCENTS} descents", *map(told, means("batch", name, seeds)))
             tick()
     return table
 
 
-def loops(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> Table:
+def loops(name: str, seeds: Sequence[int], tick: Callable[[], None], methods: Sequence[Method] = LOOPS) -> Table:
     """The rows of one data set in the closed loop; means over the seeds."""
     title = f"{name}, closed loop: marks on pages of {PAGE} of the current metric, {LOOP_WRONG:.0%} wrong"
     table = Table("method", *(f"{count:,}" for count in LOOP_COUNTS), title=title)
-    for method, of in LOOPS:
-        result = means("loop", name, seeds, method=method, of=of)
-        table.add_row(f"{method}, {MAPPED}" if of == MAPPED else method, *map(told, result))
+    for method in methods:
+        table.add_row(method.label, *map(told, means("loop", name, seeds, method=method.learner, of=method.of)))
         tick()
     return table
 
@@ -260,13 +249,19 @@ def told(found: Array) -> str:
     return "-" if np.isnan(found[0]) else f"{found[0]:.3f} ({found[1]:.3f})"
 
 
-def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[int] = tuple(SEEDS)) -> None:
+def main(
+    console: Console,
+    names: Sequence[str] = tuple(SETS),
+    seeds: Sequence[int] = tuple(SEEDS),
+    methods: Sequence[Method] = METHODS,
+    in_loops: Sequence[Method] = LOOPS,
+) -> None:
     """Print the tables, or say why there are none."""
     if not all((data_folder() / f"{name}.npz").is_file() for name in names):
         console.print("Clicks: the data sets are not here; set OMDML_DATA to the folder that holds them. Left out.")
         return
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("clicks", total=len(names) * (len(WRONG) * len(METHODS) + 1 + len(LOOPS)))
+        task = progress.add_task("clicks", total=len(names) * (len(WRONG) * len(methods) + len(in_loops)))
         for name in names:
-            for made in (random_triplets, loops):
-                console.print(made(name, seeds, lambda: progress.advance(task)))
+            for made, by in ((random_triplets, methods), (loops, in_loops)):
+                console.print(made(name, seeds, lambda: progress.advance(task), by))
