@@ -1,16 +1,20 @@
 """Writes the reference pages that follow from the code: ``python -m docs.reference.pages``.
 
 ``http.md`` comes from the OpenAPI document of nodes. ``configuration.md`` comes from the JSON schema of configurations,
-and the meaning of each option from the sample file, ``deploy/omdml.toml``. A test compares the pages with the code.
+and the meaning of each option from the sample file, ``deploy/omdml.toml``, or from the docstring of a learner. A test
+compares the pages with the code.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from omdml import DEFAULT_LEARNER
+from omdml.learners import LEARNERS, CPmtML
 from omdml.workers.configuration.config import OF_ANY_LEARNER
 from omdml.workers.configuration.schema import schema
 from omdml.workers.configuration.secret_files import ENDING
@@ -19,6 +23,8 @@ from omdml.workers.node.http.openapi import openapi
 FOLDER = Path(__file__).parent
 SAMPLE = FOLDER.parents[1] / "deploy" / "omdml.toml"
 OPTION = re.compile(r"^(?:# )*(\w+) = [^#]*#\s*(.+)$")
+# The section of a docstring in the form of numpy that explains parameters.
+PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(r"^(?:# )?\[([\w.\"*-]+)\]\s*(?:#\s*(.+))?$")
 # The sections of the configuration, with the part of the schema that describes each.
 SECTIONS = {
@@ -91,26 +97,45 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         "",
         'A name may be a pattern, such as `[models."shop-*"]`, which covers many models.',
         "Any other name has at most 200 characters, and one that is not ASCII counts as six or more.",
-        "Every model has these options:",
+        "Every model has these options. The defaults are those of a model of `dca`:",
         "",
-        "| option | meaning |",
-        "|---|---|",
+        "| option | type | default | meaning |",
+        "|---|---|---|---|",
     ]
-    lines += [f"| `{name}` | {_cell(meanings.get(('models', name), ''))} |" for name in OF_ANY_LEARNER]
+    branches = {branch["if"]["properties"]["learner"]["const"]: branch["then"] for branch in part["allOf"]}
+    of_any = branches[DEFAULT_LEARNER]["properties"] | part["properties"]
+    lines += [
+        f"| `{name}` | {_type(of_any[name])} | {_default(of_any[name])} | {_cell(meanings.get(('models', name), ''))} |"
+        for name in OF_ANY_LEARNER
+    ]
     lines += [
         "",
-        "Each learner has further options, its hyperparameters. [The Python reference](python.md) explains them. It",
-        "also says what happens without an option whose default is empty.",
+        "Each learner has further options, its hyperparameters. [The Python reference](python.md) has the formulas",
+        "with their letters, and says more about each. `None` means that the option is left out. Only Python takes",
+        "arrays.",
         "",
-        "| learner | option | default |",
-        "|---|---|---|",
+        "| learner | option | default | meaning |",
+        "|---|---|---|---|",
     ]
-    for branch in part["allOf"]:
-        learner = branch["if"]["properties"]["learner"]["const"]
-        for name, option in branch["then"]["properties"].items():
-            if name.removesuffix(ENDING) not in OF_ANY_LEARNER:
-                lines.append(f"| `{learner}` | `{name}` | {_default(option)} |")
+    for learner, branch in branches.items():
+        explained = _hyperparameters(learner)
+        lines += [
+            f"| `{learner}` | `{name}` | {_default(option)} | {_cell(explained[name])} |"
+            for name, option in branch["properties"].items()
+            if name.removesuffix(ENDING) not in OF_ANY_LEARNER
+        ]
     return lines
+
+
+def _hyperparameters(learner: str) -> dict[str, str]:
+    """The first sentence of what docstrings say about each hyperparameter: the learner's own, or that of CP-mtML."""
+    explained: dict[str, str] = {}
+    for kind in (LEARNERS[learner], CPmtML):
+        section = PARAMETERS.search(inspect.getdoc(kind) or "")
+        for name, text in re.findall(r"^(\w+)\n((?:    .*\n?)+)", section[1] if section else "", re.MULTILINE):
+            sentence = re.split(r"\.\s+(?=[A-Z])", " ".join(text.split()))[0].removesuffix(".")
+            explained.setdefault(name, re.sub(r":class:`(\w+)`", r"`\1`", sentence))
+    return explained
 
 
 def _meanings() -> dict[tuple[str, str], str]:
@@ -205,7 +230,7 @@ def _default(part: dict[str, Any]) -> str:
     default = list(part["default"]) if isinstance(part["default"], tuple) else part["default"]
     return (
         f"`{default!r}`".replace("'", '"')
-        .replace("`None`", "none")
+        .replace("`None`", "not set")
         .replace("`True`", "true")
         .replace("`False`", "false")
     )

@@ -103,7 +103,7 @@ def build(
     columns become attributes: numbers, true or false, texts, dates (ISO 8601), and lists of texts (JSON, such as
     ["red", "blue"]).
 
-    Several inputs are joined by id: each has all items, in any order, with other modalities. A CSV or Parquet file
+    Several inputs are joined by id. Each has all items, in any order, and modalities of its own. A CSV or Parquet file
     beside one with vectors may have attributes alone. The first input gives the order of the items.
 
     With --pictures and --text, pictures and texts become modalities: the colors, edges and textures of a picture, the

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, and publish what was learned.
 
-    It serves /metrics, /healthz and /readyz at worker.bind of the configuration. By default it serves none.
+    It serves /metrics, /healthz and /readyz at worker.bind of the configuration. By default it serves nothing.
     """
     configuration.require_models()
 

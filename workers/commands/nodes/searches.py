@@ -91,7 +91,7 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--explain", is_flag=True, help="Show what each distance is made of.")
 @click.option("--task", help="Task in whose sense to search, if the model has tasks.")
-@click.option("--version", type=click.IntRange(min=0), help="Ask this kept version instead of the live one.")
+@click.option("--version", type=click.IntRange(min=0), help="A version that is still stored, instead of the live one.")
 @asking
 def search(
     items: tuple[str, ...],

@@ -109,7 +109,7 @@ def with_vector(store: Store, model: str, line: dict[str, Any]) -> dict[str, Any
 
 @click.command()
 @click.argument("model")
-@click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
+@click.option("--version", type=click.IntRange(min=0), help="A version that is still stored; default: the live one.")
 @stored
 def inspect(configuration: config.Configuration, model: str, version: int | None) -> None:
     """Show what a snapshot of MODEL holds. MODEL may also be a file with a snapshot."""
@@ -261,7 +261,7 @@ with_reason = click.option(
 
 @click.command()
 @click.argument("model")
-@click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the one before the live one.")
+@click.option("--version", type=click.IntRange(min=0), help="A version that is still stored; default: the one before.")
 @with_reason
 @stored
 def rollback(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:
@@ -276,7 +276,7 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
 
 @click.command()
 @click.argument("model")
-@click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
+@click.option("--version", type=click.IntRange(min=0), help="A version that is still stored; default: the live one.")
 @with_reason
 @stored
 def pin(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Format of the vectors.",
 )
-@click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
+@click.option("--version", type=click.IntRange(min=0), help="A version that is still stored; default: the live one.")
 @click.option("--task", help="Task in whose sense to export, if the model has tasks.")
 @click.option("--follow", is_flag=True, help="Go on with what DIR holds, and follow new versions until a signal comes.")
 @click.option(

@@ -62,7 +62,7 @@ def sync(
     rows_per_second: float | None,
     bind: str,
 ) -> None:
-    """Keep an index of MODEL's items in a vector database up to date. It holds what nodes answer with.
+    """Keep an index of MODEL's items in a vector database up to date. It holds the version that nodes answer with.
 
     Readers see one version at a time, even while it is written, and even if this process is killed. deploy/VECTORS.md
     says how to search it.

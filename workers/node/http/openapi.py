@@ -117,8 +117,8 @@ def searches(structs: Structs) -> dict[str, Any]:
         },
         "/feedback": {
             "post": operation(
-                "Send events, at most 10,000. All of them are taken or none. The answer comes when they are durable. "
-                + OF_SENDERS,
+                "Send events, at most 10,000. Either all of them are taken, or no event is. The answer comes when they "
+                "are durable. " + OF_SENDERS,
                 {
                     "type": "object",
                     "properties": {
@@ -217,7 +217,8 @@ def items(structs: Structs) -> dict[str, Any]:
                 "Ids and labels of a model's items, in the catalogue's order", ITEMS, parameters=structs.query(Items)
             ),
             "post": operation(
-                "Put, change and delete items: one change on each line. All of them are made or none. " + CONFIRMED,
+                "Put, change and delete items: one change on each line. Either all of them are made, or no change is. "
+                + CONFIRMED,
                 changed,
                 body={"application/x-ndjson": structs.schema(Change)},
                 parameters=of_model,

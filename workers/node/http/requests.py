@@ -34,7 +34,8 @@ MinVersion = Annotated[
     msgspec.Meta(
         description="The lowest version that may answer, such as the `version` of an earlier answer of any node. If "
         "a node does not have it yet, it waits two seconds for it. Then it answers 503 `behind`, with its own version. "
-        "So it does at once if it has it, but an older version answers this search until the gallery is embedded.",
+        "It answers 503 `behind` at once if it has that version, but an older one still answers this search because "
+        "the gallery is not embedded yet.",
     ),
 ]
 Version = Annotated[
@@ -60,8 +61,8 @@ MAX_SESSION = 200
 Session = Annotated[
     Annotated[str, msgspec.Meta(max_length=MAX_SESSION)] | None,
     msgspec.Meta(
-        description="An id of the visitor's session, at most 200 characters, for experiments: all searches of one "
-        "session are answered by two mixed rankings, or none is. Without it, the id of the request decides."
+        description="An id of the visitor's session, at most 200 characters, for experiments. Either all searches of a "
+        "session are answered by two mixed rankings, or no search of it is. Without it, the id of the request decides."
     ),
 ]
 Explain = Annotated[bool, msgspec.Meta(description="true: `parts` of each item say what its distance is made of")]

@@ -159,7 +159,7 @@ REFUSED = {
 BEHIND = {
     "503": REFUSED
     | {
-        "description": "the node has no version, or none as new as `min_version`",
+        "description": "the node has no version, or no version as new as `min_version`",
         "headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds; with the error `behind`"}},
     }
 }
