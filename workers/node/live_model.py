@@ -157,7 +157,7 @@ class View:
         hidden = len(page.exclude) + max(len(query.named) for query in queries)
         if task not in self.indexes:
             tasks = ", ".join(name for name in self.indexes if name is not None)
-            raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
+            raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'no tasks'}", "unknown_task")
         index, depth, candidates_version = self.indexes[task], page.offset + k + hidden, None
         if isinstance(index, TwoStageGallery):
             answers, candidates_version = self._answers_of_candidates(index, queries, depth, k, page, options)

@@ -34,7 +34,9 @@ class SearchAttributes:
     def filtered(self, view: View, query: Query, asked: Mapping[str, Any]) -> Query:
         """The query among the items that match a filter; raises SearchError."""
         if view.names is not view.catalogue.ids:
-            raise SearchError("filter: this model answers sets, and attributes are those of items", "bad_filter")
+            raise SearchError(
+                "filter: this model answers with sets, which have no attributes: search without a filter", "bad_filter"
+            )
         layers = self._of(view)
         among = layers.mask(asked, view.catalogue, view.count)
         return query._replace(among=among, pushed=pushed_down(asked, layers.columns) if view.two_stage else None)

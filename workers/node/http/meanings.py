@@ -153,7 +153,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Move": {
         "version": "The version to make live. Without it, a rollback takes the one before, and a pin the live one. "
-        "`unpin` takes none.",
+        "`unpin` takes no version.",
         "reason": "Why; the history shows it",
         "seen": "The highest `serial` of the history that you have seen. If somebody has moved the model since then, "
         "nothing is moved, and the answer is 409 `moved`.",

@@ -292,7 +292,7 @@ def search_of_body(body: bytes) -> Search:
         reason = "queries stand for id, ids, features, text and picture: give one or the other"
         raise SearchError(reason, "invalid")
     if sum(query.picture is not None for query in asked.queries) > 1:
-        raise SearchError("several queries bring a picture, at most one is described a request: split them", "oversize")
+        raise SearchError("several queries bring a picture, expected at most one in a request: split them", "oversize")
     for number, query in enumerate(asked.queries, start=1):
         _check_query(query, f"query {number}")
     if (asked.k + asked.offset) * len(asked.queries) > MAX_K:

@@ -59,7 +59,7 @@ class Moves:
         actor = self._access.check(request.headers, "operator")
         asked = move_of_body(await body_of(request, MAX_MOVE_BYTES))
         if asked.version is not None and move is moves.unpin:
-            raise SearchError("unpin goes to the newest version, and takes none", "invalid")
+            raise SearchError("unpin takes no version, because the newest one goes live: leave version out", "invalid")
         model: str = request.path_params["model"]
         self._node.models.require(model)
         pointer = await run_in_threadpool(self._moved, move, model, asked, Why(actor, asked.reason))

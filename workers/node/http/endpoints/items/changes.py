@@ -97,7 +97,7 @@ class Items:
         self._access.check(request.headers, "items")
         lines = [line for line in (await body_of(request, MAX_FEEDBACK_BYTES)).split(b"\n") if line.strip()]
         if not lines:
-            raise ChangeError("the body holds no change: send one a line", "invalid")
+            raise ChangeError("the body holds no change: send one change on each line", "invalid")
         if len(lines) > MAX_EVENTS:
             raise ChangeError(f"{len(lines)} changes, at most {MAX_EVENTS} are made at once: split them", "oversize")
         return await self._change(request, lines)
@@ -120,5 +120,5 @@ def decoded(bodies: Sequence[bytes | dict[str, Any]]) -> list[Change]:
         return [decode_change(bodies[0], "change")]
     changes = [decode_change(line, f"change {number}") for number, line in enumerate(bodies, start=1)]
     if (count := sum(change.picture is not None for change in changes)) > MAX_PICTURES:
-        raise ChangeError(f"{count} pictures, at most {MAX_PICTURES} are described at once: split them", "oversize")
+        raise ChangeError(f"{count} pictures, expected at most {MAX_PICTURES} in a request: split them", "oversize")
     return changes
