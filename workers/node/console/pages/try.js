@@ -19,7 +19,7 @@ const TOLD_MS = 60000;
 const FOLLOW_MS = 1000;
 const MARKED = { relevant: "marked as fitting", irrelevant: "marked as not fitting" };
 const SENT = "What was sent cannot be taken back: it is learned. To correct it, mark the same items the other way. An operator can also learn the log again without it (omdml learn-on).";
-const PINNED = "The version that answers is pinned. What you sent is learned, and answers once somebody unpins it under Versions.";
+const PINNED = "The version that answers is pinned. What you sent is learned, and counts in answers once somebody unpins the version, on the page Versions.";
 // What was not sent yet, by model and query, and the last item that was searched from, by model. Both last as long as the
 // tab: whoever looks at another page, or gives a new token, finds them again.
 const unsent = new Map();
