@@ -51,6 +51,7 @@ RUN = {
     ("deploy/SEARCH.md", "$ omdml compare-live"): "tests.workers.commands.test_compare_live",
     ("deploy/SEARCH.md", '{"id": "17", "price"'): "tests.workers.node.attributes.test_filters",
     ("deploy/SEARCH.md", '{"brand": "acme"'): "tests.workers.node.attributes.test_filters",
+    ("deploy/SECURITY.md", "kafka-acls.sh"): "tests.deploy.test_security_page",
     ("deploy/SECURITY.md", "[models.shop]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",
     ("deploy/SECURITY.md", "[log]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",
     ("deploy/SECURITY.md", "[store]"): f"{HERE}.test_a_configuration_that_a_page_shows_is_valid",

@@ -152,9 +152,13 @@ class KafkaSink:
             failures += len(self._on_the_way)
             self._drop_producer()
         if failures:
+            do = "Send them again when the cluster is well"
+            if "AuthorizationFailed" in str(self._first_failure):
+                user = self.options.sasl_plain_username or "this client"
+                do = f"Give {user} the rights (ACLs) that deploy/SECURITY.md lists, then send them again"
             raise SourceError(
                 f"{failures} events for topic {self.topic!r} at {self.options.servers} were not written. The first: "
-                f"{self._first_failure}. Send them again when the cluster is well"
+                f"{self._first_failure}. {do}"
             )
         if self._on_the_way:
             raise SourceError(

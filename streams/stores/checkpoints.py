@@ -115,11 +115,13 @@ def none_left(model: str, where: str) -> CorruptError:
 
 def how_to_mend(model: str) -> str:
     """What to do about a model, or a part of one, none of whose checkpoints can be used."""
-    # Parts are changed together, and cannot begin from a replay.
-    again = "" if part_of(model) else f"Or learn the model again: omdml replay --model {model} --publish --replace. "
+    nothing = f"If there is none, begin the model again from nothing: omdml models reset {whole_of(model)}"
+    if part_of(model):
+        # Parts are changed together, and cannot begin from a replay.
+        return f"Restore the store from a backup. {nothing}"
     return (
-        f"Restore the store from a backup. {again}Or begin the model again, from nothing: "
-        f"omdml models reset {whole_of(model)}"
+        "If the log still holds what the model learned, learn it again: "
+        f"omdml replay --model {model} --publish --replace. Otherwise restore the store from a backup. {nothing}"
     )
 
 

@@ -107,7 +107,7 @@ def test_prometheus_takes_its_settings(promtool, tmp_path):
 
 
 def test_the_runbooks_commands_name_services_and_what_they_mount():
-    called = operators_commands(2)
+    called = operators_commands("With Compose")
     assert tuple(called) == OPERATIONS
     words = [command.split() for commands in called.values() for command in commands if " " in command]
     assert len(words) == len(called)

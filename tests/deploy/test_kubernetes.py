@@ -140,7 +140,7 @@ def test_prometheus_finds_the_jobs_that_alerts_ask_for():
 
 
 def test_the_runbooks_commands_name_objects_that_there_are():
-    called = operators_commands(1)
+    called = operators_commands("On Kubernetes")
     namespace = "kubectl create namespace shop\n"
     assert namespace in (FOLDER / "README.md").read_text()
     commands = [command for listed in called.values() for command in listed if command.startswith("kubectl ")]

@@ -189,7 +189,7 @@ def call(machine, command):
 
 def operate(machine, row, environment=""):
     """Call what a row of the runbook's table says; answers what that printed. Fails if it failed."""
-    command, *_ = operators_commands(0)[row]
+    command, *_ = operators_commands("Under systemd")[row]
     command = command.replace(" /var/lib/omdml ", f" /var/lib/omdml {environment} ")
     return call(machine, command)
 

@@ -130,7 +130,7 @@ def resend(
     Events are learned as if they came now, after everything that was learned since. The event of a dismissed letter is
     sent only if its position is named.
 
-    The exit code is 0 also if events would be refused again. Their letters stay open, and the output says why.
+    The exit code is 0 even if events would be refused again. Their letters stay open, and the output says why.
     """
     from omdml.workers.operate.letters import chosen, position
     from omdml.workers.operate.letters import resend as send_again

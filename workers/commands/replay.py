@@ -45,7 +45,7 @@ TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
     """Learn the log again, and show how many mistakes were made. It begins at the beginning of the log. Workers may
-    run.
+    run meanwhile.
     """
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
@@ -100,7 +100,8 @@ def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
     """Learn MODEL's log again without the events of a user. This replaces what it learned before.
 
     Stop the workers first. The model's checkpoints, snapshots and history are deleted. The log and backups keep the
-    events (deploy/RUNBOOK.md). Also name the users that were forgotten earlier.
+    events (deploy/RUNBOOK.md). Also name the users who were forgotten earlier: otherwise their events are learned
+    again.
     """
     from omdml.workers.operate.left_out import LeftOut
 
@@ -119,7 +120,8 @@ def learn_on(
     """Learn MODEL's log again without some of its events. With --version, go back to an earlier version for good.
 
     Stop the workers first. Events that come from now on are learned as usual. The model's checkpoints, snapshots and
-    history are deleted: make a copy with omdml backup first if you need them.
+    history are deleted: make a backup first (deploy/RUNBOOK.md). Also name the users who were forgotten earlier
+    (--without-user): otherwise their events are learned again.
     """
     from omdml.workers.operate.left_out import NOTHING, LeftOut
 

@@ -39,6 +39,7 @@ def create(configuration: config.Configuration, partitions: int | None, topic: s
 
     The exit code is 1 if it exists and has fewer partitions than asked for.
     """
+    from omdml.workers.configuration.config import KafkaLog
     from omdml.workers.configuration.wording import amount
     from omdml.workers.wiring.kafka_topic import create_log
 
@@ -48,8 +49,10 @@ def create(configuration: config.Configuration, partitions: int | None, topic: s
         return
     say(f"topic {name} exists already with {amount(count, 'partition')}, nothing was changed")
     if partitions and count < partitions:
-        command = f"kafka-topics.sh --alter --topic {topic}" if topic else "omdml topics grow"
-        say(f"to add partitions: {command} --partitions {partitions}", err=True)
+        command = "omdml topics grow"
+        if topic and isinstance(configuration.log, KafkaLog):
+            command = f"kafka-topics.sh --bootstrap-server {configuration.log.servers} --alter --topic {topic}"
+        say(f"to add partitions, run {command} --partitions {partitions}", err=True)
         sys.exit(1)
 
 
@@ -68,7 +71,7 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
     if partitions > homes:
         say(
             f"models live on {homes} of them: once all senders know of the new ones (five minutes with Kafka's "
-            "defaults), stop the workers, then: omdml topics rehome"
+            "defaults), stop the senders and the workers, then run omdml topics rehome"
         )
 
 
@@ -118,8 +121,9 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     """Learn every model again from the log. Stop the workers first.
 
     The models and their snapshots are deleted from the store. Until they are learned again, nodes answer with what
-    models begin with. Events that cannot be learned become dead letters again, and readers count both as one. An event
-    that omdml letters resend sent again is learned once.
+    models begin with. Events that cannot be learned become dead letters again, and omdml counts both as one. An event
+    that omdml letters resend sent again is learned once. Events of users who were forgotten are learned again: run
+    omdml forget again afterwards.
 
     If partitions were added since the log began, models live on the first ones again. When these are learned, run omdml
     topics rehome.
@@ -147,18 +151,19 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     offset = None if to == "beginning" else int(to)
     workers = partial(workers_of, configuration.log)
     deleted = topics.rewind(extents, store, partitioner, named, offset, partitions, workers)
-    say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
+    place = "the beginning" if offset is None else f"offset {offset}"
+    say(f"{amount(len(deleted), 'model')} deleted; workers begin at {place}")
     if unknown and len(extents) > 1:
         say(
             "the store does not know how many partitions the topic began with: models will live on all "
-            f"{len(extents)}. If partitions were added since, run this again with the number of before: "
+            f"{len(extents)}. If partitions were added since, run this again with the number that it began with: "
             "omdml topics rewind --partitions N"
         )
     placement = store.placement(extents[0].partition.topic_id)
     if placement and placement.count < len(extents):
         say(
-            f"models live on the first {placement.count} of {len(extents)} partitions again: once a worker has learned "
-            "these, stop it, then: omdml topics rehome"
+            f"models live on the first {placement.count} of {len(extents)} partitions again: once workers have learned "
+            "these, stop the senders and the workers, then run omdml topics rehome"
         )
 
 
@@ -193,6 +198,6 @@ def rehome(configuration: config.Configuration, partitions: int | None, senders_
         say(f"models now live on {now} partitions, before on {before}: start the workers again")
     if waiting:
         say(
-            f"the old partitions hold {amount(waiting, 'event')} that nobody has learned: once workers have read them, "
-            "send those of models that moved again: omdml letters resend"
+            f"the old partitions hold {amount(waiting, 'event')} that nobody has learned. Once workers have read them, "
+            "those of models that moved are dead letters: send them again with omdml letters resend"
         )

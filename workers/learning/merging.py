@@ -244,8 +244,8 @@ def read_parts(name: str, store: Store, positions: Mapping[int, int]) -> Iterato
         checkpoint = store.peek(part)
         if checkpoint is None:
             raise CorruptError(
-                f"model {part!r}: no checkpoint of it can be read. Restore the store from a backup, or begin the model "
-                f"again: omdml models reset {name}"
+                f"model {part!r}: no checkpoint of it can be read. Restore the store from a backup. If there is none, "
+                f"begin the model again from nothing: omdml models reset {name}"
             )
         yield checkpoint
 

@@ -11,7 +11,6 @@ import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.part_names import whole_of
 from omdml.streams.protocols.store import Claim, Pointer, Store
 from omdml.streams.stores.checkpoints import how_to_mend
 from omdml.streams.stores.journal import PUBLICATIONS
@@ -112,8 +111,7 @@ def resume_claimed(
     except FormatError as error:
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
-        do = f"restore the store from a backup, or begin the model again: omdml models reset {whole_of(name)}"
-        raise CorruptError(f"checkpoint of model {name!r}: {error}; {do}") from error
+        raise CorruptError(f"checkpoint of model {name!r}: {error}. {how_to_mend(name)}") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.judge.first_metric = spec.first_metric
     model.published = last_published(name, learner.version, live, store)

@@ -327,8 +327,8 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
         )
     if cut:
         lines.append(
-            f"the log begins after the counts of {_listed(cut)} do: retention, or an operator, deleted events "
-            "that were learned. The models keep what they learned from them; a replay would forget it"
+            f"the counts of {_listed(cut)} begin with events that the log no longer holds: retention, or an operator, "
+            "deleted them after they were learned. What was learned from them stays, but a replay would forget it"
         )
     if audit.unknown:
         lines.append(

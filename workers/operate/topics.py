@@ -11,7 +11,7 @@ from omdml.streams.protocols.store import Store
 from omdml.streams.topic_extents import Extent, Member
 
 GROW = "omdml topics grow --partitions"
-REHOME = "stop the senders and the workers, then omdml topics rehome"
+REHOME = "stop the senders and the workers, then run omdml topics rehome"
 
 
 class PartitionReport(NamedTuple):
@@ -97,8 +97,8 @@ def wrong(line: PartitionReport, placement: Placement | None, partitions: int, l
         )
     if mark is not None and mark > extent.end:
         return (
-            f"it was read up to offset {mark}, but ends at {extent.end}, so it was cut, and no worker goes on here. "
-            "Bring the log back, or go on with what it holds: omdml worker --accept-gap"
+            f"the partition was read up to offset {mark}, but ends at {extent.end}: the log was cut, and no worker "
+            "goes on here. Bring the log back, or go on with what it holds: omdml worker --accept-gap"
         )
     if line.lag > 0 and not learning:
         return "no worker is running (none is a member of the group), so nobody learns these events: start one"
@@ -111,8 +111,8 @@ def advice(count: int, partitions: int) -> str:
         return REHOME
     target = -(-partitions // count) * count
     return (
-        f"{partitions} is not a multiple of {count}, so events of many models become dead letters: {GROW} {target}, "
-        f"then {REHOME}; then omdml letters resend"
+        f"{partitions} is not a multiple of {count}, so events of many models become dead letters: run {GROW} "
+        f"{target}, {REHOME}, start everything again, and run omdml letters resend"
     )
 
 

@@ -63,7 +63,7 @@ def test_a_rehome_that_the_replica_lacks_is_asked_for_again_and_nothing_is_lost(
     assert worker.stop() == 0
     status = place.omdml("status")
     assert status.exit_code == 1
-    assert "stop the senders and the workers, then omdml topics rehome" in flowing(status.output)
+    assert "stop the senders and the workers, then run omdml topics rehome" in flowing(status.output)
     # Then the same command again, and every event is learned once.
     learn_what_is_old(place)
     assert place.omdml("rehome").exit_code == 0

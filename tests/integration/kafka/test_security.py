@@ -27,7 +27,11 @@ from tests.support.worlds import catalogue, events
 # One process runs them, with one broker.
 pytestmark = pytest.mark.xdist_group("secured broker")
 TOPIC = "feedback"
-OPERATORS = ("doctor", "letters list", "letters resend", "topics status", "topics rehome", "topics rewind --yes")
+OPERATORS = (
+    "doctor", "status", "letters list", "letters resend", "models copy shop other", "topics status", "topics rehome",
+    "replay --model shop --publish --replace", "forget shop --user 42 --yes --accept-gap",
+    "learn-on shop --until 2000-01-01 --yes", "topics rewind --yes",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +56,7 @@ def place(tmp_path, secured):
         log["sasl_plain_password_file"] = str(tmp_path / f"{user}.password")
         del log["sasl_plain_password"]
         rest = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n'
-        rest += '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
+        rest += "".join(f'[models.{name}]\nlearner = "lomdml"\nrank = 3\n' for name in ("shop", "other"))
         rest += "[guard]\non = false\n"
         lines = "".join(f"{option} = {json.dumps(value)}\n" for option, value in log.items())
         (tmp_path / f"{user}.toml").write_text(f"[log]\n{lines}{rest}")
@@ -102,7 +106,7 @@ def test_every_command_but_the_router_works_with_the_rights_that_are_listed(plac
 
         def version():
             models = httpx.get(f"{place.url}/models", verify=False).json()["models"]
-            return models[0].get("version") if models else None
+            return next((model.get("version") for model in models if model["model"] == "shop"), None)
 
         wait_for(lambda: "node_started" in node.said, "the node", 60.0, node)
         accepted = httpx.post(f"{place.url}/feedback", content=next(events(1, seed=5)))
@@ -116,10 +120,25 @@ def test_every_command_but_the_router_works_with_the_rights_that_are_listed(plac
     finally:
         node.close()
         worker.close()
+    code, output = command("archive", "--to", "archive", *place("archiver"))
+    assert (code, "records archived" in output) == (0, True), output
     operator = place("operator")
     for message in OPERATORS:
         code, output = command(*message.split(), *operator)
-        assert code == 0, output
+        assert code == 0, (message, output)
+    # A model of dca can be summed up from the archive.
+    path = place.folder / operator[1]
+    path.write_text(path.read_text().replace('learner = "lomdml"', 'learner = "dca"\ncoordinates = "features"'))
+    code, output = command("bootstrap", "--input", "archive", "--model", "shop", "--processes", "1", *operator)
+    assert code == 0, output
+
+
+def test_an_archiver_can_read_the_log_and_nothing_else(place, secured, command):
+    (place.folder / "one.jsonl").write_bytes(next(events(1, seed=7)) + b"\n")
+    for line in ("feed one.jsonl", "letters list"):
+        code, output = command(*line.split(), *place("archiver"))
+        assert code in (1, 3), output
+        assert "give archiver the rights (acls)" in output.lower(), output
 
 
 def test_a_router_works_with_the_rights_that_are_listed(place, secured, command):

@@ -179,7 +179,7 @@ def test_a_worker_that_is_there_and_learns_nothing_is_reported(kafka, installed)
         member.close()
     assert partitions.level is Level.WARNING
     assert partitions.text.startswith("partition 1 of kafka-python")
-    assert ": 1 event not learned or not saved yet, the oldest of" in partitions.text
+    assert ": 1 event is not learned or not saved yet, the oldest of" in partitions.text
     assert "(10 min ago)" in partitions.text
 
 
@@ -196,7 +196,7 @@ def test_doctor_tells_of_added_partitions_until_rehome_and_of_a_missing_worker(k
     partitions = findings()["partitions"]
     assert partitions.level is Level.WARNING
     assert "partitions 4, 5, 6, 7 were added after models had been placed on 4" in partitions.text
-    assert "stop the senders and the workers, then omdml topics rehome" in partitions.text
+    assert "stop the senders and the workers, then run omdml topics rehome" in partitions.text
     send(topic, str.encode, by("murmur2"))
     assert "no worker is running (none is a member of the group)" in findings()["partitions"].text
 

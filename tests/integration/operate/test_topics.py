@@ -43,7 +43,8 @@ def test_the_topic_of_a_router_is_created_beside_the_configured_one(kafka: Kafka
     again = run("--topic", name, "--partitions", "4", **log)
     kafka.delete_topic(name)
     assert again.exit_code == 1
-    assert f"to add partitions: kafka-topics.sh --alter --topic {name} --partitions 4" in again.output
+    command = f"kafka-topics.sh --bootstrap-server {kafka.servers} --alter --topic {name} --partitions 4"
+    assert f"to add partitions, run {command}" in again.output
     assert created.output == f"topic {name} created, 2 partitions\n"
 
 

@@ -205,7 +205,7 @@ def test_a_rewind_of_an_emptied_store_must_be_told_how_the_topic_began(place, va
     learn_and_grow(place)
     valkey_server.flush()
 
-    assert "with the number of before: omdml topics rewind --partitions N" in flowing(
+    assert "with the number that it began with: omdml topics rewind --partitions N" in flowing(
         place.omdml("rewind", "--yes").output
     )
     text = flowing(place.omdml("rewind", "--partitions", "2", "--yes").output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ HEREDOC = re.compile(r"<<\s*(\w+)")
 WORDS_END = re.compile(r"\s+#\s.*|[;|&]+")
 # The first word of a line that is a command, in blocks that show no prompt.
 PROGRAMS = ("curl", "omdml")
-# The rows of the runbook's table of commands.
+# What the runbook has a command for, in each kind of installation.
 OPERATIONS = (
     "call a command", "read a log", "stop the workers", "start them", "restart one worker", "see how it ended",
     "ask a worker",
@@ -57,12 +56,11 @@ def block_that_begins(text: str, beginning: str) -> str:
     return block
 
 
-def operators_commands(column: int) -> dict[str, list[str]]:
-    """What the runbook's table says that operators call under systemd (0), on Kubernetes (1), with Compose (2)."""
-    rows = [line.strip("|").split("|") for line in read("deploy/RUNBOOK.md").splitlines() if line.startswith("| ")]
-    begin = next(number for number, row in enumerate(rows) if "systemd" in row[1])
-    table = itertools.takewhile(lambda row: row[0].strip() in OPERATIONS, rows[begin + 1 :])
-    return {row[0].strip(): re.findall(r"`([^`]+)`", row[1 + column]) for row in table}
+def operators_commands(heading: str) -> dict[str, list[str]]:
+    """What the runbook says under this heading that operators call, in one kind of installation."""
+    section = re.split(r"^#", read("deploy/RUNBOOK.md").partition(f"\n#### {heading}\n")[2], flags=re.MULTILINE)[0]
+    listed = (item.split("\n\n")[0].partition(":") for item in re.split(r"^- ", section, flags=re.MULTILINE)[1:])
+    return {name: INLINE.findall(text) for name, _, text in listed}
 
 
 def steps(session: str) -> list[Step]:

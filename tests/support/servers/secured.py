@@ -19,7 +19,7 @@ from deploy.local import KafkaServer
 from tests.support.processes import ROOT
 from tests.support.servers.certificates import Authority
 
-USERS = ("admin", "worker", "node", "router", "creator", "operator", "stranger")
+USERS = ("admin", "worker", "node", "router", "creator", "operator", "archiver", "stranger")
 MODULES = "org.apache.kafka.common.security"
 
 
@@ -74,11 +74,9 @@ class SecuredKafka(KafkaServer):
 
     def give_rights(self) -> None:
         """Give the rights in the table of deploy/SECURITY.md."""
-        table = (ROOT / "deploy" / "SECURITY.md").read_text().partition("| user | resource | operations |\n")[2]
-        rows = [line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines()[1:]]
         admin = KafkaAdminClient(bootstrap_servers=self.servers, **self.client_options)
         try:
-            admin.create_acls([acl for row in rows for acl in acls(*row)])
+            admin.create_acls([acl for row in rights() for acl in acls(*row)])
         finally:
             admin.close()
 
@@ -87,6 +85,12 @@ def login(user: str, authority: Path) -> dict[str, Any]:
     """The options of kafka-python's clients for a user."""
     return {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": user, "sasl_plain_password": password(user),
             "ssl_cafile": str(authority), "security_protocol": "SASL_SSL"}  # fmt: skip
+
+
+def rights() -> list[list[str]]:
+    """The rows of the table of deploy/SECURITY.md: user, resource, operations."""
+    table = (ROOT / "deploy" / "SECURITY.md").read_text().partition("| user | resource | operations |\n")[2]
+    return [line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines()[1:]]
 
 
 def acls(user: str, resource: str, operations: str) -> list[ACL]:

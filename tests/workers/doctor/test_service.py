@@ -33,7 +33,7 @@ def test_events_in_a_file_log_that_no_worker_takes_are_an_error(shop):
 def test_a_worker_that_takes_nothing_is_a_warning_after_a_minute(shop, monkeypatch):
     worker = shop.living()
     shop.tell(*events(7))
-    assert "7 events not yet saved" in problem(shop, "reading", Level.OK)
+    assert "7 events are not yet saved" in problem(shop, "reading", Level.OK)
     now = time.time()
     monkeypatch.setattr(installation.time, "time", lambda: now + 300)
     text = problem(shop, "reading", Level.WARNING)

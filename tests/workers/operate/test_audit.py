@@ -123,7 +123,7 @@ def test_events_that_retention_deleted_are_no_fault_but_a_limit(world):
     world.log.trim(world.log.partitions[0], 10)
     result, report = audited(world)
     assert report.wrong == {}
-    assert "log begins after the counts of 'shop' do" in report.limits[0]
+    assert "counts of 'shop' begin with events that the log no longer holds" in report.limits[0]
     assert result.models["shop"].missing == 0
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @stored
 def archive(configuration: config.Configuration, folder: str, accept_gap: bool) -> None:
     """Copy the feedback log into Parquet files. It writes the records that the archive does not have yet. Workers may
-    run.
+    run meanwhile.
     """
     from pathlib import Path
 

@@ -87,7 +87,7 @@ class StoreContents(NamedTuple):
 def backup(configuration: config.Configuration, file: Path) -> None:
     """Write everything in the store into FILE, as of one moment. Only for a store in a folder.
 
-    Workers and nodes may run. FILE holds the secret of the store, so only its owner may read it.
+    Workers and nodes may run meanwhile. FILE holds the secret of the store, so only its owner may read it.
     """
     from omdml.streams.stores.folder.backups import back_up
 

@@ -125,18 +125,18 @@ def waits(name: str, why: str, whole: bool = False) -> str:
     if whole:
         return (
             f"model {name} waits: {why}. Its parts go on learning, and nothing of them goes live. Restore the store "
-            f"from a backup. Or begin the model again: omdml models reset {name}"
+            f"from a backup. If there is none, begin the model again from nothing: omdml models reset {name}"
         )
     if part := part_of(name):
         return (
             f"part {part.number} of model {part.model} waits: {why}. Its events wait in the log, and nothing of "
-            "the model goes live. Restore the store from a backup. Or begin the model again: "
-            f"omdml models reset {part.model}"
+            "the model goes live. Restore the store from a backup. If there is none, begin the model again from "
+            f"nothing: omdml models reset {part.model}"
         )
     return (
-        f"model {name} waits: {why}. Its events wait in the log, and other models go on. Restore "
-        f"the store from a backup. Or learn the model again: omdml replay --model {name} --publish --replace. Or begin "
-        f"it again: omdml models reset {name}"
+        f"model {name} waits: {why}. Its events wait in the log, and other models go on. If the log still holds what "
+        f"the model learned, learn it again: omdml replay --model {name} --publish --replace. Otherwise restore the "
+        f"store from a backup. If there is none, begin the model again from nothing: omdml models reset {name}"
     )
 
 

@@ -77,8 +77,8 @@ def closed(folder: Path) -> list[Remark]:
     """A remark on a folder that only workers write to, if this user may not, or none."""
     if not folder.exists() or os.access(folder, os.W_OK):
         return []
-    return [warning(f"{folder} cannot be written by this user. That is enough for a node, but a worker waits: "
-                    f"give it the right to write. {READ_ONLY}")]  # fmt: skip
+    return [warning(f"{folder} cannot be written by this user. A node of this user does not need to, but a worker of "
+                    f"this user waits: give it the right to write. {READ_ONLY}")]  # fmt: skip
 
 
 def closed_log(path: Path) -> list[Remark]:
@@ -117,10 +117,10 @@ def full(safety: ServerSafety) -> list[Remark]:
     if not safety.max_bytes or safety.used_bytes < NEARLY_FULL * safety.max_bytes:
         return []
     used = f"it uses {safety.used_bytes / MB:,.1f} MB of memory, and maxmemory is {safety.max_bytes / MB:,.1f} MB"
-    do = "raise it: redis-cli CONFIG SET maxmemory 4gb, for instance, and in the server's file"
+    do = "raise maxmemory (redis-cli CONFIG SET maxmemory 4gb, for instance), and set it in the server's file too"
     if safety.used_bytes < safety.max_bytes:
-        return [warning(f"{used}: once it is full it refuses writes, and nothing is learned; {do}")]
-    return [error(f"{used}: it is full and refuses writes, so workers wait, and nothing new goes live; {do}")]
+        return [warning(f"{used}. Once it is full it refuses writes, and nothing is learned: {do}")]
+    return [error(f"{used}. It is full and refuses writes, so workers wait, and nothing new goes live: {do}")]
 
 
 class Use(NamedTuple):
@@ -195,7 +195,7 @@ def unsafe_topic(topic: str, safety: TopicSafety, use: Use, servers: str) -> Ite
     if safety.unclean_election:
         yield (
             f"topic {topic!r} has unclean.leader.election.enable=true: a broker that lacks acknowledged events may "
-            f"lead, and {use.after_loss}. Set it: {set_it} unclean.leader.election.enable=false"
+            f"become the leader. Then {use.after_loss}. Set it: {set_it} unclean.leader.election.enable=false"
         )
     if "compact" in safety.cleanup_policy:
         yield (

@@ -49,7 +49,8 @@ def unsent(book: Book, whole: bool, now: float, hasty: bool = False) -> str | li
     fresh = [letter for letter in letters if now - (letter.at or now) < FRESH_S]
     if not fresh:
         newest_day = day(letters[-1].at)
-        return f"{counted(letters)} neither sent again nor dismissed{among}; the newest is of {newest_day}"
+        verb = "was" if len(letters) == 1 else "were"
+        return f"{counted(letters)} {verb} neither sent again nor dismissed{among}; the newest is of {newest_day}"
     left = f"{counted(letters)} could not be learned, and nobody sent them again or dismissed them{among}"
     return [warning(f"{left}. {newest(fresh[-1])}")]
 

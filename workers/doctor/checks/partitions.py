@@ -136,7 +136,8 @@ def behind(owned: Sequence[PartitionReport], since: Mapping[int, float], now: fl
         return []
     oldest, lines = min(since[number] for number in late), list(late.values())
     workers, waiting = sorted({line.worker for line in lines}), sum(line.lag for line in lines)
-    return [warning(f"{numbered(lines)} of {', '.join(workers)}: {amount(waiting, 'event')} not learned or not saved "
-                    f"yet, the oldest of {when(oldest)} ({span(now - oldest)} ago). Run this again. If the number does "
-                    "not fall, read the worker's log: a model waits (see checkpoints), the store or the dead letters "
-                    "refuse writes, or the process hangs")]  # fmt: skip
+    wait = f"{amount(waiting, 'event')} {'is' if waiting == 1 else 'are'} not learned or not saved yet"
+    return [warning(f"{numbered(lines)} of {', '.join(workers)}: {wait}, the oldest of {when(oldest)} "
+                    f"({span(now - oldest)} ago). Run this again. If the number does not fall, read the worker's log: "
+                    "a model waits (see checkpoints), the store or the dead letters refuse writes, or the process "
+                    "hangs")]  # fmt: skip

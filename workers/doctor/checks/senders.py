@@ -233,7 +233,7 @@ def fate(example: Example, age: float, right: int, over: bool) -> str:
             f"this is left to do: omdml letters resend. {until}"
         )
     return (
-        f"Until that is done such events become dead letters, wrong_partition ({where}); afterwards: omdml letters "
+        f"Until that is done such events become dead letters, wrong_partition ({where}); afterwards run omdml letters "
         f"resend. This error becomes a warning once the newest is an hour old, or {ENOUGH_RIGHT} events with the right "
         f"key came after it. {until}"
     )

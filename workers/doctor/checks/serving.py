@@ -49,8 +49,8 @@ class Seen:
         if standing.withheld:
             kind = self.long_withheld if self.now - standing.withheld.since >= LONG_WITHHELD_S else self.withheld
             kind[name] = (
-                f"model {name}: newer versions are withheld since {when(standing.withheld.since)} "
-                f"({span(self.now - standing.withheld.since)}), nodes stay at {version} of "
+                f"model {name}: newer versions have been withheld since {when(standing.withheld.since)} "
+                f"({span(self.now - standing.withheld.since)} ago), and nodes stay at {version} of "
                 f"{when(pointer.published_at)}. Why: {standing.withheld.reason}. "
                 f"If the newest feedback is sound, this ends by itself. If it is not, stop whoever sends it, then "
                 f"learn the log again without it (omdml learn-on {name} --since TIME --until TIME, or --without-user "
@@ -68,7 +68,7 @@ class Seen:
             )
         if standing.drift and self.now - standing.drift["at"] < RECENT_DRIFT_S:
             self.drifted[name] = (
-                f"model {name}: drift at {when(standing.drift['at'])}: {standing.drift['reason']}. "
+                f"model {name}: drift was noticed at {when(standing.drift['at'])}: {standing.drift['reason']}. "
                 "If taste or items did not change then, look for feedback of a new or broken sender"
             )
 

@@ -66,7 +66,7 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
     if store_lost:
         return [error(f"{config.path} was read before, but the store knows nothing of it: the store was emptied, is "
                       "another one, or its disk is not mounted, and no worker goes on. Correct store.url, or restore "
-                      "the store. Or learn again: an empty store and another log.group")]  # fmt: skip
+                      "the store. Or learn the log again: take an empty store and another log.group")]  # fmt: skip
     if not count and not reader:
         return [warning(f"no worker is running (group {config.group!r}). Everything in {config.path} is learned and "
                         "saved, but what comes next will wait. Start one: omdml worker")]  # fmt: skip
@@ -79,7 +79,8 @@ def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark
         return [error(f"no worker is running (group {config.group!r}), and {events} wait to be learned{since}. Start "
                       "one: omdml worker. If one should be running, its log says why it ended")]  # fmt: skip
     if oldest is None or now - oldest < BEHIND_S:
-        return f"process {reader} reads {config.path}; {amount(min(count, MOST), 'event')} not yet saved"
+        wait = f"{amount(min(count, MOST), 'event')} {'is' if count == 1 else 'are'} not yet saved"
+        return f"process {reader} reads {config.path}; {wait}"
     return [warning(f"process {reader} holds the log, but {events} are not learned or not saved{since}. Run this "
                     "again. If the number does not fall, read the process's log: a model waits (see checkpoints), the "
                     "store refuses writes, or the process hangs")]  # fmt: skip
@@ -136,4 +137,4 @@ def cannot_come(what: str, path: Path) -> list[Remark]:
     there = next(folder for folder in (place, *place.parents) if folder.exists())
     if os.access(there, os.W_OK):
         return []
-    return [error(f"{what}: {there} cannot be written: give this user the right to")]
+    return [error(f"{what}: {there} cannot be written: give this user the right to write there")]

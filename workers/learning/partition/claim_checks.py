@@ -150,6 +150,6 @@ def impossible_origin(model: str, before: Partition, here: Partition, fell_back:
     )
     return Misplaced(
         f"model {model!r} lives on partition {here.number}, but its checkpoint is about partition {before.number} and "
-        f"{why}. Restore the store from a backup, or learn the model again: "
-        f"omdml replay --model {model} --publish --replace"
+        f"{why}. If the log still holds what the model learned, learn it again: "
+        f"omdml replay --model {model} --publish --replace. Otherwise restore the store from a backup"
     )

@@ -179,17 +179,17 @@ def test_doctor_names_each_part_of_a_service_that_is_read_only(tmp_path):
     assert "give it the right to write. If the file system is read-only" in log[1]
     for (level, text), part in zip(others, ("letters", "state"), strict=True):
         assert level == "warning"
-        assert text.startswith(f"{part} cannot be written by this user. That is enough for a node, but a worker waits")
+        assert text.startswith(f"{part} cannot be written by this user. A node of this user does not need to")
 
 
 @pytest.mark.parametrize(
     ("used", "level", "expected"),
-    [(950, Level.WARNING, "once it is full it refuses writes"), (1000, Level.ERROR, "it is full and refuses writes")],
+    [(950, Level.WARNING, "Once it is full it refuses writes"), (1000, Level.ERROR, "It is full and refuses writes")],
 )
 def test_a_server_without_room_is_told_before_it_refuses_writes_and_then(used, level, expected):
     ((seen, text),) = of_store("redis://cache", SERVER._replace(used_bytes=used * 10**6, max_bytes=10**9))
     assert seen is level
-    assert text.startswith(f"it uses {used:,}.0 MB of memory, and maxmemory is 1,000.0 MB: ")
+    assert text.startswith(f"it uses {used:,}.0 MB of memory, and maxmemory is 1,000.0 MB. ")
     assert expected in text
     assert "CONFIG SET maxmemory" in text
 

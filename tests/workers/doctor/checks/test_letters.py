@@ -91,7 +91,7 @@ def test_letters_older_than_a_week_are_reported_and_are_no_warning(shop):
     shop.learn()
     book = read_book(newest_records(shop.folder / "letters", 1 << 20).records)
     assert not isinstance(unsent(book, True, time.time()), str)
-    assert "1 event (1 unknown_item) neither sent again nor dismissed; the newest is of 20" in unsent(
+    assert "1 event (1 unknown_item) was neither sent again nor dismissed; the newest is of 20" in unsent(
         book, True, time.time() + FRESH_S + 60
     )
 

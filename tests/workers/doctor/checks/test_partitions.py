@@ -122,7 +122,7 @@ def test_added_partitions_are_reported_with_what_waits_there():
     assert "partitions 2, 3 were added after models had been placed on 2" in text
     ((level, text),) = findings(placement, [10, 10, 7, 0], {"a": [0, 1]})
     assert level is Level.ERROR
-    assert "7 events wait: stop the senders and the workers, then omdml topics rehome" in text
+    assert "7 events wait: stop the senders and the workers, then run omdml topics rehome" in text
 
 
 def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be():
@@ -143,7 +143,7 @@ def test_what_waits_for_a_minute_although_a_worker_owns_it_is_reported():
     placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
     ((level, text),) = findings(placement, [10, 15], owners, since={1: NOW - 600})
     assert level is Level.WARNING
-    assert text.startswith("partition 1 of b at host: 5 events not learned or not saved yet, the oldest of")
+    assert text.startswith("partition 1 of b at host: 5 events are not learned or not saved yet, the oldest of")
     assert "(10 min ago)" in text
     assert "read the worker's log" in text
     ((level, text),) = findings(placement, [10, 15], owners, since={1: NOW - 5})

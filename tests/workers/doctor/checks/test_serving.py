@@ -111,13 +111,13 @@ def test_a_withheld_snapshot_is_explained_and_an_error_after_an_hour(shop, monke
         assert isinstance(candidate(shop, version), Snapshot)
         shop.store.publish(candidate(shop, version), epoch, withheld="not as good on 256 queries held out")
     text = problem(shop, "serving", Level.WARNING)
-    assert "model shop: newer versions are withheld since" in text
+    assert "model shop: newer versions have been withheld since" in text
     assert "nodes stay at version 60" in text
     assert "not as good on 256 queries held out" in text
     assert "newer versions withheld for" in shop.omdml("models", "list")
     now = time.time()
     monkeypatch.setattr(installation.time, "time", lambda: now + serving.LONG_WITHHELD_S + 60)
-    assert "(1 h)" in problem(shop, "serving", Level.ERROR)
+    assert "(1 h ago)" in problem(shop, "serving", Level.ERROR)
     monkeypatch.undo()
     shop.store.publish(candidate(shop, 90), epoch)
     assert problem(shop, "serving", Level.OK)
@@ -139,7 +139,7 @@ def test_drift_of_the_last_day_is_a_warning(shop, monkeypatch):
     shop.learn()
     shop.store.note("shop", shop.store.claim("shop").epoch, "drift", "mistakes went from 5% to 20%")
     text = problem(shop, "serving", Level.WARNING)
-    assert "model shop: drift at" in text
+    assert "model shop: drift was noticed at" in text
     assert "mistakes went from 5% to 20%" in text
     now = time.time()
     monkeypatch.setattr(installation.time, "time", lambda: now + 2 * 86_400)
