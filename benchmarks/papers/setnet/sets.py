@@ -91,10 +91,10 @@ whiten the vectors of sets. If averages are whitened, they keep as many directio
 vectors are whitened, they keep all of their directions, and their covariance is shrunk. "SetNet, not trained" is
 SetNet's start by k-means and PCA; beside it stands the paper's SetNet without training on sets.
 
-A judgement names one element, {RELEVANT} sets of {TRAINED} elements with another element of its class, and {IRRELEVANT}
-sets without, all of classes to train on. All methods rank by cosines, added up over the query. "Its own scores" are
-those that nodes serve: a logistic function of each cosine, added up. "Element by element" is the paper's upper bound:
-greedy matching to all elements.
+A judgement names one query element and sets of {TRAINED} elements, all of classes to train on. {RELEVANT} of these sets
+hold another element of the query's class, and {IRRELEVANT} hold none. All methods rank by cosines, added up over the
+query. "Its own scores" are those that nodes serve: a logistic function of each cosine, added up. "Element by element"
+is the paper's upper bound: greedy matching to all elements.
 
 Validation chooses ranks of whitening ({listed(RANKS)}) and p, the power of the generalised mean ({listed(POWERS)}). For
 SetNet and for "mean pooling, learned" it chooses eta ({listed(ETAS)}) and the number of judgements ({listed(STOPS)}).
