@@ -40,8 +40,11 @@ names the parts of MATHS that it tries out.
 """
 # A word and its meaning in each paragraph.
 WORDS = """
-triplet, pair, quadruplet: A triplet: "this item fits the query better than that one." A pair: two items that fit each
-other, or do not. A quadruplet: two items that are closer to each other than two others.
+triplet: "This item fits the query better than that one."
+
+pair: Two items that fit each other, or two items that do not.
+
+quadruplet: Two items that are closer to each other than two others.
 
 descriptor: A vector that describes one side of an item, such as its colors. omdml calls it a modality.
 
@@ -53,24 +56,30 @@ violated, and has a loss.
 
 mAP, MAP: Mean average precision of the queries: 1, or 100%, if every item that fits comes before all others.
 
-precision@K, 1-call@K, rank K: Of the first K answers: the share that fits; whether any of them fits; whether the one
-right answer is among them.
+precision@K: The share of the first K answers that fits.
+
+1-call@K: Whether any of the first K answers fits.
+
+rank K: Whether the one right answer is among the first K.
 
 nDCG@K: How near the order of the first K answers is to the best order, if items fit more or less well. 100% is the best
 order.
 
 eta, C, lambda, mu, gamma: Hyperparameters, named as in the papers. eta is the rate of a learner, which says how large
 its steps are. C is the largest rate of OMDML and OASIS. In the thesis (LAW) C weighs the losses, and 1/C the
-regulariser.
+regulariser. lambda and mu are weights of regularisers. gamma is a margin in OMDML, and in CP-mtML the rate of what
+tasks share, as a share of eta.
 
 online, batch: An online learner sees the events one after another. A batch learner has all of them at once, and may go
 over them many times.
 
-principal directions, PCA, WPCA: The directions in which items vary most; the projection onto the first of them; the
-same, with each direction divided by its deviation (whitening).
+principal directions: The directions in which items vary most.
 
-RCA, LMNN, OASIS: Other metric learners, which OMDML is compared with. RCA is that of Bar-Hillel et al. (ICML 2003),
-LMNN that of Weinberger and Saul (JMLR 2009), OASIS that of Chechik et al. (JMLR 2010; MATHS 4).
+PCA, WPCA: PCA projects on the first principal directions. WPCA does so, too, and divides each by its standard deviation
+(whitening).
+
+RCA, LMNN, OASIS: Other metric learners, with which OMDML is compared. RCA is by Bar-Hillel et al. (ICML 2003), LMNN by
+Weinberger and Saul (JMLR 2009), OASIS by Chechik et al. (JMLR 2010; MATHS 4).
 
 Hedge, beta: The algorithm that weights descriptors by their mistakes. beta is the factor by which a mistake lowers a
 weight.

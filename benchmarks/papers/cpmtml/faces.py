@@ -73,11 +73,12 @@ paper's proportion; half of them are similar. Each of 500 test faces is searched
 learned from any of these. 1-call@K then says more than in a search among all faces.
 
 All learners are omdml's own and see the same stream, as in Algorithm 1: a pair of each task in turn, drawn at random
-from the pairs of that task. So utML sees as many pairs of one task as of the other. Each method has three choices: eta
-({listed(ETAS)}; the step is capped), the length ({" or ".join(f"{count:,}" for count in DRAWS)} draws for each task)
-and, for mtLMCA and CP-mtML, gamma ({listed(GAMMAS)}), the rate of what is shared, as a share of eta. The best ones by
-mean 1-call@K on 500 validation faces are taken. So mtLMCA and CP-mtML have {len(GAMMAS)} times as many candidates as
-stML and utML. Seeds 0 to {len(SEEDS) - 1}. At gamma 0 the shared L_0 stays at its start, WPCA, and nothing is shared.
+from the pairs of that task. So utML sees as many pairs of one task as of the other. Each method chooses eta
+({listed(ETAS)}; the step is capped), and the length of the stream ({" or ".join(f"{count:,}" for count in DRAWS)} draws
+for each task). mtLMCA and CP-mtML also choose gamma ({listed(GAMMAS)}): the rate of what is shared is gamma times eta.
+The choice with the best mean 1-call@K on 500 validation faces is taken. So mtLMCA and CP-mtML have {len(GAMMAS)} times
+as many candidates as stML and utML. Seeds 0 to {len(SEEDS) - 1}. At gamma 0 the shared L_0 stays at its start, WPCA,
+and nothing is shared.
 """
 
 

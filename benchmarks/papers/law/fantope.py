@@ -40,15 +40,15 @@ regulariser punishes the sum of the k smallest eigenvalues of M, so that M gets 
 sum of all eigenvalues.
 
 The thesis leaves open how the matrix A inside T is drawn. Here A = G G', and G ({TRUE}, {TRUE}) is standard normal.
-Validation has {VALIDATION:,} quadruplets (in the thesis, as many as the test). It chooses among: eta {listed(ETAS)};
-mu, the weight of the Fantope, {listed(MUS)}; trace, the weight of the trace norm, {listed(TRACES)}; for descent over L
-eta {listed(LOW_RANK_ETAS)}. Both terms are added to the mean loss of the quadruplets. The rank counts eigenvalues above
-{number(NOTHING)} of the largest. Seeds 0 to {len(SEEDS) - 1}.
+Validation has {VALIDATION:,} quadruplets (in the thesis, as many as the test). It chooses eta ({listed(ETAS)}; for
+descent over L {listed(LOW_RANK_ETAS)}), mu ({listed(MUS)}), which is the weight of the Fantope, and trace
+({listed(TRACES)}), which is the weight of the trace norm. The Fantope and the trace norm are added to the mean loss of
+the quadruplets. The rank counts eigenvalues above {number(NOTHING)} of the largest. Seeds 0 to {len(SEEDS) - 1}.
 
-The first five rows are the thesis' Algorithm 2 (for L: plain descent), except for the rate, which is fixed in the
-thesis: here it falls linearly from eta to 0. There are {ITERATIONS} iterations over the whole training part. They start
-at M = 0 (for L: at small random numbers). The Fantope has the k = {SIZE - TRUE} smallest eigenvalues. The distance from
-T is |M - T|^2, after M and T were each scaled to a largest element of 1.
+The first five rows are the thesis' Algorithm 2; the row *descent over L* is plain descent. The thesis has a fixed rate.
+Here it falls linearly from eta to 0. There are {ITERATIONS} iterations over the whole training part. They start at M =
+0 (descent over L: at small random numbers). The Fantope has the k = {SIZE - TRUE} smallest eigenvalues. The distance
+from T is |M - T|^2, after M and T were each scaled to a largest element of 1.
 
 The last two rows are ours. `omdml.batch.fit_full` stops when its loss is within {TOLERANCE:.0%} of a proven lower
 bound. It needs a Frobenius term, too, which punishes large elements (weight lam {listed(LAMS)}; mu is

@@ -39,10 +39,10 @@ PUBLISHED = {  # MAP in %, 10 x 10 cells (Table 4.1); the online learner is ours
 ABOUT = f"""
 The thesis (4.4) crawls versions of news pages, an hour apart, for 50 days. It divides a page into 10 x 10 cells and
 learns one weight for each cell from five days of versions, without any label. A quadruplet says that the successive
-versions t and t + 1 should be closer to each other than r and s, two versions around them. It has the margin 1 if s is
-at least, and t + 1 at most, {PERIOD} hours after r (MATHS 7); otherwise it has none. The weights should find the main
-news. They are judged by this: successive versions whose news differ should be further apart than those in which only
-advertisements differ. The tables show the average precision of either kind.
+versions t and t + 1 should be closer to each other than r and s, two versions around them. It has the margin 1 if s
+comes {PERIOD} hours or more after r, and t + 1 comes {PERIOD} hours or less after r (MATHS 7). Otherwise it has none.
+The weights should find the main news. They are judged by this: successive versions whose news differ should be further
+apart than those in which only advertisements differ. The tables show the average precision of either kind.
 
 **Not the thesis' data:** the crawled pages are not public. Here a page is drawn. It has a headline that changes in one
 hour of five and never comes back, a menu whose lit entry wanders, one of six advertisements, and noise. A descriptor

@@ -64,12 +64,12 @@ afterwards), which is memory-mapped. Events go as JSON through a `LearnerWorker`
 are in memory. The view that a node makes of the published snapshot answers the queries. All options are defaults, and
 nothing is tuned.
 
-Precision is that of these answers, and so is the mAP of the first {ANSWERS:,}: it divides by the number of relevant
-items among these {ANSWERS:,} answers, and not by the hundred thousand that the catalogue holds. A node does not rank
-everything. So for mAP over the whole catalogue a sample stands in, {SAMPLED:,} random training items and copies, under
-the same snapshot. Seconds are of one processor, so waiting for a disk does not count. Own memory is the process's alone
-(RssAnon). Mapped memory is pages of files (RssFile): processes share them, and the kernel drops them when it needs
-room. Seeds 0 to {len(SEEDS) - 1}.
+The table has precision of these answers, and two kinds of mAP. The *mAP of the first {ANSWERS:,}* is that of these
+answers: it divides by the number of relevant items among them, and not by the hundred thousand that the catalogue
+holds. A node does not rank the whole catalogue. So for *mAP* a sample stands in: {SAMPLED:,} random training items and
+copies, under the same snapshot. Seconds are of one processor, so waiting for a disk does not count. Own memory is the
+process's alone (RssAnon). Mapped memory is pages of files (RssFile): processes share them, and the kernel drops them
+when it needs room. Seeds 0 to {len(SEEDS) - 1}.
 """
 
 

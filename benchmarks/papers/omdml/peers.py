@@ -76,12 +76,12 @@ mfeat (digits, six descriptors) and leaves100 (three) are not sets of pictures l
 The protocol is that of `benchmarks/quality.py`: all methods see the same triplets of training labels, and rank all
 other items for the 500 test queries (leaves100: 300). Each competitor has one hyperparameter, with four to six
 candidates. In the forms B and U each descriptor has a choice of its own. The choice is made on {VALIDATION} validation
-queries after {SMALL:,} triplets, and kept for {LARGE:,}; only LMNN may choose again there. The candidates of RCA are
-numbers of principal directions ({listed(DIRECTIONS)}). Those of LMNN are numbers of descents ({listed(LOOKS)}, the
-paper's most), with {RANK} rows that start from PCA. Those of OASIS are C ({listed(OASIS_CS)}), on {SQUARE} principal
-directions, with every item at unit norm, as in OASIS's paper. Those of OMDML are C ({listed(OMDML_CS)}), on {FULL}
-principal directions, because on all of them it takes minutes. Those of LOMDML are eta ({listed(ETAS)}), on whole
-descriptors, with one pass and rank 50.
+queries after {SMALL:,} triplets, and holds for {LARGE:,} triplets, too. Only LMNN may choose again there. The
+candidates of RCA are numbers of principal directions ({listed(DIRECTIONS)}). Those of LMNN are numbers of descents
+({listed(LOOKS)}, the paper's most), with {RANK} rows that start from PCA. Those of OASIS are C ({listed(OASIS_CS)}), on
+{SQUARE} principal directions, with every item at unit norm, as in OASIS's paper. Those of OMDML are C
+({listed(OMDML_CS)}), on {FULL} principal directions, because on all of them it takes minutes. Those of LOMDML are eta
+({listed(ETAS)}), on whole descriptors, with one pass and rank 50.
 
 "{CUT}" sees the directions that OMDML sees, so it shows what this cut alone costs. "{AGAIN}" also chooses among
 {listed(PASSES)} passes. OASIS, OMDML and LOMDML are omdml's own. RCA and LMNN are written for this page (`rivals.py`),

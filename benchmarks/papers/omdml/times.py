@@ -43,12 +43,12 @@ with compiled code loaded before. Descriptors are used whole: the five of caltec
 ({", ".join(GLOBAL)}), and all nine (2,598 dimensions in one vector). For learners that learn online, the columns count
 learning alone, and the start (PCA for LOMDML) has a column of its own. RCA's time includes its {DIRECTIONS} principal
 directions. LMNN's time includes its start and {DESCENTS} descents (the paper: at most 500). If LOMDML's start is
-counted as well, the ratios to these two halve. OMDML on nine descriptors is run with seed {ONCE} alone, and with
-{LONG:,} triplets not at all; the paper, too, leaves it out of Table 5.
+counted as well, the ratios of RCA and LMNN to LOMDML become half as large. OMDML on nine descriptors is run with seed
+{ONCE} alone, and with {LONG:,} triplets not at all; the paper, too, leaves it out of Table 5.
 
-An exponent is the slope of a least-squares line through log seconds over log triplets, or over log dimensions. For the
-dimensions all descriptors are one vector on so many principal directions, and {BRIEF:,} triplets are learned. All
-hyperparameters are defaults. Seeds 0 to {len(SEEDS) - 1}.
+An exponent is the slope of a least-squares line through log seconds over log triplets, or over log dimensions. To vary
+the dimensions, all descriptors become one vector, which is projected on {SIZES[0]} to {SIZES[-1]} principal directions.
+Then {BRIEF:,} triplets are learned. All hyperparameters are defaults. Seeds 0 to {len(SEEDS) - 1}.
 """
 Times = dict[str, dict[str, float]]  # seconds by method, and by triplets or dimensions
 

@@ -44,9 +44,9 @@ absolute differences, which on histograms is the paper's baseline, histogram int
 
 Each metric sees the same {TRAINING} training queries, the original of each, and {AGAINST} irrelevant digits for each:
 the {AGAINST // 2} highest by the baseline and {AGAINST // 2} at random from below, or the {AGAINST} highest. The rows
-with "{FEW} items" have {FEW} irrelevant digits instead. lambda of both programmes ({listed(LAMS)};
-`omdml.batch.fit_ranked`, `fit_pairs`) and eta of the online learner ({listed(ETAS)}; `Diagonal`, one pass over the same
-comparisons) are those that are best at rank 1 on {VALIDATION:,} validation queries. Figures are of {TEST:,} test
+with "{FEW} items" have {FEW} irrelevant digits instead. Both programmes (`omdml.batch.fit_ranked`, `fit_pairs`) choose
+lambda ({listed(LAMS)}). The online learner (`Diagonal`, one pass over the same comparisons) chooses eta
+({listed(ETAS)}). The choice is the best at rank 1 on {VALIDATION:,} validation queries. Figures are of {TEST:,} test
 queries. Seeds 0 to {len(SEEDS) - 1} draw queries and alterations.
 """
 SHOWN = (1, 2, 5, 10, 20)

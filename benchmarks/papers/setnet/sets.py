@@ -86,20 +86,20 @@ often than in the paper: the row "chance" shows how much that is worth.
 *Mean pooling* is the mean of unit descriptors. "Learned" means that a linear layer follows it, which learns from the
 same judgements as SetNet. (This layer is SetNet with one cluster, started as mean pooling itself.) In the paper such
 training also goes through the network. The *generalised mean* is that of the positive and negative parts of the
-descriptors, side by side. "+ W" is whitening, in the places where the paper has it: of elements for mean pooling, of
-vectors of sets for the others. If averages are whitened, they keep as many directions as validation chooses. If learned
+descriptors, side by side. "+ W" is whitening. As in the paper, mean pooling whitens the elements, and the other methods
+whiten the vectors of sets. If averages are whitened, they keep as many directions as validation chooses. If learned
 vectors are whitened, they keep all of their directions, and their covariance is shrunk. "SetNet, not trained" is
 SetNet's start by k-means and PCA; beside it stands the paper's SetNet without training on sets.
 
-A judgement names one element, {RELEVANT} sets of {TRAINED} elements with another element of its class, and {IRRELEVANT}
-sets without, all of classes to train on. All methods rank by cosines, added up over the query. "Its own scores" are
-those that nodes serve: a logistic function of each cosine, added up. "Element by element" is the paper's upper bound:
-greedy matching to all elements.
+A judgement names one query element and sets of {TRAINED} elements, all of classes to train on. {RELEVANT} of these sets
+hold another element of the query's class, and {IRRELEVANT} hold none. All methods rank by cosines, added up over the
+query. "Its own scores" are those that nodes serve: a logistic function of each cosine, added up. "Element by element"
+is the paper's upper bound: greedy matching to all elements.
 
 Validation chooses ranks of whitening ({listed(RANKS)}) and p, the power of the generalised mean ({listed(POWERS)}). For
-both learners it chooses eta ({listed(ETAS)}) and the number of judgements ({listed(STOPS)}). SetNet has K = 8 clusters,
-and its vectors have 128 numbers. Those of averages have as many as a descriptor: 150 (leaves100) or 200 (yaleb). Seeds
-0 to {len(SEEDS) - 1} draw classes, sets and queries.
+SetNet and for "mean pooling, learned" it chooses eta ({listed(ETAS)}) and the number of judgements ({listed(STOPS)}).
+SetNet has K = 8 clusters, and its vectors have 128 numbers. The vectors of averages have as many numbers as a
+descriptor: 150 (leaves100) or 200 (yaleb). Seeds 0 to {len(SEEDS) - 1} draw classes, sets and queries.
 """
 
 
@@ -261,8 +261,8 @@ def of_vectors(found: Found) -> list[Claim]:
         Claim(
             f"""In the paper whitening helps every method from three elements on, but not at two. Here it helps the
             plain mean of leaves at five elements ({white[-1]:+.1f} points; paper: +5.8) and not at two
-            ({white[0]:+.1f}; paper: -4.0). It changes what is learned less, or makes it worse, and it makes the
-            plain mean of yaleb's faces worse at all sizes ({worse[0]:+.1f} to {worse[-1]:+.1f}).""",
+            ({white[0]:+.1f}; paper: -4.0). The learned methods change less by it, or get worse. The plain mean of
+            yaleb's faces gets worse at all sizes ({worse[0]:+.1f} to {worse[-1]:+.1f}).""",
             white[0] < 0 < white[-1] and worse.max() < 0,
             agrees=False,
         ),

@@ -1,8 +1,8 @@
 """Exact answers under a new metric from an old embedding, before the gallery is embedded again (MATHS 9).
 
-With ``A = concat sqrt(theta_i) W_i`` and D its change, every distance moves by little:
-``| |A_new (p - q)| - |A_old (p - q)| | <= |D (p - mu)| + |D (q - mu)|``, and ``|D z|^2 <= sum_i |D_i|^2 |z_i|^2``. So
-the old embedding, each of its distances widened by that, says which items can be among the k closest; only these are
+Let X be the change of ``A = concat sqrt(theta_i) W_i``, and c any fixed point. Then every distance moves by little:
+``| |A_new (p - q)| - |A_old (p - q)| | <= |X (p - c)| + |X (q - c)|``, and ``|X z|^2 <= sum_i |X_i|^2 |z_i|^2``. So
+the old embedding, each of its distances widened by that, says which items can be among the k closest. Only these are
 read and embedded under the new metric.
 """
 
