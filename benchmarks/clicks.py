@@ -66,10 +66,12 @@ LOOPS = (Method("LOMDML", "features"), Method("DCA", MAPPED))
 class Case(NamedTuple):
     """A data set with its split, for one seed."""
 
-    items: dict[str, Features]  # "features" and their mapped coordinates
+    # By kind: their "features" as they are, and the coordinates that a catalogue maps them to.
+    items: dict[str, Features]
     labels: Array
-    train: Array  # rows
-    test: Array  # rows
+    # Rows of the two parts.
+    train: Array
+    test: Array
     seed: int
 
     @property

@@ -15,7 +15,8 @@ from tests.support.records import Event
 MODEL = "shop"
 FOUR = Placement("murmur2", [Step(4)])
 HOME = FOUR.home(MODEL)
-DRAWN = 4  # the offset whose event is held out
+# The event at this offset is held out.
+DRAWN = 4
 
 
 def payload(model=MODEL):

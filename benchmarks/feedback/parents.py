@@ -25,10 +25,14 @@ from omdml.learners.shared.base import Array
 SETS = ("yaleb", "mfeat", "caltech101_20")
 # The constants were chosen on seeds 0 to 2.
 SEEDS = range(3, 8)
-LEARNED = 5_000  # triplets of each person that a parent learns
-LOOKS = (0, 10, 50, 200)  # of one person, later
-WRONG = (0.0, 0.2)  # share of a person's triplets whose answers are swapped
-ALLOWED = 0.01  # by how much the better one of two may be missed
+# A parent learns so many triplets of each person.
+LEARNED = 5_000
+# MAP is measured after so many triplets of one person, who comes later.
+LOOKS = (0, 10, 50, 200)
+# The shares of a person's triplets whose answers are swapped.
+WRONG = (0.0, 0.2)
+# A model with a parent may miss the mAP of the better one of the two by so much.
+ALLOWED = 0.01
 
 
 class Curves(NamedTuple):

@@ -27,7 +27,8 @@ AT_ONCE, TOGETHER = 30, 5
 class Rule(NamedTuple):
     """How a ranking of R relevant and I irrelevant items is learned."""
 
-    power: float  # each comparison has the weight (R I) ** -power
+    # Each comparison has the weight (R I) ** -power.
+    power: float
     # R comparisons, with the irrelevant items in turn, and not all R I of them.
     in_turn: bool = False
 

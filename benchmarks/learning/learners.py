@@ -20,7 +20,8 @@ from tests.naive import full as naive_full
 
 Array = NDArray[Any]
 ITEMS, SMALL, LARGE = 2_000, 64, 512
-LOOP_S = 1.0  # about how long a loop is run for
+# A loop is run for about so long.
+LOOP_S = 1.0
 TASKS = ["one", "two"]
 Loop = Callable[[Any, Array], object]
 
@@ -29,9 +30,11 @@ class Case(NamedTuple):
     """A learner at one shape: its options, and what it learns from."""
 
     options: dict[str, Any]
-    width: int  # items of a comparison; 0: judged sets
+    # Items in a comparison, or 0 if the learner takes judged sets.
+    width: int
     columns: Callable[[int], dict[str, Any]]
-    loop: Loop  # of rows and the items' float64 matrix
+    # It is called with rows and the items' float64 matrix.
+    loop: Loop
     events: int
 
 

@@ -27,7 +27,8 @@ from benchmarks.papers.page import Claim, Plot, draw, publish, section, show
 from benchmarks.quality import data_folder
 
 BAR = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-FAILED, LEFT_OUT = 1, 3  # exit codes
+# Exit codes: a claim or a run failed, and a table was left out.
+FAILED, LEFT_OUT = 1, 3
 
 
 def main(arguments: list[str]) -> int:

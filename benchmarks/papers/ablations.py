@@ -48,7 +48,8 @@ training labels (yaleb: by person), one pass, the same triplets for all variants
 {listed(ETAS)} on 500 validation queries (leaves100: 300), seed by seed. On mfeat and yaleb the fixed rate chooses the
 lowest. Rates below it were tried there, and do worse. Seeds 0 to {len(SEEDS) - 1}.
 """
-OFF = (SCALE, DISCOUNT, STEP, LAST)  # one each
+# Each variant leaves out one of these.
+OFF = (SCALE, DISCOUNT, STEP, LAST)
 Found = dict[str, dict[str, Array]]
 
 

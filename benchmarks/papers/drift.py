@@ -20,13 +20,16 @@ MATHS = "2"
 DATA = ("yaleb", "mfeat", "caltech101_20")
 SEEDS = range(5)
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
-CHANGE, TOTAL, NIGHT = 50_000, 100_000, 20_000  # events
+# Numbers of events: before the meaning changes, in all, and in one night's log.
+CHANGE, TOTAL, NIGHT = 50_000, 100_000, 20_000
 LOOKS = sorted({*range(0, TOTAL + 1, 5_000), CHANGE + 1_000, CHANGE + 2_500})
-PASSES = 3  # of a batch model over its log
+# A batch model passes over its log so often.
+PASSES = 3
 ONLINE, FADELESS, PAPER = "LOMDML", "LOMDML, memory 0", "LOMDML, beta 0.99, memory 0"
 WHOLE, LATEST, NONE = "batch, whole log", "batch, last night's log", "none"
 STREAMS: dict[str, dict[str, Any]] = {ONLINE: {}, FADELESS: {"memory": 0}, PAPER: {"beta": 0.99, "memory": 0}}
-LOGS = {WHOLE: TOTAL, LATEST: NIGHT, NONE: 0}  # events that a batch model is trained on
+# A batch model is trained on the last so many events.
+LOGS = {WHOLE: TOTAL, LATEST: NIGHT, NONE: 0}
 SHOWN = (45_000, 50_000, 51_000, 55_000, 60_000, 80_000, 100_000)
 ABOUT = f"""
 This table shows why one would learn online at all. A stream has {TOTAL:,} triplets by label, {WRONG:.0%} of them

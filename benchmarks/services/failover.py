@@ -25,7 +25,8 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
 
 MODEL, RATE, LABELS, ITEMS = "shop", 200, 10, 500
-TURNS = 3  # of each
+# Each case is measured so often.
+TURNS = 3
 # Seconds: the default, and one that brokers allow if they are told to.
 SESSION_S, SHORT_S = 6.0, 1.5
 

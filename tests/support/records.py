@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from kafka import KafkaConsumer, TopicPartition
 
 NO_HEADERS: Mapping[str, bytes] = {}
-Place = tuple[int, int]  # partition and offset
+# Partition and offset of a record.
+Place = tuple[int, int]
 
 
 class Event(NamedTuple):

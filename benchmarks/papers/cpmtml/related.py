@@ -39,9 +39,11 @@ TITLE = "CP-mtML Table 2: related tasks, few pairs of the main one"
 MATHS = "5"
 DATA = ("cifar10",)
 SEEDS = range(5)
-MAINS, AUXILIARIES = (500, 1_500, 5_000), 40_000  # pairs
+# Numbers of pairs of the two tasks.
+MAINS, AUXILIARIES = (500, 1_500, 5_000), 40_000
 UNITS = [{"pairs": pairs, "seed": seed} for pairs in MAINS for seed in SEEDS]
-TRAINING, HELD = 8_000, 1_000  # images to learn from; to choose on, and as many to test
+# Images to learn from, and images of each of the other two parts: one to choose on, one to test.
+TRAINING, HELD = 8_000, 1_000
 CALLS = "mean 1-call@K, %"
 MEASURES: dict[str, Callable[[Array], Array]] = {
     CALLS: lambda found: 100 * found[..., :MAP].mean(axis=-1),

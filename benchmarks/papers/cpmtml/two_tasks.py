@@ -16,24 +16,31 @@ from omdml.metrics.coupled import SHARED, CoupledMetric
 
 Array = NDArray[Any]
 TASKS = MAIN, AUXILIARY = ("main", "auxiliary")
-PLACES = (2, 5, 10, 20)  # K of 1-call@K
-MAP = len(PLACES)  # place of mAP behind them
+# The values of K in 1-call@K.
+PLACES = (2, 5, 10, 20)
+# Measures are the calls at PLACES, then mAP at this place.
+MAP = len(PLACES)
 ETAS, GAMMAS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1), (0.0, 0.1, 0.25, 0.5, 1.0)
 LEAST, MOST = f"eta {ETAS[0]:g},", f"eta {ETAS[-1]:g},"
-DRAWS = (5_000, 20_000)  # of each task
+# Numbers of pairs that are drawn of each task.
+DRAWS = (5_000, 20_000)
 WPCA, SINGLE, UNION, LMCA, COUPLED = "WPCA", "stML", "utML", "mtLMCA", "CP-mtML"
 LEARNERS: dict[str, type[Learner]] = {SINGLE: StML, UNION: UtML, LMCA: MtLMCA, COUPLED: CPmtML}
 OTHER = "stML of the auxiliary task"
-PARTS = {SHARED: "L_0 alone", MAIN: "L_1 alone", AUXILIARY: "L_2 alone"}  # of CP-mtML
-Trial = dict[str, Any]  # what was chosen, its score on validation, its measures on test
-Result = dict[str, list[Trial]]  # by method; a trial for each gamma if there is one
+# What each of CP-mtML's matrices does alone.
+PARTS = {SHARED: "L_0 alone", MAIN: "L_1 alone", AUXILIARY: "L_2 alone"}
+# What was chosen, its score on the validation part, and its measures on the test part.
+Trial = dict[str, Any]
+# By method. A method with a gamma has a trial for each one.
+Result = dict[str, list[Trial]]
 
 
 class Case(NamedTuple):
     """Images, their labels in the sense of both tasks, and rows by part."""
 
     features: dict[str, Array]
-    labels: dict[str, Array]  # by task
+    # By task.
+    labels: dict[str, Array]
     train: Array
     validation: Array
     test: Array

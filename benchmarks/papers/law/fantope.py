@@ -18,15 +18,20 @@ MATHS = "6"
 DATA = ()
 SEEDS = range(5)
 UNITS = [{"seed": seed} for seed in SEEDS]
-SIZE, TRUE, ITEMS = 50, 10, 8_000  # d, e, vectors
-TRAINING, VALIDATION, TEST = 10_000, 100_000, 1_000_000  # quadruplets
+# d, e, and the number of vectors.
+SIZE, TRUE, ITEMS = 50, 10, 8_000
+# Numbers of quadruplets.
+TRAINING, VALIDATION, TEST = 10_000, 100_000, 1_000_000
 ITERATIONS = 400
 ETAS, MUS, TRACES = (100.0, 1000.0), (0.01, 0.03, 0.1), (0.00001, 0.0001, 0.001, 0.01)
 # A rate of 30 diverges.
 LOW_RANK_ETAS = (0.1, 1.0, 3.0, 10.0)
-LAMS, BATCH_MU, TOLERANCE = (0.1, 1.0), 300.0, 0.01  # of fit_full, whose losses are a sum
-PASSES, STREAM_MUS = 2, (1.0, 10.0)  # of Qwise over the log
-NOTHING = 1e-6  # eigenvalues below this share of the largest count as none
+# Hyperparameters of fit_full, whose losses are a sum.
+LAMS, BATCH_MU, TOLERANCE = (0.1, 1.0), 300.0, 0.01
+# How often Qwise passes over the log, and at which mu.
+PASSES, STREAM_MUS = 2, (1.0, 10.0)
+# Eigenvalues below this share of the largest one count as none.
+NOTHING = 1e-6
 PUBLISHED = {
     "none": ("89.3", "31", "1.07"), "descent over L": ("92.7", "10", "0.44"), "trace": ("95.1", "4", "0.38"),
     "Fantope": ("97.5", "10", "0.04"), "Fantope + trace": ("98.0", "10", "0.03"),

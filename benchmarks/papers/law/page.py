@@ -20,17 +20,23 @@ TITLE = "LAW Chapter 4: the regions of a page that matter, found without a human
 MATHS = "6, 7"
 DATA = ()
 SEEDS = range(10)
-RENEWED = (1.0, 0.5)  # chance of another advertisement an hour
+# The chance that an hour shows another advertisement.
+RENEWED = (1.0, 0.5)
 UNITS = [{"seed": seed, "renewed": renewed} for renewed in RENEWED for seed in SEEDS]
-DAYS, PERIOD, BEFORE, AFTER = 5, 4, 6, 7  # learned from; gamma, r >= t - 6 and s <= t + 7 (thesis 4.4.4.1)
-CELLS = 24  # that the headline covers
-DRAWN = 100_000  # quadruplets, of which those within these hours count
-LAMS = (0.1, 1.0, 10.0, 100.0)  # 1 / C of Eq. 2.10
+# DAYS are learned from. PERIOD is gamma; r >= t - 6 and s <= t + 7 as in the thesis (4.4.4.1).
+DAYS, PERIOD, BEFORE, AFTER = 5, 4, 6, 7
+# The headline covers so many cells.
+CELLS = 24
+# So many quadruplets are drawn, and those within the thesis' hours are learned.
+DRAWN = 100_000
+# 1 / C of Eq. 2.10.
+LAMS = (0.1, 1.0, 10.0, 100.0)
 ETAS = (0.01, 0.1, 1.0)
 METHODS = ("Euclidean", "triplets", "quadruplets", "quadruplets, online")
 COLOURS = ("tab:blue", "tab:green", "tab:purple")
 SITES = ("NPR", "New York Times", "CNN", "BBC")
-PUBLISHED = {  # MAP in %, 10 x 10 cells (Table 4.1); the online learner is ours
+# MAP in % on 10 x 10 cells (Table 4.1). The online learner is ours.
+PUBLISHED = {
     "Euclidean": ("92.9", "74.6", "77.0", "83.9"),
     "triplets": ("95.2", "86.1", "85.2", "86.3"),
     "quadruplets": ("96.5", "88.9", "88.6", "86.1"),

@@ -23,7 +23,8 @@ SEEDS = range(5)
 TIMED = True
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
 TRIPLETS, LANDMARKS, WARM = 10_000, 50, 64
-NOTHING = 1e-6  # eigenvalues of the landmarks' kernel below this share of the largest count as none
+# Eigenvalues of the landmarks' kernel below this share of the largest one count as none.
+NOTHING = 1e-6
 CS, ETAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 METHODS = PLAIN, KERNEL, BOTH = "LOMDML", "OMDL-LR", "LOMDML on the same kernels"
 PUBLISHED = {PLAIN: ("0.698", "0.665", "22.11"), KERNEL: ("0.669", "0.599", "209.57")}
@@ -50,7 +51,8 @@ class Tried(NamedTuple):
 
     value: float
     scorer: Scorer
-    seconds: float  # of processor
+    # Seconds of processor.
+    seconds: float
 
 
 def run(name: str, seed: int) -> Result:

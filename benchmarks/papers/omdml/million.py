@@ -43,9 +43,11 @@ UNITS = [{"seed": seed} for seed in SEEDS]
 ITEMS, ADDED_AT_ONCE = 1_000_000, 94_000
 TRIPLETS, SENT_AT_ONCE = 300_000, 10_000
 QUERIES, ANSWERS, SAMPLED = 100, 1_000, 20_000
-PERTURBED = 0.3  # share of the difference of two random training images that a copy is moved by
+# A copy is moved by this share of the difference between two random training images.
+PERTURBED = 0.3
 SHOWN = (1, 10, 100, 1_000)
-PLACES = (1, 10, 20, 50, 100, 200, 500, 1_000)  # K of precision@K
+# The values of K in precision@K.
+PLACES = (1, 10, 20, 50, 100, 200, 500, 1_000)
 MODEL = "photos"
 ABOUT = f"""
 The paper (5.9) adds a million photographs from Flickr, as a class of background, to the 7,157 labelled ones of
@@ -78,16 +80,20 @@ class Photos(NamedTuple):
 
     catalogue: MappedCatalogue
     labels: Array
-    train: Array  # what triplets are made of
-    queries: Array  # of which there are no copies
-    sample: Array  # that mAP over the whole catalogue is estimated on
+    # Triplets are made of these rows.
+    train: Array
+    # There are no copies of these.
+    queries: Array
+    # MAP over the whole catalogue is estimated on these.
+    sample: Array
 
 
 class Cost(NamedTuple):
     """What one stage costs: seconds of processor, and megabytes resident at its end."""
 
     seconds: float
-    own: float  # this process's alone
+    # Memory of this process alone.
+    own: float
     # Pages of files, which the kernel shares among processes and can drop.
     mapped: float
 
@@ -102,7 +108,8 @@ def run(seed: int) -> dict[str, Any]:
         built, taken = cost(began), disk(Path(name))
         log, store = MemoryLog(1), MemoryStore()
         worker = at_work(photos.catalogue, log, store)
-        worker.step()  # publishes the start
+        # This publishes the start.
+        worker.step()
         before = store.load(MODEL)
         began = time.process_time()
         learned(worker, log, from_labels(photos.labels, TRIPLETS, seed, among=photos.train))
@@ -162,7 +169,8 @@ def learned(worker: LearnerWorker, log: MemoryLog, triplets: Array) -> None:
         for partition in log.partitions:
             log.trim(partition, log.end(partition))
     worker.stop()
-    worker.run()  # publishes and saves
+    # This publishes and saves.
+    worker.run()
 
 
 def searched(photos: Photos, published: tuple[Pointer, Snapshot]) -> dict[str, Any]:

@@ -15,21 +15,26 @@ from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, spread
 from omdml import LOMDML, OMDML
 
 Array = NDArray[Any]
-Values = Mapping[str, Sequence[float]]  # of a hyperparameter, by descriptor
+# Values of a hyperparameter, by descriptor.
+Values = Mapping[str, Sequence[float]]
 TITLE = "OMDML Tables 2 and 4, Figure 3: metrics of one descriptor, of all, and learned together"
 MATHS = "2 to 4"
 DATA = ("caltech101_20", "mfeat", "leaves100")
 SEEDS = range(5)
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
-SMALL, LARGE = 10_000, 50_000  # triplets
-FULL = 50  # principal directions of a descriptor for OMDML
+# Numbers of triplets.
+SMALL, LARGE = 10_000, 50_000
+# OMDML gets so many principal directions of each descriptor.
+FULL = 50
 DIRECTIONS, LOOKS = (8, 16, 32, 64, 128, 256), (7, 20, 60, 200, 500)
 OASIS_CS, OMDML_CS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0), (0.003, 0.01, 0.1, 1.0)
 ETAS, PASSES = (0.003, 0.01, 0.03, 0.1, 0.3), (1, 3, 10)
-POINTS = [int(place) for place in np.unique(np.geomspace(100, SMALL, 30).round())]  # of Figure 3
+# The numbers of triplets at which Figure 3 has points.
+POINTS = [int(place) for place in np.unique(np.geomspace(100, SMALL, 30).round())]
 ALL = "all in one vector"
 AGAIN, CUT = "LOMDML, more passes", f"LOMDML on {FULL} directions"
-SMALL_TABLE = {  # mAP on COREL(S), Caltech101(S), Indoor(S) and ImageCLEF(S), Table 2
+# Table 2: mAP on COREL(S), Caltech101(S), Indoor(S) and ImageCLEF(S).
+SMALL_TABLE = {
     "Eucl-B": "0.443 0.430 0.173 0.433",
     "RCA-B": "0.510 0.498 0.192 0.449",
     "LMNN-B": "0.488 0.546 0.185 0.523",
@@ -48,7 +53,8 @@ SMALL_TABLE = {  # mAP on COREL(S), Caltech101(S), Indoor(S) and ImageCLEF(S), T
     AGAIN: "",
     f"{PUSH}-C": "",
 }
-LARGE_TABLE = {  # mAP on COREL, Caltech101, Indoor and ImageCLEF, Table 4
+# Table 4: mAP on COREL, Caltech101, Indoor and ImageCLEF.
+LARGE_TABLE = {
     "Eucl-B": "0.188 0.219 0.047 0.552",
     "RCA-B": "0.231 0.284 0.050 0.601",
     "OASIS-B": "0.196 0.303 0.052 0.672",
@@ -89,8 +95,10 @@ because metric-learn's LMNN takes labels, and all others get triplets. The table
 range was the best. Seeds 0 to {len(SEEDS) - 1}.
 """
 Result = dict[str, Any]
-Found = dict[str, list[Result]]  # by set: of each seed
-Means = dict[str, dict[str, float]]  # mAP by metric and set
+# By data set, the results of all seeds.
+Found = dict[str, list[Result]]
+# MAP by metric and data set.
+Means = dict[str, dict[str, float]]
 
 
 CANDIDATES: dict[str, Sequence[float]] = {

@@ -15,13 +15,15 @@ from omdml.initial import principal
 
 Array = NDArray[Any]
 Scorer = Callable[[Array], Array]  # of query rows (q,): how close all items are (q, n)
-VALIDATION = 200  # queries
+# The number of queries to choose on.
+VALIDATION = 200
 
 
 class Best(NamedTuple):
     """The candidate that validation queries chose."""
 
-    score: float  # mAP of these queries
+    # MAP of the validation queries.
+    score: float
     index: int
     scorer: Scorer
 

@@ -16,9 +16,12 @@ from omdml.pooling import unit
 
 Array = NDArray[Any]
 RCA, LMNN, PUSH = "RCA", "LMNN", "LMNN without pull"
-RANK, SQUARE = 50, 256  # rows of LMNN's L; principal directions of OASIS
-NOTHING = 1e-12  # variance below this share of the largest counts as none
-FIRST_STEP, GROWTH = 0.1, 1.1  # of LMNN's rate: share of |L| that the first step moves; after a step that helped
+# LMNN's L has RANK rows. OASIS gets SQUARE principal directions.
+RANK, SQUARE = 50, 256
+# Variance below this share of the largest one counts as none.
+NOTHING = 1e-12
+# LMNN's first step moves L by this share of |L|. Its rate grows by this factor after a step that helped.
+FIRST_STEP, GROWTH = 0.1, 1.1
 
 
 def rca(x: Array, rows: Array) -> Array:

@@ -24,12 +24,18 @@ DATA = ("caltech101_20",)
 SEEDS = range(5)
 TIMED = True
 UNITS = [{"seed": seed} for seed in SEEDS]
-GLOBAL = ("labmom", "edh", "gabor", "lbp", "gist")  # 81, 37, 80, 236, 512 dimensions; the paper's 81, 37, 120, 59, 512
-STOPS, LONG = (1_000, 3_000, 10_000), 100_000  # triplets
-SIZES, BRIEF = (64, 128, 256, 512), 1_000  # dimensions of one vector, triplets there
-WARM, DESCENTS, DIRECTIONS = 64, 60, 128  # triplets before the clock runs; of LMNN; of RCA
-ONCE = 0  # the seed of the run that takes minutes
-PUBLISHED = {  # seconds on COREL(S), 10,000 triplets (Table 3), and on COREL, 100,000 (Table 5)
+# They have 81, 37, 80, 236 and 512 dimensions. The paper's have 81, 37, 120, 59 and 512.
+GLOBAL = ("labmom", "edh", "gabor", "lbp", "gist")
+# Numbers of triplets.
+STOPS, LONG = (1_000, 3_000, 10_000), 100_000
+# Dimensions of one vector, and the triplets that are learned on it.
+SIZES, BRIEF = (64, 128, 256, 512), 1_000
+# WARM triplets are learned before the clock runs. LMNN descends DESCENTS times; RCA gets DIRECTIONS directions.
+WARM, DESCENTS, DIRECTIONS = 64, 60, 128
+# The run that takes minutes has this seed only.
+ONCE = 0
+# Seconds for 10,000 triplets on COREL(S) (Table 3), and for 100,000 on COREL (Table 5).
+PUBLISHED = {
     "RCA-C": ("5.07", "468.19"), "LMNN-C": ("1,442.66", ""), "OASIS-C": ("404.35", "65,060.93"),
     "OASIS-U": ("376.77", "8,781.54"), "OMDML": ("34,765.13", ""), "LOMDML": ("22.11", "789.81"),
 }  # fmt: skip
@@ -50,7 +56,8 @@ An exponent is the slope of a least-squares line through log seconds over log tr
 dimensions all descriptors are one vector on so many principal directions, and {BRIEF:,} triplets are learned. All
 hyperparameters are defaults. Seeds 0 to {len(SEEDS) - 1}.
 """
-Times = dict[str, dict[str, float]]  # seconds by method, and by triplets or dimensions
+# Seconds by method, and by triplets or dimensions.
+Times = dict[str, dict[str, float]]
 
 
 def run(seed: int) -> dict[str, Times]:

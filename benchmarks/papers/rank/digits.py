@@ -21,8 +21,10 @@ DATA = ("mfeat",)
 NEEDS = ("clarabel",)
 SEEDS = range(5)
 UNITS = [{"seed": seed} for seed in SEEDS]
-TRAINING, VALIDATION, TEST = 300, 1_000, 2_000  # queries
-AGAINST, FEW, PLACES = 20, 2, 20  # irrelevant items a query, places looked at
+# Numbers of queries.
+TRAINING, VALIDATION, TEST = 300, 1_000, 2_000
+# Irrelevant items of each query: many, and few. PLACES ranks are looked at.
+AGAINST, FEW, PLACES = 20, 2, 20
 LAMS = (0.1, 1.0, 10.0, 100.0)
 ETAS = (0.001, 0.01, 0.1, 1.0)
 BASELINE, CITY, CONSTRAINTS = "equal weights", "sum of differences", "constraint-based"

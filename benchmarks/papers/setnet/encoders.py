@@ -20,9 +20,12 @@ from omdml.pooling import Whitening, fit_whitening, generalised_mean, mean_pooli
 Array = NDArray[Any]
 Encode = Callable[[Sequence[Array]], Array]  # vectors (n, r), of unit length, of sets of row numbers
 Score = Callable[[Encode, Gallery, int], Array]  # scores (Q, n) of sets of so many elements
-SIZES = (2, 3, 4, 5)  # elements of a set
-RANKS, POWERS = (32, 64, 128), (1.0, 1.5, 3.0)  # of whitening; p
-ETAS, STOPS, TRAINED = (0.001, 0.01), (1_000, 4_000), 3  # judgements; elements of their sets
+# Numbers of elements in a set.
+SIZES = (2, 3, 4, 5)
+# Ranks of whitening, and p of the generalised mean.
+RANKS, POWERS = (32, 64, 128), (1.0, 1.5, 3.0)
+# STOPS are numbers of judgements, whose sets have TRAINED elements.
+ETAS, STOPS, TRAINED = (0.001, 0.01), (1_000, 4_000), 3
 W = " + W"
 CHANCE, MEAN, GENERALISED, ELEMENTS = "chance", "mean pooling", "generalised mean", "element by element"
 MEAN_LEARNED, SETNET, START = "mean pooling, learned", "SetNet", "SetNet, not trained"

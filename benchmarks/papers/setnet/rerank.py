@@ -38,11 +38,16 @@ DATA = ("leaves100",)
 SEEDS = range(5)
 TIMED = True
 UNITS = [{"seed": seed} for seed in SEEDS]
-CLASSES, SETS, SHARE = 60, 30_000, 120  # to train on; in the gallery; that hold a class asked for, on average
-FACES = {2: 113, 3: 43, 4: 19, 5: 19}  # thousands of the paper's pictures by elements; more count as 5
-CELEBRITIES = {1: 88, 2: 89, 3: 12, 4: 3, 5: 1}  # of those with any, by how many of their elements may be asked for
-QUERIES, ASKED = 30, (2, 3)  # of each number of classes
-WAYS = [*itertools.product((VECTOR, AGGREGATE), (0, 100, 1_000, 2_000)), (ELEMENTS, 0)]  # and sets to order again
+# CLASSES to train on, and SETS in the gallery. A class that is asked for is in SHARE sets on average.
+CLASSES, SETS, SHARE = 60, 30_000, 120
+# The paper's pictures in thousands, by number of elements. More than five count as five.
+FACES = {2: 113, 3: 43, 4: 19, 5: 19}
+# Those with somebody who may be asked for, in thousands, by how many of their elements may be.
+CELEBRITIES = {1: 88, 2: 89, 3: 12, 4: 3, 5: 1}
+# QUERIES for each number of classes in ASKED.
+QUERIES, ASKED = 30, (2, 3)
+# Ways to search, each with the number of sets that are ordered again.
+WAYS = [*itertools.product((VECTOR, AGGREGATE), (0, 100, 1_000, 2_000)), (ELEMENTS, 0)]
 FEW = [(VECTOR, 0), (VECTOR, 2_000), (ELEMENTS, 0)]
 MEAN, SETNET, SERVED = "mean pooling, learned", "SetNet", "SetNet, as served"
 # What is taken from b if learned scores are matched; it was not tuned.
@@ -191,7 +196,8 @@ def named(by: str, count: int) -> str:
     return f"{by}, best {count:,}" if count else by
 
 
-Found = dict[str, dict[str, dict[str, Array]]]  # by vectors, search, measure: of each seed
+# By vectors, search and measure: the values of all seeds.
+Found = dict[str, dict[str, dict[str, Array]]]
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:

@@ -54,10 +54,12 @@ TITLE = "SETNET Figures 5 and 6: one vector a set"
 MATHS = "8"
 DATA = ("leaves100", "yaleb")
 SEEDS = range(5)
-SWEPT = {"leaves100": (10, 25, 60), "yaleb": (18,)}  # classes to train on
+# Numbers of classes to train on.
+SWEPT = {"leaves100": (10, 25, 60), "yaleb": (18,)}
 UNITS = [{"name": name, "classes": count, "seed": n} for name, some in SWEPT.items() for count in some for n in SEEDS]
 SERVED, ITS_ELEMENTS = "SetNet, its own scores", "element by element, SetNet's vectors"
-PUBLISHED = {  # nDCG@10 and nDCG@30, by elements of a set
+# nDCG@10 and nDCG@30, by number of elements in a set.
+PUBLISHED = {
     MEAN: ("66.3 38.8 23.7 17.5", "55.5 35.5 23.0 17.6"),
     MEAN + W: ("62.3 42.3 30.8 23.3", "55.2 39.5 29.4 22.9"),
     MEAN_LEARNED: ("65.9 39.4 24.8 18.4", "55.3 35.9 23.9 18.3"),
@@ -140,7 +142,8 @@ class Summary(NamedTuple):
         return float(self.mean.mean())
 
 
-Found = dict[tuple[str, int], dict[str, Summary]]  # by set and number of classes to train on, then by method
+# By data set and number of classes to train on, then by method.
+Found = dict[tuple[str, int], dict[str, Summary]]
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:

@@ -26,11 +26,12 @@ from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
 from tests.support.learning.store_samples import Copy, Damage, checkpoint, history_fields, live, published, snapshot
 from tests.support.waiting import until
 
+# The contract of stores runs here again, on real servers.
 __all__ = [
     "TestCheckpointsOfAnyStore",
     "TestMarksOfAnyStore",
     "TestSnapshotsOfAnyStore",
-]  # once more, here
+]
 
 
 @pytest.fixture

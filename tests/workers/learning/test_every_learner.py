@@ -165,9 +165,8 @@ def test_events_refused_for_one_reason_do_not_hide_earlier_ones_of_another(tmp_p
     options = {"learner": "cpmtml", "tasks": list(TASKS), "step": "ogd", "eta": 1e30}
     world = World(tmp_path, models={"faces": options})
     events = list(feedback("pair", 10, model="faces"))
-    world.send(
-        *map(encode, (*events, replace_task(events[0], "three"))), key="faces"
-    )  # told of before anything is learned
+    # The unknown task is refused before anything is learned.
+    world.send(*map(encode, (*events, replace_task(events[0], "three"))), key="faces")
     run_until_idle(world.worker())
     reasons = [letter.reason for letter in letters(world)]
     assert reasons == ["diverged"] * (len(reasons) - 1) + ["unknown_task"]

@@ -22,7 +22,8 @@ from tests.support.learning.restored_stores import KeptMemory
 from tests.support.worlds import World, extents, living_on
 from tests.workers.learning.random_lives.life import NAMES, PARTS, WEIGHTS, Life
 
-REPEATED = 0.4  # of all events
+# With this chance, the next event is one that was sent before.
+REPEATED = 0.4
 
 
 class Kept(KeptMemory):

@@ -19,7 +19,8 @@ from omdml.workers.versions import moves
 from omdml.workers.versions.judgement import judgement
 from tests.support.worlds import World, events, not_held_out, run_until_idle, whole_log
 
-NEVER = 1e9  # seconds
+# An interval in seconds that no test lives to see the end of.
+NEVER = 1e9
 
 
 @pytest.fixture(autouse=True)
