@@ -106,7 +106,7 @@ def measured(name: str, seed: int, wrong: float) -> dict[tuple[str, str], Curves
 
 
 def mean(runs: list[Curves]) -> Curves:
-    """The mean over seeds."""
+    """The curves of one case, each point a mean over the seeds."""
     return Curves(*(np.mean(each, axis=0) for each in zip(*runs, strict=True)))
 
 

@@ -44,7 +44,7 @@ def items(dim: int) -> Array:
 
 
 def nothing(_: int) -> dict[str, Any]:
-    """No columns beside the comparisons."""
+    """Learners of comparisons take rows only, and no further columns."""
     return {}
 
 

@@ -135,7 +135,7 @@ def drawn(figure: Any, found: Found) -> None:
 
 
 def verdict(found: Found) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     means = {
         name: {variant: float(picked(runs)[:, 0].mean()) for variant, runs in variants.items()}
         for name, variants in found.items()

@@ -99,7 +99,7 @@ def code(table: str) -> str:
 
 @cache
 def data(names: Sequence[str]) -> list[str]:
-    """Digests of data sets."""
+    """Digests of the files of these data sets, because other data means other results."""
     return [hashlib.sha256((data_folder() / f"{name}.npz").read_bytes()).hexdigest() for name in names]
 
 

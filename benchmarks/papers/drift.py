@@ -152,7 +152,7 @@ def drawn(figure: Any, found: Found) -> None:
 
 
 def verdict(found: Found) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
 
     def at(model: str, look: int) -> list[float]:
         return [float(found[name][model][:, LOOKS.index(look)].mean()) for name in DATA]
@@ -208,5 +208,5 @@ def verdict(found: Found) -> list[Claim]:
 
 
 def told(scores: list[float], first: int = 0) -> str:
-    """MAP by set, as text."""
+    """One mAP for each data set, as text; ``first`` leaves out the sets before it."""
     return ", ".join(f"{score:.3f} ({name})" for score, name in list(zip(scores, DATA, strict=True))[first:])

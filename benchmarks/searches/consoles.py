@@ -88,7 +88,7 @@ def latencies(stage: Stage, console: Console) -> None:
 
 
 def teach(stage: Stage, stop: threading.Event) -> None:
-    """Send comparisons of random digits."""
+    """Send comparisons of random digits, so that versions change while consoles look on."""
     draw, client = np.random.default_rng(0), NodeClient(stage.node, token=stage.token)
     while not stop.wait(1 / RATE):
         query, near, far = (f"digit-{row:04d}" for row in draw.choice(1797, 3, replace=False))

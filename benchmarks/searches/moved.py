@@ -249,7 +249,6 @@ def swap(node: RetrievalNode, publish: Callable[[], object], version: int) -> It
 
 
 def snapshot(catalogue: Catalogue, metric: Metric, version: int) -> Snapshot:
-    """A snapshot with this metric."""
     return Snapshot(
         model="shop", learner="dca", version=version, generation=catalogue.generation, event_time=None,
         oldest_event_time=None, progress={}, metric=metric,
@@ -257,6 +256,6 @@ def snapshot(catalogue: Catalogue, metric: Metric, version: int) -> Snapshot:
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    """Wait until this is so."""
+    """Look every 5 ms, so that the times measured are no later than that."""
     while not condition():
         time.sleep(0.005)

@@ -188,7 +188,7 @@ def told(sink: FileSink) -> Iterator[None]:
 
 
 def tell(sink: FileSink, draw: np.random.Generator, count: int) -> None:
-    """Send triplets of any items."""
+    """Write triplets of random items into the log, durably."""
     for query, relevant, irrelevant in draw.integers(0, ITEMS, (count, 3)).tolist():
         event = Triplet(model="shop", query=str(query), relevant=str(relevant), irrelevant=str(irrelevant))
         sink.send(encode(event), key=event.model)
@@ -196,7 +196,6 @@ def tell(sink: FileSink, draw: np.random.Generator, count: int) -> None:
 
 
 def in_ms(times: list[float], *quantiles: float) -> str:
-    """Quantiles of times, in milliseconds."""
     return ", ".join(f"{1e3 * value:.0f} ms" for value in np.quantile(times, quantiles))
 
 

@@ -74,7 +74,7 @@ class MappedItems:
 
     @property
     def shown(self) -> ShownRows:
-        """Which rows are items now."""
+        """Which rows are items now; the others were deleted, or are not shown yet."""
         return self._items.shown
 
     @property

@@ -120,7 +120,7 @@ def alone(choice: Choice, part: str) -> Choice:
 
 
 def trial(case: Case, choice: Choice, task: str = MAIN) -> Trial:
-    """Measures on the test part."""
+    """What is kept of a choice, with its measures on the test part, which had no say in the choice."""
     return {"told": choice.told, "score": choice.score, "test": case.measured(choice.metric, case.test, task)}
 
 
@@ -135,7 +135,7 @@ def best(results: Sequence[Result], method: str) -> Array:
 
 
 def by_gamma(results: Sequence[Result], method: str) -> Array:
-    """Test measures (seeds, gammas, 5)."""
+    """The measures on the test part at each gamma: (seeds, gammas, 5)."""
     return np.array([[trial["test"] for trial in result[method]] for result in results])
 
 

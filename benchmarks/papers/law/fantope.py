@@ -139,7 +139,7 @@ def descended(given: World, setting: Setting, seed: int) -> Array:
 
 
 def fitted(given: World, lam: float) -> Array:
-    """M of our batch start."""
+    """M (d, d) of ``fit_full``, our start from a batch of comparisons."""
     rows, features = given.rows["training"], {"x": given.x}
     return fit_full(rows, features, lam=lam, mu=BATCH_MU, k=SIZE - TRUE, tol=TOLERANCE)["x"]
 
@@ -188,7 +188,7 @@ def measured(given: World, M: Array) -> dict[str, Any]:
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
-    """Table 3.1 and Figure 3.1."""
+    """Our figures beside those of Table 3.1, and the matrices of Figure 3.1."""
     rows = []
     for name in results[0]:
         outcomes = [result[name] for result in results]
@@ -241,7 +241,7 @@ def matrices(figure: Any, result: dict[str, Any]) -> None:
 
 
 def verdict(results: list[dict[str, Any]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     none, low_rank, trace, fantope, both, batch, online = (
         float(np.mean([result[name]["accuracy"] for result in results])) for name in results[0]
     )

@@ -107,7 +107,7 @@ def run(seed: int, renewed: float) -> dict[str, Any]:
 
 
 def streamed(features: dict[str, Array], learned: Quadruplets, eta: float, seed: int) -> Array:
-    """Weights (100,) after one pass."""
+    """The weights (100,) of the online learner after one pass over the log."""
     size = features["page"].shape[1]
     model = Diagonal({"page": size}, eta=eta, regulariser="frobenius", groups={"page": GRID**2}, seed=seed)
     model.start({"page": features["page"][: DAYS * 24]})
@@ -197,7 +197,7 @@ def outline(across: slice, down: slice) -> tuple[list[int], list[int]]:
 
 
 def verdict(visits: list[dict[str, Any]], sticky: list[dict[str, Any]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     batch, online = METHODS[2:]
     results = {name: mean(visits, name, "headline") for name in (batch, online)}
     lost = mean(sticky, batch, "headline")

@@ -102,7 +102,7 @@ def allowed(run: dict[str, float]) -> float:
 
 
 def verdict(results: list[Result]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     everywhere = [run for result in results for run in result.values()]
     real = [run for result in results for name, run in result.items() if name.startswith(DATA) and not run["faded"]]
     noise, spread_out = ([result[made_up(start)] for result in results] for start in (IDENTITY, UNIT))

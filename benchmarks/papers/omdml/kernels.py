@@ -129,7 +129,7 @@ def section(results: list[Result]) -> list[Block]:
 
 
 def verdict(found: dict[str, list[Result]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     plain, kernel, both = (
         {name: float(np.mean([run[method]["score"] for run in runs])) for name, runs in found.items()}
         for method in METHODS

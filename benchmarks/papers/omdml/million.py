@@ -248,7 +248,7 @@ def across(results: list[dict[str, Any]], stage: str) -> Array:
 
 
 def drawn(figure: Any, results: list[dict[str, Any]]) -> None:
-    """Precision before and after."""
+    """Draw precision@K before learning and after it."""
     axes = figure.subplots()
     for told, stage in {"LOMDML": "after", "start": "before"}.items():
         outcome = np.array([result[stage]["precision"] for result in results])
@@ -259,7 +259,7 @@ def drawn(figure: Any, results: list[dict[str, Any]]) -> None:
 
 
 def verdict(results: list[dict[str, Any]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     before, after = (np.array([result[stage]["mAP"] for result in results]) for stage in ("before", "after"))
     first, last = (np.mean([result[stage]["precision"] for result in results], axis=0) for stage in ("before", "after"))
     seconds, own, mapped = across(results, "learn").mean(axis=0)

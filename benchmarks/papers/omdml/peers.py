@@ -247,7 +247,7 @@ def drawn(figure: Any, found: Found) -> None:
 
 
 def verdict(found: Found) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     small, large = (
         {metric: {name: float(np.mean([run[size][metric] for run in runs])) for name, runs in found.items()}
          for metric in found[DATA[0]][0][size]}

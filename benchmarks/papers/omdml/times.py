@@ -128,7 +128,7 @@ def anew(learn: Callable[[Array], Any], case: Case, stops: Sequence[int]) -> dic
 
 
 def descended(case: Case, x: Array, rows: Array) -> Array:
-    """LMNN's L from PCA."""
+    """L of LMNN, which begins with the first principal directions."""
     start = start_matrices({"x": x[case.train]}, {"x": min(RANK, x.shape[1])}, "pca", case.seed)["x"]
     return lmnn(x, rows, start, [DESCENTS])[0]
 
@@ -209,7 +209,7 @@ def drawn(figure: Any, results: list[dict[str, Times]]) -> None:
 
 
 def verdict(results: list[dict[str, Times]]) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
 
     def taken(part: str, name: str, at: int) -> float:
         return float(np.mean([run[part][name][str(at)] for run in results if name in run[part]]))

@@ -37,7 +37,7 @@ class World(NamedTuple):
 
     @property
     def known(self) -> Array:
-        """Rows to train on."""
+        """The rows of all items whose class is one to train on."""
         return np.flatnonzero(np.isin(self.labels, self.train))
 
 

@@ -241,7 +241,7 @@ def added(found: Found, matched: Array) -> list[list[str]]:
 
 
 def verdict(found: Found, matched: Array) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     setnet, mean, served = (found[name] for name in (SETNET, MEAN, SERVED))
     learned_scores, lowered = matched[:, :, 0].mean(axis=0)
 

@@ -197,7 +197,7 @@ def drawn(figure: Any, found: Found) -> None:
 
 
 def verdict(found: Found) -> list[Claim]:
-    """What the run bears out."""
+    """The claims of this section, each with whether the run bears it out."""
     return [*against_averages(found), by_classes(found), *of_vectors(found)]
 
 

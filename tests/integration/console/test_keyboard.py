@@ -18,7 +18,7 @@ FOCUSED = "document.activeElement.ariaLabel ?? document.activeElement.textConten
 
 @pytest.fixture
 def page(shop, site, browser):
-    """The results of i5."""
+    """The console in a browser, which shows the results of i5."""
     site.serve(shop)
     with opened(browser, f"{site.url}/console/") as page:
         search(page, "i5")

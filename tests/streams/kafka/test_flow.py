@@ -98,7 +98,7 @@ def test_a_topic_made_again_is_reported_without_positions_that_nobody_knows():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Set the time in seconds."""
+    """A function that sets the time, in seconds, that a client's health is judged by."""
 
     def set_to(second):
         monkeypatch.setattr(client_health.time, "monotonic", lambda: float(second))

@@ -172,7 +172,7 @@ class Steps:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody listens."""
+        """Whether anybody listens: without listeners, nobody needs to make remarks."""
         return bool(self._listeners)
 
     def remark(self, remark: Remark) -> None:
