@@ -110,7 +110,7 @@ def mean(runs: list[Curves]) -> Curves:
     return Curves(*(np.mean(each, axis=0) for each in zip(*runs, strict=True)))
 
 
-def told(values: Array) -> str:
+def one_line(values: Array) -> str:
     """Format shares as one line of text, such as ``.812 .845``."""
     return " ".join(f"{value:.3f}".removeprefix("0") for value in values)
 
@@ -134,8 +134,8 @@ def main(console: Console) -> None:
                 for parent, person in runs[0]:
                     figures = mean([run[parent, person] for run in runs])
                     missed.append(np.maximum(figures.parent, figures.own) - figures.child)
-                    worst = told(np.maximum(missed[-1], 0.0))
-                    table.add_row(name, parent, person, *map(told, figures), worst)
+                    worst = one_line(np.maximum(missed[-1], 0.0))
+                    table.add_row(name, parent, person, *map(one_line, figures), worst)
         console.print(table)
         after = np.array(missed)[:, 1:]
         console.print(f"{(after > ALLOWED).sum()} of {after.size} figures miss the better one by more than {ALLOWED}")

@@ -112,7 +112,7 @@ def learn_and_search(folder: Path, table: Table) -> None:
         times, _ = searches(node_port, draw, AT_REST)
         table.add_row(f"{AT_REST} searches at rest: p50, slowest", in_ms(times, 0.5, 1.0), "", "")
         before = cpu_seconds(node.pid)
-        with Watch(node) as watch, told(sink):
+        with Watch(node) as watch, learning_goes_on(sink):
             times, versions = searches(node_port, draw, WHILE_LEARNING)
         each = f"{(cpu_seconds(node.pid) - before) / WHILE_LEARNING:.2f} s each"
         what = f"{WHILE_LEARNING} searches while {versions} versions answer: p50, p99"
@@ -170,7 +170,7 @@ def searches(port: int, draw: np.random.Generator, count: int) -> tuple[list[flo
 
 
 @contextmanager
-def told(sink: FileSink) -> Iterator[None]:
+def learning_goes_on(sink: FileSink) -> Iterator[None]:
     """Send triplets while the block runs."""
     stop, draw = threading.Event(), np.random.default_rng(1)
 

@@ -64,12 +64,12 @@ def test_what_a_table_computes_with_may_not(checkout):
 
 def test_an_interrupted_table_goes_on_where_it_stopped(checkout):
     table = checkout()
-    assert cache.kept(table, {"seed": 0}) is None
+    assert cache.kept_result(table, {"seed": 0}) is None
     cache.compute(table, {"seed": 0})
     with pytest.raises(ZeroDivisionError):
         cache.compute(table, {"seed": 1})
-    assert cache.kept(table, {"seed": 0}).result == 2
-    assert cache.kept(table, {"seed": 1}) is None
+    assert cache.kept_result(table, {"seed": 0}).result == 2
+    assert cache.kept_result(table, {"seed": 1}) is None
 
 
 @pytest.mark.parametrize("damaged", ["", '{"result": [1, 2', '{"outcome": 1}', "[]"])
@@ -77,7 +77,7 @@ def test_a_damaged_kept_file_counts_as_none(checkout, damaged):
     table = checkout()
     cache.compute(table, {"seed": 0})
     cache.path(table, {"seed": 0}).write_text(damaged)
-    assert cache.kept(table, {"seed": 0}) is None
+    assert cache.kept_result(table, {"seed": 0}) is None
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Choice(NamedTuple):
     """A metric, how it was learned, and its score on validation: the mean 1-call@K."""
 
     metric: CoupledMetric
-    told: str
+    setting: str
     score: float
 
 
@@ -95,7 +95,7 @@ def compared(case: Case, counts: Mapping[str, int]) -> Result:
             result[OTHER] = [trial(case, choices[0], AUXILIARY)]
     # CP-mtML is the last one.
     coupled = max(choices, key=lambda choice: choice.score)
-    return {**result, **{told: [trial(case, alone(coupled, part))] for part, told in PARTS.items()}}
+    return {**result, **{name: [trial(case, alone(coupled, part))] for part, name in PARTS.items()}}
 
 
 def chosen(case: Case, feedback: Feedback, started: Learner, **options: float) -> Choice:
@@ -121,7 +121,7 @@ def alone(choice: Choice, part: str) -> Choice:
 
 def trial(case: Case, choice: Choice, task: str = MAIN) -> Trial:
     """What is kept of a choice, with its measures on the test part, which had no say in the choice."""
-    return {"told": choice.told, "score": choice.score, "test": case.measured(choice.metric, case.test, task)}
+    return {"setting": choice.setting, "score": choice.score, "test": case.measured(choice.metric, case.test, task)}
 
 
 def picked(results: Sequence[Result], method: str) -> list[Trial]:
@@ -144,7 +144,7 @@ def rows(results: Sequence[Result], methods: Sequence[str]) -> list[list[str]]:
     lines = []
     for method in methods:
         result = best(results, method)
-        choices = "; ".join(trial["told"] for trial in picked(results, method))
+        choices = "; ".join(trial["setting"] for trial in picked(results, method))
         measures = [*(spread(100 * result[:, place], 1) for place in range(MAP)), spread(result[:, MAP])]
         lines.append([method, *measures, choices if method in LEARNERS else ""])
     return lines
@@ -161,5 +161,5 @@ def ends(results: Sequence[Result]) -> Grid:
 
 
 def choosing(results: Sequence[Result], method: str, mark: str) -> int:
-    """How many runs choose a method's metric of which ``mark`` is told."""
-    return sum(mark in trial["told"] for trial in picked(results, method))
+    """How many runs choose a setting of this method whose text contains ``mark``."""
+    return sum(mark in trial["setting"] for trial in picked(results, method))

@@ -78,7 +78,7 @@ class Setting(NamedTuple):
     trace: float = 0.0
     low_rank: bool = False
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         """What validation chooses between, as text."""
         return ", ".join(
             f"{name} {number(value)}" for name, value in self._asdict().items() if value and name != "low_rank"
@@ -157,20 +157,20 @@ def run(seed: int) -> dict[str, Any]:
     given, result = world(seed), {}
 
     def best(name: str, candidates: dict[str, Array]) -> str:
-        scores = {told: accuracy(M, given.x, given.rows["validation"]) for told, M in candidates.items()}
-        chosen = max(scores, key=lambda told: scores[told])
+        scores = {text: accuracy(M, given.x, given.rows["validation"]) for text, M in candidates.items()}
+        chosen = max(scores, key=lambda text: scores[text])
         result[name] = {"chosen": chosen, "validation": scores, **measured(given, candidates[chosen])}
         return chosen
 
     def over(settings: list[Setting]) -> dict[str, Array]:
-        return {setting.told(): descended(given, setting, seed) for setting in settings}
+        return {setting.as_text(): descended(given, setting, seed) for setting in settings}
 
     best("none", over([Setting(eta) for eta in ETAS]))
     best("descent over L", over([Setting(eta, low_rank=True) for eta in LOW_RANK_ETAS]))
     best("trace", over([Setting(eta, trace=trace) for eta in ETAS for trace in TRACES]))
     fantopes = [Setting(eta, mu=mu) for eta in ETAS for mu in MUS]
     chosen = best("Fantope", over(fantopes))
-    setting = next(fantope for fantope in fantopes if fantope.told() == chosen)
+    setting = next(fantope for fantope in fantopes if fantope.as_text() == chosen)
     best("Fantope + trace", over([setting._replace(trace=trace) for trace in TRACES]))
     best(BATCH, {f"lam {number(lam)}": fitted(given, lam) for lam in LAMS})
     best(ONLINE, {f"mu {number(mu)}": streamed(given, mu, seed) for mu in STREAM_MUS})

@@ -129,8 +129,8 @@ def measured(w: Array, x: Array, news: Array) -> dict[str, Any]:
     order = np.argsort(distance)
     similar, dissimilar = average_precision(~differs[order]), average_precision(differs[order[::-1]])
     heaviest = np.argsort(-w, kind="stable")[:CELLS]
-    found = float((inside("headline")[heaviest] > 0).mean())
-    return {"weights": w.tolist(), "similar": float(similar), "dissimilar": float(dissimilar), "headline": found}
+    headline = float((inside("headline")[heaviest] > 0).mean())
+    return {"weights": w.tolist(), "similar": float(similar), "dissimilar": float(dissimilar), "headline": headline}
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
@@ -174,11 +174,11 @@ def choices(*pages: list[dict[str, Any]]) -> Grid:
 def heat_maps(figure: Any, visits: list[dict[str, Any]], sticky: list[dict[str, Any]]) -> None:
     """The page beside mean weights, darker where higher, its regions outlined."""
     maps = [("a version of the page", page(0, 1.0).pixels[0], "gray")]
-    for told, results in (("at every visit", visits), ("every two hours", sticky)):
+    for how_often, results in (("at every visit", visits), ("every two hours", sticky)):
         for name in ("quadruplets", "quadruplets, online"):
             weights = [np.array(result[name]["weights"]) for result in results]
             mean = np.mean([w / w.max() for w in weights], axis=0).reshape(GRID, GRID)
-            maps.append((f"{name}:\nanother advertisement\n{told}", mean, "gray_r"))
+            maps.append((f"{name}:\nanother advertisement\n{how_often}", mean, "gray_r"))
     for axes, (title, shown, colours) in zip(figure.subplots(1, len(maps)), maps, strict=True):
         axes.imshow(shown, cmap=colours, extent=(0, SIDE, SIDE, 0), vmin=0, vmax=1)
         axes.set(title=title, xticks=[], yticks=[])

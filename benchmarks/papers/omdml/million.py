@@ -210,14 +210,14 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     """Table 7 and Figure 5, and what they cost."""
     stages = {"build the catalogue": "build", f"learn {TRIPLETS:,} events": "learn", "embed every item": "embed"}
     costs = [
-        [told, *(spread(across(results, stage)[:, place], 0) for place in range(3))] for told, stage in stages.items()
+        [name, *(spread(across(results, stage)[:, place], 0) for place in range(3))] for name, stage in stages.items()
     ]
     answers = []
-    for told, stage, paper in (("start", "before", "0.577 (Eucl-C)"), ("LOMDML", "after", "0.741")):
+    for name, stage, paper in (("start", "before", "0.577 (Eucl-C)"), ("LOMDML", "after", "0.741")):
         precision = np.array([result[stage]["precision"] for result in results])
         shown = (spread(precision[:, PLACES.index(place)]) for place in SHOWN)
         measures = (spread([result[stage][measure] for result in results]) for measure in ("mAP", "first"))
-        answers.append([told, *measures, *shown, paper])
+        answers.append([name, *measures, *shown, paper])
     return [
         ABOUT,
         Grid(
@@ -250,9 +250,9 @@ def across(results: list[dict[str, Any]], stage: str) -> Array:
 def drawn(figure: Any, results: list[dict[str, Any]]) -> None:
     """Draw precision@K before learning and after it."""
     axes = figure.subplots()
-    for told, stage in {"LOMDML": "after", "start": "before"}.items():
+    for name, stage in {"LOMDML": "after", "start": "before"}.items():
         outcome = np.array([result[stage]["precision"] for result in results])
-        axes.errorbar(PLACES, outcome.mean(axis=0), outcome.std(axis=0, ddof=1), marker="o", capsize=3, label=told)
+        axes.errorbar(PLACES, outcome.mean(axis=0), outcome.std(axis=0, ddof=1), marker="o", capsize=3, label=name)
     axes.set(xlabel="K", ylabel="precision@K", xscale="log")
     axes.grid(alpha=0.3)
     axes.legend()

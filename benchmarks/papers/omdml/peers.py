@@ -96,7 +96,7 @@ range was the best. Seeds 0 to {len(SEEDS) - 1}.
 """
 Result = dict[str, Any]
 # By data set, the results of all seeds.
-Found = dict[str, list[Result]]
+Outcomes = dict[str, list[Result]]
 # MAP by metric and data set.
 Means = dict[str, dict[str, float]]
 
@@ -118,7 +118,7 @@ def run(name: str, seed: int) -> Result:
         tried = dict.fromkeys([ALL] if peer == PUSH else vectors, CANDIDATES[peer])
         chosen[peer] = fused(case, peer, vectors, tried, small)
     learned(case, vectors, small, chosen)
-    grown, large = case.told(LARGE), dict[str, float]()
+    grown, large = case.with_triplets(LARGE), dict[str, float]()
     for peer in ("Eucl", RCA, LMNN, "OASIS"):
         fused(grown, peer, vectors, {ALL: LOOKS} if peer == LMNN else chosen[peer], large)
     model = case.model(LOMDML, case.features, eta=chosen["LOMDML"][ALL][0])
@@ -136,7 +136,7 @@ def fused(
     apart = [choice for name, choice in best.items() if name != ALL]
     scores[f"{peer}-C"] = case.score(best[ALL].scorer, case.test)
     if apart:
-        scores[f"{peer}-B"] = case.score(max(apart, key=lambda found: found.score).scorer, case.test)
+        scores[f"{peer}-B"] = case.score(max(apart, key=lambda choice: choice.score).scorer, case.test)
         scores[f"{peer}-U"] = case.score(lambda queries: sum(choice.scorer(queries) for choice in apart), case.test)
     return {name: [float(tried[name][choice.index])] for name, choice in best.items()}
 
@@ -170,7 +170,7 @@ def after(model: Any, case: Case, features: Mapping[str, Array]) -> Scorer:
 def mistaken(case: Case, features: Mapping[str, Array]) -> list[float]:
     """LOMDML's share of mistakes among the first triplets, at POINTS."""
     wrong = np.cumsum(case.model(LOMDML, features).learn_many(case.rows, features).scores > 0)
-    return [float(wrong[at - 1] / at) for at in POINTS]
+    return [float(wrong[count - 1] / count) for count in POINTS]
 
 
 def section(results: list[Result]) -> list[Block]:
@@ -230,9 +230,9 @@ def rates(runs: list[Result]) -> dict[str, Array]:
     return {mistake: np.mean([run["mistakes"][mistake] for run in runs], axis=0) for mistake in runs[0]["mistakes"]}
 
 
-def drawn(figure: Any, found: Found) -> None:
+def drawn(figure: Any, outcomes: Outcomes) -> None:
     """Draw a panel for each data set."""
-    for axes, (name, runs) in zip(figure.subplots(1, 3), found.items(), strict=True):
+    for axes, (name, runs) in zip(figure.subplots(1, 3), outcomes.items(), strict=True):
         for metric, rate in rates(runs).items():
             style = {"color": "black", "linewidth": 2.5} if metric == "LOMDML" else {"linewidth": 1}
             axes.plot(POINTS, 100 * rate, label=metric, **style)
@@ -246,14 +246,14 @@ def drawn(figure: Any, found: Found) -> None:
         axes.legend(fontsize="xx-small")
 
 
-def verdict(found: Found) -> list[Claim]:
+def verdict(outcomes: Outcomes) -> list[Claim]:
     """The claims of this section, each with whether the run bears it out."""
     small, large = (
-        {metric: {name: float(np.mean([run[size][metric] for run in runs])) for name, runs in found.items()}
-         for metric in found[DATA[0]][0][size]}
+        {metric: {name: float(np.mean([run[size][metric] for run in runs])) for name, runs in outcomes.items()}
+         for metric in outcomes[DATA[0]][0][size]}
         for size in ("small", "large")
     )  # fmt: skip
-    return [*compared(small, large), *explained(small), single(found)]
+    return [*compared(small, large), *explained(small), single(outcomes)]
 
 
 def compared(small: Means, large: Means) -> list[Claim]:
@@ -265,8 +265,8 @@ def compared(small: Means, large: Means) -> list[Claim]:
     return [
         Claim(
             f"""LOMDML is ahead of Euclidean distance, RCA and OASIS in each of their forms. The best of these is in
-            brackets: {told(lambda name: beside(small, beaten, name))}; after {LARGE:,} triplets
-            {told(lambda name: beside(large, beaten_large, name))}.""",
+            brackets: {by_set(lambda name: beside(small, beaten, name))}; after {LARGE:,} triplets
+            {by_set(lambda name: beside(large, beaten_large, name))}.""",
             all(ours[name] > small[beaten[name]][name] for name in DATA)
             and all(grown[name] > large[beaten_large[name]][name] for name in DATA),
             agrees=True,
@@ -278,8 +278,8 @@ def compared(small: Means, large: Means) -> list[Claim]:
             agrees=False,
         ),
         Claim(
-            f"""LOMDML gains more from new triplets than LMNN-C: {told(lambda name: f"{gain[name]:+.3f}")}. LMNN-C
-            gains {told(lambda name: f"{theirs[name]:+.3f}")}.""",
+            f"""LOMDML gains more from new triplets than LMNN-C: {by_set(lambda name: f"{gain[name]:+.3f}")}. LMNN-C
+            gains {by_set(lambda name: f"{theirs[name]:+.3f}")}.""",
             all(gain[name] > theirs[name] for name in DATA),
         ),
     ]
@@ -294,22 +294,22 @@ def explained(small: Means) -> list[Claim]:
         Claim(
             f"""What LMNN has in addition is its pull: it draws all near pairs together, also those of triplets that
             are already right by the margin, which LOMDML leaves alone. Without the pull the same descents over the
-            same triplets give {told(lambda name: f"{push[name]:.3f} instead of {joint[name]:.3f}")}. This is level
-            with LOMDML after one pass, or below it ({told(lambda name: f"{ours[name]:.3f}")}). On the sets on which
+            same triplets give {by_set(lambda name: f"{push[name]:.3f} instead of {joint[name]:.3f}")}. This is level
+            with LOMDML after one pass, or below it ({by_set(lambda name: f"{ours[name]:.3f}")}). On the sets on which
             LMNN-C is ahead by more than 0.01, it also needs all descriptors in one vector: LMNN-U has
-            {told(lambda name: f"{apart[name]:.3f}")}.""",
+            {by_set(lambda name: f"{apart[name]:.3f}")}.""",
             all(push[name] < min(ours[name] + 0.003, joint[name] - 0.01) for name in DATA)
             and all(apart[name] < joint[name] for name in DATA if joint[name] > ours[name] + 0.01),
         ),
         Claim(
             f"""LMNN's many passes are not the whole reason: up to {max(PASSES)} passes bring LOMDML to
-            {told(lambda name: f"{again[name]:.3f}")}.""",
+            {by_set(lambda name: f"{again[name]:.3f}")}.""",
             all(-0.002 < again[name] - ours[name] < 0.02 for name in DATA),
         ),
         Claim(
-            f"""OMDML, on {FULL} directions of each descriptor, has {told(lambda name: f"{full[name]:.3f}")}. On the
-            same directions LOMDML has {told(lambda name: f"{cut[name]:.3f}")}. So the cut alone changes LOMDML by
-            {told(lambda name: f"{cut[name] - ours[name]:+.3f}")}. On equal terms LOMDML is ahead of OMDML, as in
+            f"""OMDML, on {FULL} directions of each descriptor, has {by_set(lambda name: f"{full[name]:.3f}")}. On the
+            same directions LOMDML has {by_set(lambda name: f"{cut[name]:.3f}")}. So the cut alone changes LOMDML by
+            {by_set(lambda name: f"{cut[name] - ours[name]:+.3f}")}. On equal terms LOMDML is ahead of OMDML, as in
             the paper, on {ahead} of {len(DATA)} sets.""",
             ahead > 0,
             agrees=ahead == len(DATA),
@@ -317,9 +317,9 @@ def explained(small: Means) -> list[Claim]:
     ]
 
 
-def single(found: Found) -> Claim:
+def single(outcomes: Outcomes) -> Claim:
     """A claim that describes Figure 3."""
-    curves = {name: rates(runs) for name, runs in found.items()}
+    curves = {name: rates(runs) for name, runs in outcomes.items()}
     alone: dict[str, Array] = {}
     for name, curve in curves.items():
         alone[name] = np.min([rate for metric, rate in curve.items() if metric != "LOMDML"], axis=0)
@@ -327,7 +327,7 @@ def single(found: Found) -> Claim:
     return Claim(
         f"""Figure 3: LOMDML makes fewer mistakes than the best descriptor alone, at {min(below.values())} or more
         of the {len(POINTS)} points looked at on each set. In the end the shares of both are
-        {told(lambda name: f"{curves[name]['LOMDML'][-1]:.1%} and {alone[name][-1]:.1%}")}.""",
+        {by_set(lambda name: f"{curves[name]['LOMDML'][-1]:.1%} and {alone[name][-1]:.1%}")}.""",
         min(below.values()) > 0.9 * len(POINTS),
         agrees=True,
     )
@@ -360,6 +360,6 @@ def standing(scores: Means, other: str, name: str) -> str:
     return f"{scores['LOMDML'][name]:.3f}, {place} {other} ({scores[other][name]:.3f})"
 
 
-def told(value: Callable[[str], str]) -> str:
-    """Something of each set, as text."""
+def by_set(value: Callable[[str], str]) -> str:
+    """One value for each data set, as text."""
     return ", ".join(f"{value(name)} on {name}" for name in DATA)

@@ -39,7 +39,7 @@ class Case(NamedTuple):
     test: Array
     seed: int
 
-    def told(self, triplets: int) -> Case:
+    def with_triplets(self, triplets: int) -> Case:
         """The same with so many triplets of training labels."""
         return self._replace(rows=from_labels(self.labels, triplets, self.seed, among=self.train))
 
@@ -74,7 +74,7 @@ def prepared(name: str, seed: int, triplets: int) -> Case:
     features, labels, train, test = split(name, seed)
     rest = np.setdiff1d(np.arange(len(labels)), np.concatenate([train, test]))
     validation = np.random.default_rng(seed).permutation(rest)[:VALIDATION]
-    return Case(features, labels, np.empty((0, 3), int), train, validation, test, seed).told(triplets)
+    return Case(features, labels, np.empty((0, 3), int), train, validation, test, seed).with_triplets(triplets)
 
 
 def near(z: Array) -> Scorer:

@@ -36,8 +36,8 @@ def rca(x: Array, rows: Array) -> Array:
     """
     near = x[rows[:, 0]] - x[rows[:, 1]]
     values, vectors = np.linalg.eigh(near.T @ near / len(near))
-    kept = values > NOTHING * values[-1]
-    return (vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)).T
+    used = values > NOTHING * values[-1]
+    return (vectors * np.where(used, 1 / np.sqrt(np.where(used, values, 1.0)), 0.0)).T
 
 
 def lmnn(x: Array, rows: Array, L: Array, looks: Sequence[int], pull: float = 1.0) -> list[Array]:

@@ -66,7 +66,7 @@ def run(seed: int) -> dict[str, Times]:
     # Kernels are compiled and loaded before the clock runs.
     for made in (OMDML, OASIS, LOMDML):
         case.model(made, case.features).learn_many(case.rows[:WARM], case.features)
-    return {"triplets": few(case), "nine": nine(case.told(LONG)), "dimensions": by_dimensions(case)}
+    return {"triplets": few(case), "nine": nine(case.with_triplets(LONG)), "dimensions": by_dimensions(case)}
 
 
 def few(case: Case) -> Times:
@@ -211,8 +211,8 @@ def drawn(figure: Any, results: list[dict[str, Times]]) -> None:
 def verdict(results: list[dict[str, Times]]) -> list[Claim]:
     """The claims of this section, each with whether the run bears it out."""
 
-    def taken(part: str, name: str, at: int) -> float:
-        return float(np.mean([run[part][name][str(at)] for run in results if name in run[part]]))
+    def taken(part: str, name: str, size: int) -> float:
+        return float(np.mean([run[part][name][str(size)] for run in results if name in run[part]]))
 
     def slopes(part: str) -> dict[str, float]:
         return {name: float(np.mean([exponent(run[part][name]) for run in results])) for name in results[0][part]}

@@ -65,9 +65,9 @@ def place(distance: Array, of: Array) -> Array:
     return 1 + (distance < distance[np.arange(len(of)), of][:, None]).sum(axis=1)
 
 
-def cmc(found: Array) -> list[float]:
+def cmc(ranks: Array) -> list[float]:
     """Share of queries whose original is among the first 1, 2, ..., 20."""
-    return [float((found <= k).mean()) for k in range(1, PLACES + 1)]
+    return [float((ranks <= k).mean()) for k in range(1, PLACES + 1)]
 
 
 def run(seed: int) -> dict[str, Any]:

@@ -39,8 +39,8 @@ class Case(NamedTuple):
 
     def best(self, candidates: Mapping[str, Encode], score: Score) -> dict[str, Any]:
         """What is kept of a method: the setting of highest nDCG@10 on validation, means over the sizes."""
-        of = {told: np.mean(curve(encode, score, self.validation)[0]) for told, encode in candidates.items()}
-        chosen = max(of, key=lambda told: of[told])
+        of = {setting: np.mean(curve(encode, score, self.validation)[0]) for setting, encode in candidates.items()}
+        chosen = max(of, key=lambda setting: of[setting])
         return self.only(candidates[chosen], score, chosen)
 
     def only(self, encode: Encode, score: Score, chosen: str = "") -> dict[str, Any]:
@@ -84,7 +84,7 @@ def set_vectors(case: Case, given: World, method: str, metrics: Mapping[str, Set
     That is by the learner's own ``whiten``: all directions are kept, the covariance is shrunk, and nothing is chosen.
     Averages keep as many directions as validation chooses among RANKS.
     """
-    plain = case.best({told: encoder(given, metric) for told, metric in metrics.items()}, by_cosines)
+    plain = case.best({setting: encoder(given, metric) for setting, metric in metrics.items()}, by_cosines)
     white = encoder(given, metrics[plain["chosen"]], whiten=True)
     return {method: plain, method + W: case.only(white, by_cosines)}
 
@@ -98,8 +98,8 @@ def pooled(given: World, judged: Sequence[Judgement]) -> dict[str, dict[str, Enc
     parts = np.hstack([np.maximum(given.x, 0.0), np.maximum(-given.x, 0.0)])
     powers: dict[str, Encode] = {f"p {p:g}": partial(generalised_mean, parts, power=p) for p in POWERS}
     white = {
-        f"{told}, {rank}": partial(encode, whitening=whitening)
-        for told, encode in powers.items()
+        f"{setting}, {rank}": partial(encode, whitening=whitening)
+        for setting, encode in powers.items()
         for rank, whitening in whitenings(encode(sets)).items()
     }
     averaged = averages(given)

@@ -148,7 +148,7 @@ def fitted(case: Case, given: World, judged: Sequence[Judgement], init: Any, see
     """The learned metric that validation chooses, not whitened."""
     metrics = learned(given, judged, init, seed)
     metrics.pop("")
-    chosen = case.best({told: encoder(given, metric) for told, metric in metrics.items()}, by_cosines)["chosen"]
+    chosen = case.best({setting: encoder(given, metric) for setting, metric in metrics.items()}, by_cosines)["chosen"]
     return SetMetric(metrics[chosen].dims, metrics[chosen].parameters)
 
 
@@ -197,15 +197,15 @@ def named(by: str, count: int) -> str:
 
 
 # By vectors, search and measure: the values of all seeds.
-Found = dict[str, dict[str, dict[str, Array]]]
+Outcomes = dict[str, dict[str, dict[str, Array]]]
 
 
 def section(results: list[dict[str, Any]]) -> list[Block]:
     """Table 5: our figures beside the paper's, and claims about them."""
     outcomes = {
         name: {
-            way: {key: np.array([result["searched"][name][way][key] for result in results]) for key in kept}
-            for way, kept in ways.items()
+            way: {key: np.array([result["searched"][name][way][key] for result in results]) for key in measures}
+            for way, measures in ways.items()
         }
         for name, ways in results[0]["searched"].items()
     }
@@ -230,19 +230,19 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
     ]
 
 
-def added(found: Found, matched: Array) -> list[list[str]]:
+def added(outcomes: Outcomes, matched: Array) -> list[list[str]]:
     """A row for cosines, and one for the learned scores with each b."""
-    told = ["cosines", "learned scores", *(f"learned scores, b lower by {lower:g}" for lower in LOWERS[1:])]
-    cosines = np.transpose([found[SETNET][ELEMENTS][str(place)] for place in PLACES])
+    names = ["cosines", "learned scores", *(f"learned scores, b lower by {lower:g}" for lower in LOWERS[1:])]
+    cosines = np.transpose([outcomes[SETNET][ELEMENTS][str(place)] for place in PLACES])
     return [
         [name, *(spread(values, 1) for values in scores.T)]
-        for name, scores in zip(told, (cosines, *matched.swapaxes(0, 1)), strict=True)
+        for name, scores in zip(names, (cosines, *matched.swapaxes(0, 1)), strict=True)
     ]
 
 
-def verdict(found: Found, matched: Array) -> list[Claim]:
+def verdict(outcomes: Outcomes, matched: Array) -> list[Claim]:
     """The claims of this section, each with whether the run bears it out."""
-    setnet, mean, served = (found[name] for name in (SETNET, MEAN, SERVED))
+    setnet, mean, served = (outcomes[name] for name in (SETNET, MEAN, SERVED))
     learned_scores, lowered = matched[:, :, 0].mean(axis=0)
 
     def of(ways: dict[str, dict[str, Array]], way: str, key: str = "10") -> float:
