@@ -222,7 +222,7 @@ class Guard:
         depends on the clock. So a look can only withhold, only until the next decision, and is not in the checkpoint.
         """
         began = time.monotonic()
-        gain = margins_on(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
+        gain = margins_on(candidate, window.events, features) - self._expected(window.events, features, keep=False)
         each = votes(gain, window.asked(len(gain)))
         enough = len(gain) >= FEWEST and len(each) >= VOTES
         self._checked_version = version
@@ -248,10 +248,10 @@ class Guard:
         A candidate is withheld if it is certainly worse than the reference. After that, candidates stay withheld until
         one is probably not worse.
         """
-        if not window.kept:
+        if not window.events:
             return self._leap(candidate)
-        margins = self.margins = margins_on(candidate, window.kept, features)
-        gain = margins - self._expected(window.kept, features)
+        margins = self.margins = margins_on(candidate, window.events, features)
+        gain = margins - self._expected(window.events, features)
         asked = window.asked(len(gain))
         each = votes(gain, asked)
         if len(gain) < FEWEST or len(each) < VOTES:

@@ -324,7 +324,7 @@ def test_a_snapshot_tells_how_many_held_out_events_it_and_the_start_order_well(t
     figures = snapshot.progress
     (partition,) = worker.partitions.values()
     model = partition.models.loaded["shop"]
-    at_start = margins_on(model.judge.first_metric(), model.judge.window.kept, world.catalogue.features)
+    at_start = margins_on(model.judge.first_metric(), model.judge.window.events, world.catalogue.features)
     assert 0.5 < figures["held_out_right"] <= 1
     assert figures["held_out_right"] > figures["held_out_right_at_start"]
     compared = model.judge.guard.compared

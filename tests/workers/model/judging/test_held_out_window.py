@@ -51,7 +51,7 @@ def admitted(events, items=10_000, tasks=1, sets=False):
     window = Window([], items, tasks, sets)
     for event in events:
         window.add(event)
-    return window.kept
+    return window.events
 
 
 # what stays
@@ -120,11 +120,11 @@ def test_shares_hold_after_every_event_and_across_restarts(log, cut):
     window = Window([], 5_000, tasks, sets)
     for number, event in enumerate(events):
         if number == cut:
-            window = Window(list(window.kept), 5_000, tasks, sets)
+            window = Window(list(window.events), 5_000, tasks, sets)
         window.add(event)
-        assert window.kept[-1] is event
-        assert len(window.kept) <= size
-    kept = window.kept
+        assert window.events[-1] is event
+        assert len(window.events) <= size
+    kept = window.events
     assert max(Counter(i for e in kept for i in {i for row in e.rows for i in row}).values(), default=0) <= size // 8
     if kind == "triplet":
         assert max(Counter(e.rows[0][0] for e in kept).values(), default=0) <= size // 16
@@ -154,7 +154,7 @@ def test_held_out_comparisons_take_about_as_many_bytes_as_are_counted():
         window.add(triplet(*row))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert 0.7 < held / (COMPARISON_BYTES * len(window.kept)) < 1.4
+    assert 0.7 < held / (COMPARISON_BYTES * len(window.events)) < 1.4
 
 
 def test_a_storm_about_three_items_takes_only_an_eighth_of_the_window():
@@ -249,28 +249,28 @@ def test_margins_of_a_mixed_window_are_those_of_what_judges(items):
     metric = started("dca", items).metric
     for counts in ((9, 5, 5), (3, 9, 8)):
         window = Window(both(*counts), 10_000)
-        margins_found = margins_on(metric, window.kept, items.features)
-        np.testing.assert_array_equal(margins_found, margins_on(metric, judging(window.kept), items.features))
+        margins_found = margins_on(metric, window.events, items.features)
+        np.testing.assert_array_equal(margins_found, margins_on(metric, judging(window.events), items.features))
         assert len(window.asked(len(margins_found))) == len(margins_found) == max(counts[0], min(counts[1:]))
 
 
 def test_only_comparisons_of_a_mixed_window_keep_what_is_expected_of_them(items):
     window = Window(both(9, 5, 5), 10_000)
     window.expect(np.arange(9.0))
-    assert [event.expected for event in judging(window.kept)] == list(range(9))
-    assert all(event.expected is None for event in window.kept if event.similar is not None)
+    assert [event.expected for event in judging(window.events)] == list(range(9))
+    assert all(event.expected is None for event in window.events if event.similar is not None)
 
 
 def test_of_a_mixed_window_so_many_of_what_judges_stay_and_what_came_later(items):
     window = Window(both(9, 5, 5), 10_000)
-    newest = judging(window.kept)[-4:]
-    rest = window.kept[next(n for n, event in enumerate(window.kept) if event is newest[0]) :]
+    newest = judging(window.events)[-4:]
+    rest = window.events[next(n for n, event in enumerate(window.events) if event is newest[0]) :]
     window.keep_newest(4)
-    assert window.kept == rest
-    assert judging(window.kept)[-4:] == newest
-    before = list(window.kept)
+    assert window.events == rest
+    assert judging(window.events)[-4:] == newest
+    before = list(window.events)
     window.keep_newest(40)
-    assert window.kept == before
+    assert window.events == before
 
 
 def test_the_sets_of_a_judgement_come_back_as_they_were_sent():
