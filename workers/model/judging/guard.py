@@ -31,11 +31,11 @@ from omdml.workers.model.judging.leaps import Shape, leap, not_finite, shape_of
 from omdml.workers.model.judging.reason_codes import WORDS, code_of
 
 Array = NDArray[Any]
-# With fewer held-out events, or fewer different queries among them, nothing is concluded from them.
+# Nothing is concluded from fewer held-out events than FEWEST, or from fewer different queries than VOTES.
 FEWEST, VOTES = 32, 8
 # The newest events of this many queries overrule the others if they surely agree, because people change their minds.
 NEWEST = 40
-# Number of events that are held out between two references.
+# At least so many events are held out between two references, unless a version is much better.
 RENEWAL = 64
 # Share of the time that is spent on looks between two decisions.
 SHARE = 0.1
@@ -228,6 +228,7 @@ class Guard:
         self._checked_version = version
         withheld = bool(self._withheld_until_decision)
         self._withheld_until_decision = self._worse(each, version, withheld) if enough else ""
+        # A look that took long is followed by a long pause, so that looks take a tenth of the time at most.
         self._check_from = began + (time.monotonic() - began) / SHARE
         return self._withheld_until_decision
 
