@@ -65,11 +65,11 @@ def shelf(tmp_path):
 
 
 def test_models_of_every_learner_survive_their_worker_to_the_byte(shelf):
-    said = everything()
-    shelf.tell(*said)
+    feedback_of_all = everything()
+    shelf.tell(*feedback_of_all)
     # Each worker is killed in the middle: most of what it learned is in no checkpoint.
     for _ in range(3):
-        worker = shelf.work(max_poll_records=len(said) // 7, checkpoint_interval_s=2.0)
+        worker = shelf.work(max_poll_records=len(feedback_of_all) // 7, checkpoint_interval_s=2.0)
         for _ in range(3):
             worker.step()
         worker.services.source.die()

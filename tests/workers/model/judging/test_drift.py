@@ -66,9 +66,9 @@ def test_it_goes_on_from_its_bytes():
     rows = scores(0.1, 0.4)
     through, drift = Drift(), Drift()
     for row in np.split(rows, len(rows)):
-        told = through.add(row)
+        alarm = through.add(row)
         drift = Drift(drift.to_bytes())
-        assert bool(drift.add(row)) == bool(told)
+        assert bool(drift.add(row)) == bool(alarm)
         assert drift.to_bytes() == through.to_bytes()
 
 

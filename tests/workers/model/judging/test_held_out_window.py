@@ -73,16 +73,16 @@ def literal(events, items, tasks, sets):
     per_query = max(size // 16, int(np.ceil(4 * size / items)))
     per_item = max(size // 8, int(np.ceil(8 * size / items)))
     per_side = size // (2 * tasks)
-    kept = []
+    expected = []
     for event in events:
         rules = [(per_side, same_side)] if event.similar is not None else [(per_query, same_query)]
         for item in sorted({item for row in event.rows for item in row}):
             rules.append((per_item, partial(names, item)))
         for most, alike in rules:
-            while len(same := [other for other in kept if alike(event, other)]) >= most:
-                kept = [other for other in kept if other is not same[0]]
-        kept = [*kept, event][-size:]
-    return kept
+            while len(same := [other for other in expected if alike(event, other)]) >= most:
+                expected = [other for other in expected if other is not same[0]]
+        expected = [*expected, event][-size:]
+    return expected
 
 
 @st.composite
@@ -124,13 +124,16 @@ def test_shares_hold_after_every_event_and_across_restarts(log, cut):
         window.add(event)
         assert window.events[-1] is event
         assert len(window.events) <= size
-    kept = window.events
-    assert max(Counter(i for e in kept for i in {i for row in e.rows for i in row}).values(), default=0) <= size // 8
+    events_left = window.events
+    assert (
+        max(Counter(i for e in events_left for i in {i for row in e.rows for i in row}).values(), default=0)
+        <= size // 8
+    )
     if kind == "triplet":
-        assert max(Counter(e.rows[0][0] for e in kept).values(), default=0) <= size // 16
+        assert max(Counter(e.rows[0][0] for e in events_left).values(), default=0) <= size // 16
     if kind == "pair":
-        assert max(Counter((e.task, e.similar) for e in kept).values(), default=0) <= size // 4
-    assert kept == admitted(events, 5_000, tasks, sets)
+        assert max(Counter((e.task, e.similar) for e in events_left).values(), default=0) <= size // 4
+    assert events_left == admitted(events, 5_000, tasks, sets)
 
 
 def test_without_repetitions_the_newest_stay():
@@ -160,9 +163,9 @@ def test_held_out_comparisons_take_about_as_many_bytes_as_are_counted():
 def test_a_storm_about_three_items_takes_only_an_eighth_of_the_window():
     sound = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(WINDOW)]
     storm = [triplet(9_000, 9_001, 9_002) if n % 2 else triplet(9_002, 9_001, 9_000) for n in range(5_000)]
-    kept = admitted([*sound, *storm])
-    assert kept[: -WINDOW // 8] == sound[WINDOW // 8 :]
-    assert len(kept) == WINDOW
+    left = admitted([*sound, *storm])
+    assert left[: -WINDOW // 8] == sound[WINDOW // 8 :]
+    assert len(left) == WINDOW
 
 
 def test_with_few_items_the_window_fills_all_the_same():
@@ -178,8 +181,8 @@ def test_shares_grow_where_a_catalogue_has_few_items(items, expected):
 
 def test_rare_dissimilar_pairs_stay_for_similar_ones_to_be_compared_with():
     events = [pair("one", n % 10 != 0, 2 * n, 2 * n + 1) for n in range(4_000)]
-    kept = admitted(events)
-    assert Counter(event.similar for event in kept) == {True: WINDOW // 2, False: WINDOW // 2}
+    left = admitted(events)
+    assert Counter(event.similar for event in left) == {True: WINDOW // 2, False: WINDOW // 2}
 
 
 def test_a_log_of_similar_pairs_only_says_nothing(items):

@@ -345,18 +345,18 @@ def serve_until_told(folder, said):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_served_node_cleanly(tmp_path, number):
-    said = tmp_path / "said"
-    said.touch()
-    process = FORKS.Process(target=serve_until_told, args=(tmp_path / "shop", said), daemon=True)
+    marker = tmp_path / "said"
+    marker.touch()
+    process = FORKS.Process(target=serve_until_told, args=(tmp_path / "shop", marker), daemon=True)
     process.start()
     try:
-        until(lambda: re.search(r"url=(\S+)\s", said.read_text()), LIMIT_S)
-        url = re.search(r"url=(\S+)\s", said.read_text())[1]
+        until(lambda: re.search(r"url=(\S+)\s", marker.read_text()), LIMIT_S)
+        url = re.search(r"url=(\S+)\s", marker.read_text())[1]
         until(lambda: httpx.get(f"{url}/readyz", verify=False).status_code == 200)
         os.kill(process.pid, number)
         process.join(LIMIT_S)
         assert process.exitcode == 0
-        assert said.read_text().rstrip().endswith("served")
+        assert marker.read_text().rstrip().endswith("served")
     finally:
         process.kill()
         process.join()

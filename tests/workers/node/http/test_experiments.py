@@ -102,8 +102,8 @@ def test_a_search_that_names_a_version_is_none_of_a_visitors(shop):
 
 def test_a_model_answers_alone_if_the_other_side_cannot(shop):
     with trying(shop, against_version=7) as client:
-        ids, told = search(client)
-        assert (len(ids), told) == (8, None)
+        ids, answer = search(client)
+        assert (len(ids), answer) == (8, None)
         counts = outcome(client)["counts"]
         assert (counts["failed"], counts["searches"]) == (1, 0)
 
