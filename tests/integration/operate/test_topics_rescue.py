@@ -158,7 +158,7 @@ def test_a_log_that_was_cut_stops_every_worker_until_one_accepts_the_gap(place):
     assert place.omdml("status").exit_code == 0
 
 
-def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(place):
+def test_status_and_doctor_tell_who_learns_a_partition_or_that_nobody_does(place):
     place.send(0, 10)
 
     def status_and_finding():

@@ -27,27 +27,27 @@ def looks_until_told(flow, progress, delivered=(), waiting=False):
     return None
 
 
-def test_a_partition_that_stands_still_is_told_soon_where_nothing_else_comes():
+def test_a_partition_that_stands_still_is_told_soon_if_nothing_else_comes():
     looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)})
     assert STUCK_LOOKS < looks <= STUCK_LOOKS + 2
 
 
-def test_and_later_where_other_partitions_are_delivered():
+def test_a_partition_that_stands_still_is_told_later_if_others_are_delivered():
     looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200), FLOWING: (look, 10_000)}, [FLOWING])
     assert STUCK_BUSY_LOOKS < looks <= STUCK_BUSY_LOOKS + 2
 
 
-def test_and_later_where_the_client_waits_for_its_group():
+def test_a_partition_that_stands_still_is_told_later_if_the_client_waits():
     looks = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)}, waiting=True)
     assert STUCK_BUSY_LOOKS < looks <= STUCK_BUSY_LOOKS + 2
 
 
-def test_one_that_moves_now_and_then_or_is_at_its_end_is_not_stuck():
+def test_a_partition_that_moves_now_and_then_or_is_at_its_end_is_not_stuck():
     assert looks_until_told(Flow(), lambda look: {STUCK: (look // 30, 10_000)}, [FLOWING]) is None
     assert looks_until_told(Flow(), lambda look: {STUCK: (100, 100)}) is None
 
 
-def test_nor_is_one_whose_records_are_sought_and_come_again_and_again():
+def test_a_partition_whose_records_are_sought_again_and_again_is_not_stuck():
     assert looks_until_told(Flow(), lambda look: {STUCK: (100, 10_000)}, [STUCK]) is None
 
 

@@ -281,7 +281,7 @@ def test_a_log_without_an_event_of_the_model_begins_nothing(shop):
     assert shop.store.models() == []
 
 
-def test_nothing_is_deleted_where_there_is_nothing_to_begin_with(shop):
+def test_nothing_is_deleted_if_there_is_nothing_to_begin_with(shop):
     shop.tell(*events(10))
     shop.worked()
     other = LoggedShop(shop.folder / "other")

@@ -127,7 +127,7 @@ def test_a_live_version_that_became_worse_is_taken_back_once():
     assert not guard.take_back
 
 
-def test_it_stays_live_if_a_later_decision_allows_what_was_learned_since():
+def test_a_version_to_be_taken_back_stays_if_a_later_decision_allows_it():
     guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
     decide(guard, turned(1.2), window)
     decide(guard, turned(0.05), window)
@@ -289,7 +289,7 @@ def test_a_look_between_two_decisions_withholds_and_leaves_nothing_behind():
     ],
     ids=["larger", "smaller", "weights"],
 )
-def test_a_leap_is_withheld_where_nothing_says_that_it_is_better(candidate, reason):
+def test_a_leap_is_withheld_if_nothing_says_that_it_is_better(candidate, reason):
     guard = Guard(GuardConfig(), turned(0.5))
     assert re.search(reason, decide(guard, candidate, window_of(0)))
     assert decide(guard, turned(0.5), window_of(0)) == ""

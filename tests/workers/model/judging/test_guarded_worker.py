@@ -145,7 +145,7 @@ def test_what_is_pinned_is_not_counted_as_taken_back_and_leads_to_the_reference(
     assert world.store.load("shop")[1].metric.weights == before.weights
 
 
-def test_it_goes_live_by_itself_once_it_is_better(burst):
+def test_a_version_after_one_taken_back_goes_live_once_it_is_better(burst):
     world, worker = burst
     for seed in range(50, 90):
         world.send(*events(60, seed=seed))

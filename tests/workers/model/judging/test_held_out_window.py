@@ -175,7 +175,7 @@ def test_with_few_items_the_window_fills_all_the_same():
 
 
 @pytest.mark.parametrize(("items", "expected"), [(5_000, (16, 32)), (64, (16, 32)), (32, (32, 64)), (1, (1024, 2048))])
-def test_shares_grow_where_a_catalogue_has_few_items(items, expected):
+def test_shares_grow_if_a_catalogue_has_few_items(items, expected):
     assert (share(WINDOW, 1 / 16, 4, items), share(WINDOW, 1 / 8, 8, items)) == expected
 
 

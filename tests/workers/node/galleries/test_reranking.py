@@ -191,7 +191,7 @@ def test_deleted_items_are_never_answered_and_new_ones_are(shop, monkeypatch):
         assert nearest not in [item.id for item in answer.items]
 
 
-def test_a_bridge_is_preferred_and_candidates_answer_where_none_holds(tmp_path):
+def test_a_bridge_is_preferred_and_candidates_answer_if_none_holds(tmp_path):
     shop = Shop(tmp_path, items=many_items)
     shop.publish()
     before = embedded_view(*shop.store.load("shop"), shop.catalogue, None, 0.0)

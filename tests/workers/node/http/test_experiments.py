@@ -115,7 +115,7 @@ def test_clicks_on_unknown_searches_are_refused(shop):
             assert "not interleaved" in refused(response, 404, "unknown_search")
 
 
-def test_clicks_need_a_token_where_there_is_one(shop):
+def test_clicks_need_a_token_if_there_is_one(shop):
     with trying(shop, token="0123456789abcdef-clicks") as client:
         answer = search(client)[1]
         refused(client.post("/clicks", json={"search": answer["search"], "ids": ["i1"]}), 401, "unauthorized")
