@@ -137,7 +137,7 @@ class LiveViews:
         much = view.spread is not None and catalogue.shown.rows - view.count > ROWS_AT_ONCE
         grown = None if much and not at_once else grown_view(view, catalogue)
         # At best only the new rows are embedded, and the view goes on with them. Otherwise the whole gallery is
-        # embedded again: in the background if it took long the last time (the view then has a spread), otherwise now.
+        # embedded again: in the background for views with a spread, whose embedding took long, and now for others.
         if grown is not None:
             self.views[model] = grown
             if self._needs_index(model, grown):
